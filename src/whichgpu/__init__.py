@@ -1,0 +1,23 @@
+"""whichgpu: which GPU should I use? Facts first, with a source and a date beside every number.
+
+The public verbs live in :mod:`whichgpu.api`; they are loaded on first use so that importing the package stays quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "catalog_check", "catalog_status", "compare", "cpus", "gpus", "instances", "regions"]
+
+if TYPE_CHECKING:
+    from whichgpu.api import catalog_check, catalog_status, compare, cpus, gpus, instances, regions
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from whichgpu import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

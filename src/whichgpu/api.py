@@ -1,0 +1,209 @@
+"""The public verbs. Wiring only: each finds its facts in the catalog and returns them as values.
+
+The same functions serve the command line, the web page and Python; field names are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TypeVar
+
+from whichgpu import __version__
+from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest
+from whichgpu.catalog.checks import CheckReport, check_catalog
+from whichgpu.catalog.find import exact_instances, find_cpus, find_gpus, find_instances, find_provider, find_regions
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Cpu, Instance, Region, Source
+from whichgpu.catalog.naming import NamePart, explain_name
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, ordered
+from whichgpu.catalog.status import CatalogStatus
+from whichgpu.catalog.status import catalog_status as read_status
+from whichgpu.catalog.store import Catalog
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GpusAnswer:
+    """GPUs that were asked for, and the documents that state their figures."""
+
+    gpus: tuple[Gpu, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesAnswer:
+    """Machines that were asked for; `name_parts` explains the name where one machine was named."""
+
+    instances: tuple[Instance, ...]
+    name_parts: tuple[NamePart, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CpusAnswer:
+    """Processors that were asked for."""
+
+    cpus: tuple[Cpu, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionsAnswer:
+    """Regions that were asked for."""
+
+    regions: tuple[Region, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One column of a comparison: a GPU, or a machine with the GPU it holds."""
+
+    name: str
+    gpu: Gpu
+    instance: Instance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """GPUs and machines side by side."""
+
+    compared: tuple[Compared, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FactReport:
+    """What a report of a wrong fact needs: the row as the catalog has it, its sources, and the catalog it came from."""
+
+    kind: str
+    id: str
+    row: Gpu | Instance | Cpu | Region
+    sources: tuple[Source, ...]
+    version: str
+    catalog_digest: str
+
+
+def gpus(
+    names: Sequence[str] = (),
+    filter: GpuFilter = GpuFilter(),  # noqa: B008 - frozen
+    sort: str | None = None,
+    catalog: Catalog | None = None,
+) -> GpusAnswer:
+    """GPUs by name (a family name means all its variants), filtered and ordered."""
+    catalog = catalog or Catalog()
+    rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
+    check_supports(filter.supports, catalog.gpus)
+    found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
+    return GpusAnswer(_some(found, "gpu", len(rows)), catalog.cited(*(gpu.sources for gpu in found)))
+
+
+def instances(
+    names: Sequence[str] = (),
+    filter: InstanceFilter = InstanceFilter(),  # noqa: B008 - frozen
+    sort: str | None = None,
+    catalog: Catalog | None = None,
+) -> InstancesAnswer:
+    """Machines by name or by the beginning of one, filtered and ordered."""
+    catalog = catalog or Catalog()
+    rows = _named(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
+    found = ordered([row for row in rows if filter.matches(row)], sort, Instance)
+    parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
+    cited = catalog.cited(*(row.sources for row in found), *(part.sources for part in parts))
+    return InstancesAnswer(_some(found, "instance", len(rows)), parts, cited)
+
+
+def cpus(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
+    """Host processors by name or by words of it."""
+    catalog = catalog or Catalog()
+    rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
+    found = ordered(rows, sort, Cpu)
+    return CpusAnswer(_some(found, "cpu", len(rows)), catalog.cited(*(row.sources for row in found)))
+
+
+def regions(
+    names: Sequence[str] = (), provider: str | None = None, sort: str | None = None, catalog: Catalog | None = None
+) -> RegionsAnswer:
+    """Regions by name, city, country or provider."""
+    catalog = catalog or Catalog()
+    rows = _named(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
+    wanted = find_provider(catalog, provider) if provider else None
+    found = ordered([row for row in rows if wanted in (None, row.provider)], sort, Region)
+    return RegionsAnswer(_some(found, "region", len(rows)), catalog.cited(*(row.sources for row in found)))
+
+
+def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
+    """GPUs and machines side by side; a family name means all its variants."""
+    catalog = catalog or Catalog()
+    columns: dict[str, Compared] = {}
+    for name in names:
+        for column in _compared(catalog, name):
+            columns.setdefault(column.name, column)
+    cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
+    return Comparison(tuple(columns.values()), catalog.cited(*cited))
+
+
+def _compared(catalog: Catalog, name: str) -> list[Compared]:
+    machines = exact_instances(catalog.instances, name)
+    if machines:
+        return [Compared(row.instance, catalog.gpu_by_id[row.gpu], row) for row in machines]
+    return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
+
+
+def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
+    """The row behind an id (a GPU, an instance, a processor or a region), with all that a correction needs."""
+    catalog = catalog or Catalog()
+    finders: tuple[tuple[str, Callable[[Catalog, str], tuple[Gpu | Instance | Cpu | Region, ...]]], ...] = (
+        ("gpu", find_gpus),
+        ("instance", find_instances),
+        ("cpu", find_cpus),
+        ("region", find_regions),
+    )
+    for kind, find in finders:
+        try:
+            found = find(catalog, id)
+        except UnknownName:
+            continue
+        if len(found) > 1:
+            choices = tuple(row_id(row) for row in found)
+            raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
+        digest = read_status(catalog, bundled=False).digest
+        return FactReport(kind, row_id(found[0]), found[0], catalog.cited(found[0].sources), __version__, digest)
+    choices = nearest(id, [row_id(row) for rows in (catalog.gpus, catalog.instances, catalog.cpus, catalog.regions) for row in rows])
+    raise UnknownName("unknown-id", msg("error.unknown-id", name=id), msg("hint.nearest", choices=choices) if choices else None, choices)
+
+
+def row_id(row: Gpu | Instance | Cpu | Region) -> str:
+    """What names a row in reports: `a100-sxm-80gb`, `aws/p3.2xlarge`."""
+    if isinstance(row, Instance):
+        return f"{row.provider}/{row.instance}"
+    return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id
+
+
+def catalog_status(catalog: Catalog | None = None) -> CatalogStatus:
+    """Size, age and digest of the catalog."""
+    catalog = catalog or Catalog()
+    return read_status(catalog, bundled=catalog.folder == DATA_DIR)
+
+
+def catalog_check(folder: Path | None = None, today: date | None = None) -> CheckReport:
+    """Every integrity check on the bundled catalog or on another folder of the same tables."""
+    return check_catalog(Catalog(folder).folder, today or date.today())
+
+
+def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+    """What the names mean, each once, in the order named."""
+    return tuple({id(row): row for name in names for row in find(name)}.values())
+
+
+def _some(found: tuple[T, ...], what: str, considered: int) -> tuple[T, ...]:
+    if not found:
+        raise NoAnswer(f"no-{what}", msg(f"error.no-{what}", n=considered), msg("hint.loosen"))
+    return found

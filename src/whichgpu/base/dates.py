@@ -1,0 +1,74 @@
+"""Dates, some of them known only to the month or the year."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from datetime import date
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+
+EARLIEST = 1990
+LATEST = 2100
+
+_PARTIAL = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?")
+
+
+def is_date(text: str) -> bool:
+    """Whether it is a day, month or year we can mean: 2020-05-14, 2020-05 or 2020."""
+    return _span(text) is not None
+
+
+def first_day(text: str) -> date:
+    """First day of a stated day, month or year.
+
+    >>> first_day("2020-05")
+    datetime.date(2020, 5, 1)
+    """
+    return _known(text)[0]
+
+
+def last_day(text: str) -> date:
+    """Last day of a stated day, month or year.
+
+    >>> last_day("2020-02")
+    datetime.date(2020, 2, 29)
+    """
+    return _known(text)[1]
+
+
+def parse_as_of(text: str, today: date) -> date:
+    """The day a user names for `--as-of`; a month or year means its last day, but no later than today."""
+    span = _span(text.strip())
+    if span is None:
+        raise UsageError("bad-date", msg("error.bad-date", text=text), msg("hint.bad-date"))
+    if span[0] > today:
+        raise UsageError(
+            "date-in-future", msg("error.date-in-future", text=text), msg("hint.date-in-future", today=today.isoformat())
+        )
+    return min(span[1], today)
+
+
+def _known(text: str) -> tuple[date, date]:
+    span = _span(text)
+    if span is None:
+        raise ValueError(f"not a date: {text!r}")
+    return span
+
+
+def _span(text: str) -> tuple[date, date] | None:
+    match = _PARTIAL.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day = int(match[1]), int(match[2] or 0), int(match[3] or 0)
+    if not EARLIEST <= year <= LATEST:
+        return None
+    try:
+        if match[3]:
+            return date(year, month, day), date(year, month, day)
+        if match[2]:
+            return date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1])
+    except ValueError:  # month 13, 30 February; IllegalMonthError is one too
+        return None
+    return date(year, 1, 1), date(year, 12, 31)

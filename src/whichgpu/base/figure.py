@@ -1,0 +1,38 @@
+"""A figure: a number that says how sure it is and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Basis = Literal["measured", "calibrated", "modelled", "published"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value with its 90% range, unit, basis and sources.
+
+    >>> Figure(41.0, 38.0, 45.0, "token/s", "calibrated", ("truth-h200",)).relative_range
+    (0.926..., 1.097...)
+    """
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    basis: Basis
+    sources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"a figure's value must lie in its range: {self.low} <= {self.value} <= {self.high}")
+
+    @classmethod
+    def exact(cls, value: float, unit: str, basis: Basis = "published", sources: tuple[str, ...] = ()) -> Figure:
+        """A figure with no spread."""
+        return cls(value, value, value, unit, basis, sources)
+
+    @property
+    def relative_range(self) -> tuple[float, float]:
+        """Low and high as shares of the value."""
+        return self.low / self.value, self.high / self.value

@@ -1,0 +1,63 @@
+"""Names as people type them: compared loosely, suggested when wrong, counted as in `8xA100`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+_WORD = re.compile(r"[a-z0-9.]+")
+_COUNT_FIRST = re.compile(r"(\d{1,6})\s*[x×*]\s*(.+)", re.IGNORECASE)
+_COUNT_LAST = re.compile(r"(.+?)\s*:\s*(\d{1,6})")
+
+
+def squash(name: str) -> str:
+    """A name without case, blanks and punctuation.
+
+    >>> squash("NVIDIA A100-SXM4-80GB")
+    'nvidiaa100sxm480gb'
+    """
+    return re.sub(r"[^a-z0-9+]", "", name.lower())
+
+
+def words(name: str) -> tuple[str, ...]:
+    """Its words in small letters.
+
+    >>> words("RTX 3080 Ti"), words("A100-SXM-80GB")
+    (('rtx', '3080', 'ti'), ('a100', 'sxm', '80gb'))
+    """
+    return tuple(_WORD.findall(name.lower()))
+
+
+def split_count(name: str) -> tuple[int | None, str]:
+    """The count and the name of `8xA100`, `8 x A100`, `A100:8`; None where no count is given.
+
+    >>> split_count("8xA100-SXM-80GB"), split_count("T4:2"), split_count("T4")
+    ((8, 'A100-SXM-80GB'), (2, 'T4'), (None, 'T4'))
+    """
+    text = name.strip()
+    if match := _COUNT_FIRST.fullmatch(text):
+        return int(match[1]), match[2]
+    if match := _COUNT_LAST.fullmatch(text):
+        return int(match[2]), match[1]
+    return None, text
+
+
+def nearest(name: str, known: Iterable[str], most: int = 5, least: float = 0.55) -> tuple[str, ...]:
+    """Known names most like a wrong one, best first.
+
+    >>> nearest("H10 SXM", ["H100 SXM", "H100 PCIe", "T4"], most=1)
+    ('H100 SXM',)
+    """
+    wanted = squash(name)[:80]
+    if not wanted:
+        return ()
+    scored = []
+    for candidate in dict.fromkeys(known):
+        other = squash(candidate)
+        score = SequenceMatcher(None, wanted, other, autojunk=False).ratio()
+        if other.startswith(wanted) or wanted.startswith(other):
+            score = max(score, 0.9)
+        if score >= least:
+            scored.append((-score, candidate))
+    return tuple(candidate for _, candidate in sorted(scored)[:most])

@@ -1,0 +1,150 @@
+"""Quantities as people write them, and back.
+
+Bytes are whole numbers. GiB is 2^30 and GB is 10^9, always: mixing the two is the commonest fault in this field.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+
+MIB = 1 << 20
+GIB = 1 << 30
+GB = 10**9
+
+_PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+_BYTES = {f"{prefix}b": scale for prefix, scale in _PREFIXES.items()} | {
+    f"{prefix}ib": 1 << (10 * power) for power, prefix in enumerate("kmgtp", start=1)
+}
+_SECONDS = {
+    "ns": Decimal("1e-9"),
+    "us": Decimal("1e-6"),
+    "µs": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "min": Decimal(60),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+    "w": Decimal(604800),
+}
+_PER = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})\s*([a-zA-Zµ]*)(?:/([a-zA-Z]+))?")
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of a size with its unit.
+
+    >>> parse_bytes("80GiB"), parse_bytes("80 GB")
+    (85899345920, 80000000000)
+    """
+    number, unit, per = _split(text, "size")
+    scale = _BYTES.get(unit.lower())
+    if scale is None or per:
+        raise _bad(text, "size")
+    return int(number * scale)
+
+
+def parse_bandwidth(text: str) -> int:
+    """Bytes a second of a bandwidth with its unit; bits have a small b after the prefix and are not meant here.
+
+    >>> parse_bandwidth("3.35TB/s")
+    3350000000000
+    """
+    number, unit, per = _split(text, "bandwidth")
+    scale = _BYTES.get(unit.lower())
+    if scale is None or per != "s":
+        raise _bad(text, "bandwidth")
+    return int(number * scale)
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of a duration with its unit.
+
+    >>> parse_seconds("50ms"), parse_seconds("24h")
+    (0.05, 86400.0)
+    """
+    number, unit, per = _split(text, "duration")
+    scale = _SECONDS.get(unit.lower())
+    if scale is None or per:
+        raise _bad(text, "duration")
+    return float(number * scale)
+
+
+def parse_rate(text: str) -> float:
+    """Events a second.
+
+    >>> parse_rate("5/s"), parse_rate("120/min")
+    (5.0, 2.0)
+    """
+    number, unit, per = _split(text, "rate")
+    scale = _PER.get((per or "").lower())
+    if unit or scale is None:
+        raise _bad(text, "rate")
+    return float(number / scale)
+
+
+def parse_whole(text: str, prefix: str = "") -> int:
+    """A whole number from a table cell scaled by a decimal prefix, exactly: no float on the way.
+
+    >>> parse_whole("989.4", "t")
+    989400000000000
+    """
+    return int(Decimal(text) * _PREFIXES[prefix])
+
+
+def _split(text: str, kind: str) -> tuple[Decimal, str, str | None]:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise _bad(text, kind)
+    return Decimal(match[1]), match[2], match[3]
+
+
+def _bad(text: str, kind: str) -> UsageError:
+    return UsageError(f"bad-{kind}", msg(f"error.bad-{kind}", text=text), msg(f"hint.bad-{kind}"))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, thousands grouped, no exponent.
+
+    >>> significant(3352.3), significant(0.014321), significant(900.0)
+    ('3,350', '0.0143', '900')
+    """
+    if value == 0:
+        return "0"
+    rounded = Decimal(f"{value:.{digits - 1}e}")
+    text = f"{rounded:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_memory(size: int) -> str:
+    """Bytes as GiB (MiB and KiB below one).
+
+    >>> format_memory(85520809984), format_memory(4718592)
+    ('79.6 GiB', '4.5 MiB')
+    """
+    for unit, scale in (("GiB", GIB), ("MiB", MIB), ("KiB", 1024)):
+        if size >= scale:
+            return f"{significant(size / scale)} {unit}"
+    return f"{size} B"
+
+
+def format_bandwidth(bytes_per_second: int) -> str:
+    """Bytes a second as GB/s, four digits, since datasheets give them.
+
+    >>> format_bandwidth(3350000000000)
+    '3,350 GB/s'
+    """
+    return f"{significant(bytes_per_second / GB, 4)} GB/s"
+
+
+def format_flops(flops: int) -> str:
+    """FLOP/s as TFLOP/s.
+
+    >>> format_flops(989400000000000)
+    '989 TFLOP/s'
+    """
+    return f"{significant(flops / 10**12)} TFLOP/s"

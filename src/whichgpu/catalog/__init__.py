@@ -1,0 +1,1 @@
+"""Facts: GPUs, hosts, instances, regions, each row with its source and date; the store; the checks."""

@@ -1,0 +1,79 @@
+"""Run every check over every table and set aside what is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from whichgpu.base.messages import msg
+from whichgpu.catalog.checks import gpus, hosts, structure
+from whichgpu.catalog.schema import schema
+from whichgpu.catalog.tables import Finding, Row, Table, read_table
+
+Tables = Mapping[str, Table]
+CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
+    structure.keys,
+    structure.references,
+    gpus.memory,
+    gpus.bandwidth,
+    gpus.rates,
+    gpus.order_of_precisions,
+    gpus.plausible,
+    gpus.names,
+    hosts.instances,
+    hosts.cpus,
+    hosts.regions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """How many rows were checked, what was found, and what of it is explained."""
+
+    rows: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    explained: tuple[tuple[Finding, str], ...]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing unexplained."""
+        return not self.findings
+
+
+def check_catalog(folder: Path, today: date) -> CheckReport:
+    """Check all tables in a folder. A file that cannot be read as a table raises DataError."""
+    tables = {name: read_table(folder, name) for name in schema()}
+    found = [finding for table in tables.values() for finding in table.findings]
+    found += structure.dates(tables, today)
+    for check in CHECKS:
+        found += check(tables)
+    return _sort_out(found, tables)
+
+
+def _sort_out(found: list[Finding], tables: Tables) -> CheckReport:
+    reasons = tables["explained"].rows
+    used: set[int] = set()
+    open_findings: list[Finding] = []
+    explained: list[tuple[Finding, str]] = []
+    for finding in found:
+        index = next((i for i, reason in enumerate(reasons) if _explains(reason, finding)), None)
+        if index is None:
+            open_findings.append(finding)
+        else:
+            used.add(index)
+            explained.append((finding, reasons[index]["why"]))
+    for index, reason in enumerate(reasons):
+        if index not in used:
+            detail = msg("finding.stale-explanation", table=reason["table"], key=reason["key"], check=reason["check"])
+            open_findings.append(Finding("explained", reason["key"], "stale-explanation", "", detail))
+    rows = {name: len(table.rows) for name, table in tables.items()}
+    return CheckReport(rows, tuple(open_findings), tuple(explained))
+
+
+def _explains(reason: Row, finding: Finding) -> bool:
+    return (
+        (reason["table"], reason["key"], reason["check"]) == (finding.table, finding.key, finding.check)
+        and reason["column"] in (None, finding.column)
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+"""Reading a CSV file strictly: what cannot be read is an error that names the file and the line."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+
+Line = tuple[int, list[str]]
+
+
+def read_cells(path: Path) -> tuple[list[str], list[Line]]:
+    """The header, and each row with its line number; every row as long as the header."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            rows = [(reader.line_num, cells) for cells in reader if cells]
+    except OSError as problem:
+        raise _error("unreadable-data", path, why=problem.strerror or str(problem)) from problem
+    except UnicodeDecodeError as problem:
+        raise _error("malformed-data", path, why=f"not UTF-8 at byte {problem.start}") from problem
+    except csv.Error as problem:
+        raise _error("malformed-data", path, why=f"line {reader.line_num}: {problem}") from problem
+    if not header:
+        raise _error("malformed-data", path, why="the file is empty")
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise _error("malformed-data", path, why=f"line {line} has {len(cells)} cells, the header {len(header)}")
+    return header, rows
+
+
+def _error(kind: str, path: Path, why: str) -> DataError:
+    return DataError(kind, msg(f"error.{kind}", path=str(path), why=why), msg("hint.data"))

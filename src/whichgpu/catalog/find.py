@@ -1,0 +1,170 @@
+"""From a name as typed to the GPUs, instances, processors, regions or providers it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from whichgpu.base.errors import AmbiguousName, UnknownName
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest, split_count, squash, words
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Cpu, Instance, Region
+from whichgpu.catalog.store import Catalog
+
+T = TypeVar("T")
+
+# Words people leave out or add without meaning another GPU.
+BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
+
+_SXM = re.compile(r"sxm\d")
+_GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
+
+
+def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
+    """All variants a name fits: one for an exact name, several for a family, those of an instance for its name.
+
+    A leading or trailing count (`8xA100`) is read over. Unknown names raise with the nearest known ones.
+    """
+    _, bare = split_count(name)
+    for attempt in (_exact_gpus, _family_gpus, _group_gpus):
+        if found := attempt(catalog.gpus, bare):
+            return found
+    if machines := exact_instances(catalog.instances, bare):
+        return tuple(catalog.gpu_by_id[id] for id in dict.fromkeys(machine.gpu for machine in machines))
+    known = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
+    raise _unknown("gpu", bare, nearest(bare, known))
+
+
+def find_gpu(catalog: Catalog, name: str) -> Gpu:
+    """The one variant a name means; several are an error that lists them."""
+    found = find_gpus(catalog, name)
+    if len(found) > 1:
+        choices = tuple(gpu.name for gpu in found)
+        raise AmbiguousName(
+            "ambiguous-gpu", msg("error.ambiguous-gpu", name=name), msg("hint.choices", choices=choices), choices
+        )
+    return found[0]
+
+
+def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
+    """The machine of that name (`aws/p3.2xlarge` names the provider too), or all whose name begins with it (`p3`, `g4dn`)."""
+    provider, slash, bare = name.rpartition("/")
+    rows = [row for row in catalog.instances if not slash or squash(row.provider) == squash(provider)]
+    if found := exact_instances(rows, bare) or _begins(rows, bare, lambda row: (row.instance, *row.aliases)):
+        return found
+    raise _unknown("instance", name, nearest(bare, [row.instance for row in catalog.instances]))
+
+
+def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
+    """The processor of that name, or all whose name has those words (`epyc`, `xeon platinum`)."""
+
+    def names(cpu: Cpu) -> tuple[str, ...]:
+        return (cpu.id, cpu.name, *cpu.aliases)
+
+    if found := _exactly(catalog.cpus, name, names):
+        return found
+    wanted = set(words(name))
+    if wanted and (found := tuple(cpu for cpu in catalog.cpus if wanted <= set(words(" ".join([*names(cpu), cpu.vendor]))))):
+        return found
+    if found := _begins(catalog.cpus, name, names):
+        return found
+    raise _unknown("cpu", name, nearest(name, [cpu.name for cpu in catalog.cpus]))
+
+
+def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
+    """Regions by their own name, city, country code or the provider's words (`Seoul`, `us-east-1`, `KR`)."""
+
+    def names(region: Region) -> tuple[str, ...]:
+        return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
+
+    if found := _exactly(catalog.regions, name, names) or _begins(catalog.regions, name, names):
+        return found
+    wanted = set(words(name))
+    if wanted and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region)))))):
+        return found
+    known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
+    raise _unknown("region", name, nearest(name, known))
+
+
+def find_provider(catalog: Catalog, name: str) -> str:
+    """The id of a provider named by its id or its name."""
+    for provider in catalog.providers:
+        if squash(name) in (squash(provider.id), squash(provider.name)):
+            return provider.id
+    known = [text for provider in catalog.providers for text in (provider.id, provider.name)]
+    raise _unknown("provider", name, nearest(name, known, least=0.4) or tuple(sorted(p.id for p in catalog.providers)))
+
+
+def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
+    return _exactly(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
+
+
+def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+    """Variants of the family named, narrowed by the words that follow: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
+    wanted = _gpu_words(name)
+    best: dict[int, list[Gpu]] = {}
+    for gpu in gpus:
+        family = _gpu_words(gpu.family)
+        rest = wanted - family
+        own = _gpu_words(f"{gpu.name} {gpu.memory_label.replace(' ', '')} {gpu.form_factor} {gpu.architecture}")
+        if family and family <= wanted and rest <= own:
+            best.setdefault(len(family), []).append(gpu)
+    if best:
+        return tuple(best[max(best)])
+    joined = squash(name)
+    return tuple(gpu for gpu in gpus if joined in (squash(gpu.family), squash("".join(sorted_words(gpu.family)))))
+
+
+def sorted_words(family: str) -> tuple[str, ...]:
+    """The words of a family name that tell it from others, in their order."""
+    kept = tuple(word for word in words(family) if word not in BRANDS)
+    return kept or words(family)
+
+
+def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
+    """All of an architecture or a vendor."""
+    joined = squash(name)
+    return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor))
+
+
+def _gpu_words(name: str) -> frozenset[str]:
+    found = []
+    for word in sorted_words(name):
+        if word in ("gb", "gib", "g") and found and found[-1].isdigit():
+            found[-1] += "gb"
+        elif match := _GIGABYTES.fullmatch(word):
+            found.append(f"{match[1]}gb")
+        else:
+            found.append("sxm" if _SXM.fullmatch(word) else word)
+    return frozenset(found)
+
+
+def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:
+    """Machines of exactly that name."""
+    return _exactly(rows, name, lambda row: (row.instance, *row.aliases))
+
+
+def _exactly(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
+    joined = squash(name)
+    return tuple(row for row in rows if joined and any(squash(text) == joined for text in names(row)))
+
+
+def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
+    """Rows a name begins: first those where a whole part ends there (`p3` is not `p3dn`), else any."""
+    start = name.strip().lower()
+    if not start:
+        return ()
+    rows = [row for row in rows if any(text.lower().startswith(start) for text in names(row))]
+    whole = [
+        row
+        for row in rows
+        if any(text.lower().startswith(start) and not text[len(start) : len(start) + 1].isalnum() for text in names(row))
+    ]
+    return tuple(whole or rows)
+
+
+def _unknown(what: str, name: str, choices: tuple[str, ...]) -> UnknownName:
+    hint = msg("hint.nearest", choices=choices) if choices else msg(f"hint.list-{what}s")
+    return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=name), hint, choices)

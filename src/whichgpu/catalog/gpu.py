@@ -1,0 +1,210 @@
+"""A GPU: one variant as it is rented or bought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from whichgpu.base.money import Money
+from whichgpu.base.units import GB, MIB
+from whichgpu.catalog.tables import Row
+
+# dtype -> column; the order is that of the published tables, widest first
+PEAKS = (
+    "fp64",
+    "fp64_tensor",
+    "fp32",
+    "tf32",
+    "fp16",
+    "fp16_fp16acc",
+    "fp16_plain",
+    "bf16",
+    "bf16_plain",
+    "fp8",
+    "fp6",
+    "fp4",
+    "int8",
+    "int4",
+)
+# A GPU "supports fp64" when it has a use for it: at least this share of its fp32 rate (GeForce cards have 1/24 to 1/64).
+FP64_SHARE = Decimal("0.25")
+# One PCIe lane, one way, after line coding: 8b/10b up to generation 2, 128b/130b to 5, PAM4 flits in 6 (PCI-SIG).
+PCIE_LANE_BYTES = {1: 250 * 10**6, 2: 500 * 10**6, 3: 984615385, 4: 1969230769, 5: 3938461538, 6: 7877000000}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Direct link to other GPUs; `bandwidth` is of all links of one GPU, both ways, in bytes a second."""
+
+    kind: str
+    generation: str | None
+    bandwidth: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pcie:
+    """Host interface; `bandwidth` is both ways, in bytes a second."""
+
+    generation: float
+    lanes: int
+    bandwidth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What still runs on it. `current`: still supported at the last check; `none`: never was; None: not known."""
+
+    api: tuple[str, ...]
+    toolkit: str | None
+    toolkit_first: str | None
+    toolkit_last: str | None
+    driver_last: str | None
+    pytorch_last: str | None
+    tensorflow_last: str | None
+    jax_last: str | None
+    cupy_last: str | None
+    numba_last: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Facts about one variant; rates are dense, sizes in bytes, bandwidths in bytes a second, clocks in hertz."""
+
+    id: str
+    name: str
+    family: str
+    aliases: tuple[str, ...]
+    vendor: str
+    architecture: str
+    chip: str | None
+    segment: str
+    form_factor: str
+    memory_bytes: int  # what the driver reports where known, else the marketed capacity
+    memory_basis: Literal["reported", "marketed"]
+    memory_marketed_bytes: int
+    memory_label: str
+    memory_type: str
+    memory_bus_bits: int | None
+    memory_bandwidth: int
+    peaks: Mapping[str, int]
+    link: Link | None
+    pcie: Pcie | None
+    l2_bytes: int | None
+    sms: int | None
+    cores: int | None
+    base_clock_hz: int | None
+    boost_clock_hz: int | None
+    tensor_clock_hz: int | None
+    tdp_watts: float | None
+    target: str | None
+    compute_capability: str | None
+    launch_date: str
+    launch_price: Money | None
+    mig_instances: int | None
+    ecc: str | None
+    dies: int
+    cooling: str | None
+    display: bool | None
+    supports: tuple[str, ...]
+    software: Software | None
+    quirks: tuple[str, ...]
+    quirk_ids: tuple[str, ...]
+    sources: tuple[str, ...]
+    recorded: str
+    checked: str
+
+
+def build_gpu(row: Row, targets: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
+    """The GPU of a table row, with what its target and quirks add."""
+    target = targets.get(row["target"])
+    peaks = {dtype: scaled(row[f"{dtype}_tflops"], 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
+    link = Link(row["link_kind"], row["link_generation"], _optional(row["link_bandwidth_gbs"], GB)) if row["link_kind"] else None
+    reported, marketed = row["memory_reported_mib"], row["memory_mib"]
+    return Gpu(
+        id=row["id"],
+        name=row["name"],
+        family=row["family"],
+        aliases=row["aliases"],
+        vendor=row["vendor"],
+        architecture=row["architecture"],
+        chip=row["chip"],
+        segment=row["segment"],
+        form_factor=row["form_factor"],
+        memory_bytes=(reported or marketed) * MIB,
+        memory_basis="reported" if reported else "marketed",
+        memory_marketed_bytes=marketed * MIB,
+        memory_label=row["memory_label"],
+        memory_type=row["memory_type"],
+        memory_bus_bits=row["memory_bus_bits"],
+        memory_bandwidth=scaled(row["memory_bandwidth_gbs"], GB),
+        peaks=peaks,
+        link=link,
+        pcie=_pcie(row["pcie_generation"], row["pcie_lanes"]),
+        l2_bytes=_optional(row["l2_kib"], 1024),
+        sms=row["sms"],
+        cores=row["cores"],
+        base_clock_hz=_optional(row["base_clock_mhz"], 10**6),
+        boost_clock_hz=_optional(row["boost_clock_mhz"], 10**6),
+        tensor_clock_hz=_optional(row["tensor_clock_mhz"], 10**6),
+        tdp_watts=float(row["tdp_watts"]) if row["tdp_watts"] is not None else None,
+        target=row["target"],
+        compute_capability=target["compute_capability"] if target else None,
+        launch_date=row["launch_date"],
+        launch_price=Money(row["launch_price"], row["launch_currency"] or "USD") if row["launch_price"] else None,
+        mig_instances=row["mig_instances"],
+        ecc=row["ecc"],
+        dies=row["dies"],
+        cooling=row["cooling"],
+        display={"yes": True, "no": False}.get(row["display"] or ""),
+        supports=_supports(row, target, peaks, link),
+        software=_software(target) if target else None,
+        quirks=tuple(quirks[id]["text"] for id in row["quirks"] if id in quirks),
+        quirk_ids=row["quirks"],
+        sources=row["sources"],
+        recorded=row["recorded"],
+        checked=row["checked"],
+    )
+
+
+def scaled(number: Decimal | int, scale: int) -> int:
+    """A table's number in base units, as a whole number."""
+    return int(number * scale)
+
+
+def _optional(number: Decimal | int | None, scale: int) -> int | None:
+    return None if number is None else scaled(number, scale)
+
+
+def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
+    if generation is None or lanes is None:
+        return None
+    return Pcie(float(generation), lanes, 2 * lanes * PCIE_LANE_BYTES[int(generation)])
+
+
+def _supports(row: Row, target: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
+    """What one can ask for with `--supports`: the target's features as far as this chip has a rate for them."""
+    features = set(target["features"]) if target else set()
+    features -= {dtype for dtype in PEAKS if dtype in features and dtype not in peaks and f"{dtype}_plain" not in peaks}
+    if "tensor-cores" in features and peaks.get("fp16", 0) <= peaks.get("fp16_plain", -1):
+        features -= {"tensor-cores", "sparsity"}
+    versions = target["flash_attention"] if target and "tensor-cores" in features else ()
+    features |= {f"flash-attention-{version}" for version in versions}
+    if any(int(version) >= 2 for version in versions):
+        features.add("flash-attention")
+    if peaks.get("fp64", 0) >= FP64_SHARE * peaks.get("fp32", 1):
+        features.add("fp64")
+    if link:
+        features.add("nvlink" if link.kind.startswith("nvlink") else link.kind)
+    if row["mig_instances"]:
+        features.add("mig")
+    if row["ecc"] in ("yes", "optional"):
+        features.add("ecc")
+    features |= set(target["api"]) if target else set()
+    return tuple(sorted(features))
+
+
+def _software(target: Row) -> Software:
+    return Software(**{name: target[name] for name in Software.__dataclass_fields__})

@@ -1,0 +1,61 @@
+"""What each table's columns are: type, unit and meaning, read from `data/fields.csv`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from whichgpu.catalog.csvfile import read_cells
+
+DATA_DIR = Path(__file__).parent / "data"
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "instances": ("provider", "instance"),
+    "regions": ("provider", "region"),
+    "explained": ("table", "key", "check", "column"),
+    "name_parts": ("provider", "kind", "part", "applies_to"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of one table."""
+
+    table: str
+    column: str
+    type: str
+    unit: str
+    required: bool
+    meaning: str
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Allowed words of a `choice:` column."""
+        return tuple(self.type.removeprefix("choice:").split("|")) if self.type.startswith("choice:") else ()
+
+    @property
+    def refers_to(self) -> str | None:
+        """Table that a `ref:` or `refs:` column points into."""
+        kind, _, table = self.type.partition(":")
+        return table if kind in ("ref", "refs") else None
+
+    @property
+    def many(self) -> bool:
+        """Whether a cell holds a list."""
+        return self.type == "list" or self.type.startswith("refs:")
+
+
+@cache
+def schema() -> dict[str, dict[str, Field]]:
+    """Fields by table and column. The schema is ours alone: a user's data folder cannot change it."""
+    _, rows = read_cells(DATA_DIR / "fields.csv")
+    tables: dict[str, dict[str, Field]] = {}
+    for _, (table, column, type_, unit, required, meaning) in rows:
+        tables.setdefault(table, {})[column] = Field(table, column, type_, unit, required == "yes", meaning)
+    return tables
+
+
+def key_of(table: str) -> tuple[str, ...]:
+    """Columns that together name a row."""
+    return KEYS.get(table, ("id",))

@@ -1,0 +1,45 @@
+"""How much the catalog holds, how old it is, and a digest that names its exact content."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from whichgpu.catalog.schema import schema
+from whichgpu.catalog.store import Catalog
+from whichgpu.catalog.tables import read_table
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table: its rows, and the days its rows were last changed and checked."""
+
+    table: str
+    rows: int
+    recorded: str | None  # newest
+    checked_oldest: str | None
+    checked_newest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """All tables, where they lie, and the digest of their bytes."""
+
+    folder: str
+    bundled: bool
+    digest: str
+    tables: tuple[TableStatus, ...]
+
+
+def catalog_status(catalog: Catalog, bundled: bool) -> CatalogStatus:
+    """Read every table and sum it up."""
+    digest = hashlib.sha256()
+    tables = []
+    for name in schema():
+        table = read_table(catalog.folder, name)
+        digest.update(name.encode() + b"\0" + table.path.read_bytes())
+        checked = sorted(row["checked"] for row in table.rows if row.get("checked"))
+        recorded = sorted(row["recorded"] for row in table.rows if row.get("recorded"))
+        newest = recorded[-1] if recorded else None
+        tables.append(TableStatus(name, len(table.rows), newest, *((checked[0], checked[-1]) if checked else (None, None))))
+    return CatalogStatus(str(catalog.folder), bundled, digest.hexdigest()[:16], tuple(tables))

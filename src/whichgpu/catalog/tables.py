@@ -1,0 +1,157 @@
+"""A table of the catalog as typed rows, with everything that is wrong with its cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.dates import is_date
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.csvfile import read_cells
+from whichgpu.catalog.schema import Field, key_of, schema
+
+Row = dict[str, Any]
+
+_SLUG = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a check found: where, which check, and what in words."""
+
+    table: str
+    key: str
+    check: str
+    column: str
+    detail: Message
+
+
+@dataclass(slots=True)
+class Table:
+    """Typed rows of one file, and the findings about its cells."""
+
+    name: str
+    path: Path
+    rows: list[Row]
+    findings: list[Finding] = field(default_factory=list)
+
+    def trusted_rows(self) -> list[Row]:
+        """The rows, or a DataError that names the first fault."""
+        if not self.findings:
+            return self.rows
+        first = self.findings[0]
+        raise DataError(
+            "bad-data",
+            msg("error.bad-data", path=str(self.path), key=first.key, column=first.column, detail=first.detail),
+            msg("hint.data"),
+        )
+
+
+def row_key(table: str, row: Row) -> str:
+    """The key of a row as text: `aws/p3.2xlarge`."""
+    return "/".join(_text(row.get(column)) for column in key_of(table))
+
+
+def read_table(folder: Path, name: str) -> Table:
+    """Read `folder/name.csv` against the schema. A file that is no table at all raises; a bad cell is a finding."""
+    path = folder / f"{name}.csv"
+    fields = schema()[name]
+    header, lines = read_cells(path)
+    missing = [column for column in fields if column not in header]
+    unknown = [column for column in header if column not in fields]
+    if missing or unknown or len(set(header)) != len(header):
+        why = ", ".join([f"lacks {column}" for column in missing] + [f"unknown {column}" for column in unknown])
+        message = msg("error.malformed-data", path=str(path), why=f"line 1: {why or 'a column twice'}")
+        raise DataError("malformed-data", message, msg("hint.data"))
+    readers = [(column, fields[column], _reader(fields[column])) for column in header]
+    table = Table(name, path, [])
+    for _, cells in lines:
+        row: Row = {}
+        faults: list[tuple[str, str, Message]] = []
+        for (column, spec, read), cell in zip(readers, cells, strict=True):
+            if not cell:
+                row[column] = () if spec.many else None
+                if spec.required:
+                    check = "no-source" if column == "sources" else "required"
+                    faults.append((column, check, msg(f"finding.{check}")))
+                continue
+            try:
+                row[column] = read(cell)
+            except ValueError:
+                row[column] = () if spec.many else None
+                faults.append((column, "type", msg("finding.type", cell=cell, type=spec.type)))
+        table.rows.append(row)
+        if faults:
+            key = row_key(name, row)
+            table.findings += [Finding(name, key, check, column, detail) for column, check, detail in faults]
+    return table
+
+
+def _reader(spec: Field) -> Callable[[str], Any]:
+    if spec.many:
+        return _list
+    if spec.choices:
+        return _choice(frozenset(spec.choices))
+    return _READERS.get(spec.type, _plain)
+
+
+def _plain(cell: str) -> str:
+    if cell != cell.strip():
+        raise ValueError(cell)
+    return cell
+
+
+def _slug(cell: str) -> str:
+    if not _SLUG.fullmatch(cell):
+        raise ValueError(cell)
+    return cell
+
+
+def _integer(cell: str) -> int:
+    if not cell.isascii() or not cell.isdigit() or len(cell) > 18:
+        raise ValueError(cell)
+    return int(cell)
+
+
+def _number(cell: str) -> Decimal:
+    if not _NUMBER.fullmatch(cell) or len(cell) > 30:
+        raise ValueError(cell)
+    try:
+        return Decimal(cell)
+    except InvalidOperation as problem:
+        raise ValueError(cell) from problem
+
+
+def _date(cell: str) -> str:
+    if not is_date(cell):
+        raise ValueError(cell)
+    return cell
+
+
+def _list(cell: str) -> tuple[str, ...]:
+    items = tuple(cell.split(";"))
+    if any(not item or item != item.strip() for item in items):
+        raise ValueError(cell)
+    return items
+
+
+def _choice(allowed: frozenset[str]) -> Callable[[str], str]:
+    def read(cell: str) -> str:
+        if cell not in allowed:
+            raise ValueError(cell)
+        return cell
+
+    return read
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"id": _slug, "integer": _integer, "number": _number, "date": _date}
+
+
+def _text(value: object) -> str:
+    return ";".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

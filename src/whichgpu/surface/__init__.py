@@ -1,0 +1,1 @@
+"""What people and programs see. Nothing is computed here: answers come from `whichgpu.api`."""

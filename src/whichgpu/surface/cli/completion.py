@@ -1,0 +1,21 @@
+"""`whichgpu completion`: a script that completes commands, flags, GPU and provider names in the user's shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from whichgpu.surface.cli.frame import Words, command
+from whichgpu.surface.cli.session import Session
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@command("completion", epilog=True)
+@click.argument("shell", type=Words("shell", SHELLS), metavar="bash|zsh|fish")
+def completion(session: Session, shell: str) -> None:
+    """Print the script for a shell."""
+    maker = get_completion_class(shell)
+    assert maker is not None
+    root = click.get_current_context().find_root().command
+    session.out.write(maker(root, {}, "whichgpu", "_WHICHGPU_COMPLETE").source() + "\n")

@@ -1,0 +1,201 @@
+"""The pieces commands are made of: help by message id, shared options, values with our own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from whichgpu.base.dates import parse_as_of
+from whichgpu.base.errors import UnknownName
+from whichgpu.base.messages import Language, language, msg
+from whichgpu.base.names import nearest, squash
+from whichgpu.catalog.store import Catalog
+from whichgpu.surface.cli.session import Session
+
+FORMATS = ("json", "csv", "markdown", "tsv", "table")
+
+
+def session_of(ctx: click.Context) -> Session:
+    """The session of this run."""
+    session = ctx.find_root().obj
+    assert isinstance(session, Session)
+    return session
+
+
+def _language(ctx: click.Context) -> Language:
+    return session_of(ctx).language
+
+
+class Option(click.Option):
+    """An option whose help is a message id."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not self.help:
+            return record
+        return record[0], record[1].replace(self.help, _language(ctx).text(self.help))
+
+
+class Command(click.Command):
+    """A command whose help and epilog are message ids."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(_language(ctx).text(self.help or ""))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.epilog:
+            formatter.write_paragraph()
+            formatter.write(_language(ctx).text(self.epilog) + "\n")
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option:
+            option.help = _language(ctx).text("option.help")
+        return option
+
+
+def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """`click.option` with help by message id: `option.<name>` unless another is given."""
+    long = next(name for name in names if name.startswith("--"))
+    settings.setdefault("help", f"option.{long.lstrip('-').partition('/')[0]}")
+    return click.option(*names, cls=Option, **settings)
+
+
+def command(name: str, arguments: str = "", epilog: bool = False) -> Callable[[Callable[..., Any]], Command]:
+    """A command with the shared options, whose body gets the session first."""
+
+    def wrap(function: Callable[..., Any]) -> Command:
+        def call(**values: Any) -> Any:
+            ctx = click.get_current_context()
+            return function(_ready(session_of(ctx), values), **values)
+
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        shared = call
+        for decorate in reversed(_SHARED_OPTIONS):
+            shared = decorate(shared)
+        params = shared.__click_params__  # type: ignore[attr-defined]
+        own = [param for param in params[::-1] if param.name not in _SHARED_NAMES]
+        common = [param for param in params[::-1] if param.name in _SHARED_NAMES]
+        return Command(
+            name,
+            params=own + common,
+            callback=call,
+            help=f"command.{name}.help",
+            epilog=f"command.{name}.examples" if epilog else None,
+            options_metavar=arguments or "[OPTIONS]",
+        )
+
+    return wrap
+
+
+def _ready(session: Session, values: dict[str, Any]) -> Session:
+    """Take the shared options out of a command's values and into the session."""
+    session.format = values.pop("format")
+    session.columns = values.pop("columns")
+    folder = values.pop("catalog")
+    session.catalog_folder = Path(folder).expanduser() if folder else None
+    lang, _ = values.pop("lang"), values.pop("config")
+    session.language = language(lang) if lang else session.language
+    as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
+    session.as_of = parse_as_of(as_of, session.today) if as_of else None
+    session.as_known = parse_as_of(as_known, session.today) if as_known else None
+    return session
+
+
+def catalog_of(session: Session) -> Catalog:
+    """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
+    return Catalog(session.catalog_folder, session.as_known)
+
+
+class Words(click.ParamType):
+    """One or several words out of a list, with the nearest suggested when wrong."""
+
+    def __init__(self, what: str, known: Sequence[str] | Callable[[], Sequence[str]], many: bool = False) -> None:
+        self.name = what
+        self._known = known
+        self._many = many
+
+    def known(self) -> tuple[str, ...]:
+        """The words allowed."""
+        return tuple(self._known() if callable(self._known) else self._known)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        words = [self._one(word.strip()) for word in str(value).split(",")] if self._many else [self._one(str(value))]
+        return tuple(words) if self._many else words[0]
+
+    def _one(self, word: str) -> str:
+        known = self.known()
+        for candidate in known:
+            if squash(candidate) == squash(word):
+                return candidate
+        choices = nearest(word, known, least=0.4) or known
+        message = msg("error.bad-choice", name=word, what=self.name)
+        raise UnknownName("bad-choice", message, msg("hint.choices", choices=choices), choices)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        done, comma, last = incomplete.rpartition(",") if self._many else ("", "", incomplete)
+        return [CompletionItem(done + comma + word) for word in self.known() if word.lower().startswith(last.lower())]
+
+
+class Parsed(click.ParamType):
+    """A value read by one of our own parsers, whose errors say what would work."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._parse(value) if isinstance(value, str) else value
+
+
+class Names(click.ParamType):
+    """Free names, completed from the catalog."""
+
+    name = "name"
+
+    def __init__(self, known: Callable[[Catalog], Sequence[str]]) -> None:
+        self._known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        start = squash(incomplete)
+        return [CompletionItem(word) for word in self._known(Catalog()) if squash(word).startswith(start)]
+
+
+def gpu_names(catalog: Catalog) -> list[str]:
+    """Names that need no quotes in a shell."""
+    return [gpu.id for gpu in catalog.gpus]
+
+
+def instance_names(catalog: Catalog) -> list[str]:
+    """Machines by their own names."""
+    return sorted({row.instance for row in catalog.instances})
+
+
+def provider_names() -> list[str]:
+    """Ids of all providers."""
+    return [provider.id for provider in Catalog().providers]
+
+
+GPU = Names(gpu_names)
+INSTANCE = Names(instance_names)
+PROVIDER = Words("provider", provider_names)
+
+_SHARED_OPTIONS = (
+    option("--json", "format", flag_value="json", envvar="WHICHGPU_FORMAT", type=Words("format", FORMATS)),
+    option("--csv", "format", flag_value="csv"),
+    option("--markdown", "format", flag_value="markdown"),
+    option("--tsv", "format", flag_value="tsv"),
+    option("--columns", metavar="NAMES", envvar="WHICHGPU_COLUMNS"),
+    option("--as-of", metavar="DATE", envvar="WHICHGPU_AS_OF"),
+    option("--catalog-as-known", metavar="DATE", envvar="WHICHGPU_CATALOG_AS_KNOWN"),
+    option("--catalog", metavar="DIR", envvar="WHICHGPU_CATALOG"),
+    option("--lang", metavar="CODE", envvar="WHICHGPU_LANG"),
+    option("--config", metavar="FILE", envvar="WHICHGPU_CONFIG"),
+)
+_SHARED_NAMES = ("format", "columns", "as_of", "catalog_as_known", "catalog", "lang", "config")

@@ -1,0 +1,48 @@
+"""`whichgpu cpus` and `whichgpu regions`."""
+
+from __future__ import annotations
+
+import click
+
+from whichgpu import api
+from whichgpu.base.messages import msg
+from whichgpu.catalog.store import Catalog
+from whichgpu.surface.cli.frame import PROVIDER, Names, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.sources import say_sources
+
+CPU_COLUMNS = ("name", "cores", "threads", "boost_clock_hz", "memory_channels", "pcie_lanes")
+REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitude")
+
+
+def _cpu_ids(catalog: Catalog) -> list[str]:
+    return [cpu.id for cpu in catalog.cpus]
+
+
+def _region_names(catalog: Catalog) -> list[str]:
+    return sorted({region.region for region in catalog.regions})
+
+
+@command("cpus", "[OPTIONS]", epilog=True)
+@click.argument("names", nargs=-1, type=Names(_cpu_ids), metavar="[NAME…]")
+@option("--sort", metavar="FIELD")
+def cpus(session: Session, names: tuple[str, ...], sort: str | None) -> None:
+    """List host processors, or every fact about one."""
+    answer = api.cpus(names, sort, catalog_of(session))
+    session.say(msg("cpus.count", n=len(answer.cpus)))
+    if names and len(answer.cpus) == 1:
+        session.show_one(answer, answer.cpus[0])
+        say_sources(session, answer.sources)
+    else:
+        session.show(answer, answer.cpus, CPU_COLUMNS)
+
+
+@command("regions", "[OPTIONS]", epilog=True)
+@click.argument("names", nargs=-1, type=Names(_region_names), metavar="[NAME…]")
+@option("--provider", type=PROVIDER, metavar="NAME")
+@option("--sort", metavar="FIELD")
+def regions(session: Session, names: tuple[str, ...], provider: str | None, sort: str | None) -> None:
+    """List places."""
+    answer = api.regions(names, provider, sort, catalog_of(session))
+    session.say(msg("regions.count", n=len(answer.regions)))
+    session.show(answer, answer.regions, REGION_COLUMNS)

@@ -1,0 +1,54 @@
+"""`whichgpu instances`: cloud machines and servers."""
+
+from __future__ import annotations
+
+import click
+
+from whichgpu import api
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_memory, parse_bytes
+from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.host import Instance
+from whichgpu.catalog.select import InstanceFilter, parse_span
+from whichgpu.surface.cli.frame import GPU, INSTANCE, PROVIDER, Parsed, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.sources import say_sources
+
+USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
+
+
+@command("instances", "[OPTIONS]", epilog=True)
+@click.argument("names", nargs=-1, type=INSTANCE, metavar="[NAME…]")
+@option("--provider", type=PROVIDER, metavar="NAME")
+@option("--gpu", type=GPU, metavar="NAME")
+@option("--gpus", type=Parsed("span", parse_span), metavar="N[..M]")
+@option("--min-memory", "min_memory_bytes", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-all")
+@option("--min-ram", "min_ram_bytes", type=Parsed("size", parse_bytes), metavar="SIZE")
+@option("--sort", metavar="FIELD")
+def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: str | None, **wanted: object) -> None:
+    """List machines, or every fact about one with the parts of its name."""
+    catalog = catalog_of(session)
+    ids = frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu else None
+    filter = InstanceFilter(**wanted, gpu_ids=ids, as_of=session.as_of)  # type: ignore[arg-type]
+    answer = api.instances(names, filter, sort, catalog)
+    if names and len(answer.instances) == 1:
+        session.say(_sentence(answer.instances[0]))
+        parts = [(session.language.text("instances.part", part=part.part), part.meaning or "") for part in answer.name_parts]
+        session.show_one(answer, answer.instances[0], parts)
+        say_sources(session, answer.sources)
+    else:
+        session.say(msg("instances.count", n=len(answer.instances)))
+        session.show(answer, answer.instances, USUAL)
+
+
+def _sentence(row: Instance) -> Message:
+    known = row.vcpus is not None and row.ram_bytes is not None
+    return msg(
+        "instances.sentence" if known else "instances.sentence-short",
+        instance=row.instance,
+        provider=row.provider,
+        count=f"{row.gpus:g}",
+        gpu=row.gpu_name,
+        vcpus=f"{row.vcpus or 0:g}",
+        ram=format_memory(row.ram_bytes or 0),
+    )

@@ -1,0 +1,37 @@
+"""`whichgpu report-error`: everything a correction needs, ready to paste."""
+
+from __future__ import annotations
+
+import click
+
+from whichgpu import api
+from whichgpu.base.codec import flat
+from whichgpu.surface.cli.frame import Names, catalog_of, command, gpu_names, instance_names
+from whichgpu.surface.cli.session import Session
+
+
+@command("report-error", epilog=True)
+@click.argument("id", type=Names(lambda catalog: gpu_names(catalog) + instance_names(catalog)), metavar="ID")
+def report_error(session: Session, id: str) -> None:
+    """The row, its sources, the versions, and blanks for what is wrong."""
+    answer = api.report_error(id, catalog_of(session))
+    if session.format in ("json", "csv"):
+        session.show(answer, [answer.row], ())
+        return
+    text = session.language.text
+    lines = [
+        f"# {text('report.title', id=answer.id)}",
+        "",
+        f"- {text('report.field')}:",
+        f"- {text('report.right')}:",
+        f"- {text('report.source')}:",
+        "",
+        f"## {text('report.row', kind=answer.kind, id=answer.id)}",
+        *(f"- {name}: {value}" for name, value in flat(answer.row).items() if value not in (None, "")),
+        "",
+        f"## {text('report.cited')}",
+        *(f"- {source.id}: {source.title} {source.url}" for source in answer.sources),
+        "",
+        f"whichgpu {answer.version}, {text('report.digest', digest=answer.catalog_digest)}",
+    ]
+    session.out.write("\n".join(lines) + "\n")

@@ -1,0 +1,99 @@
+"""What one run of the command line knows: language, terminal or pipe, today; and how it prints answers and errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TextIO
+
+from whichgpu.base.codec import to_json
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.messages import Language, Message
+from whichgpu.surface import tables
+from whichgpu.surface.fields import Cell, chosen, flat_rows, human, label
+
+
+@dataclass(slots=True)
+class Session:
+    """One run. `format` is json, csv, markdown, tsv or table; None means: a table on a terminal, else TSV."""
+
+    language: Language
+    format: str | None = None
+    columns: str | None = None
+    catalog_folder: Path | None = None
+    config_path: Path | None = None
+    as_of: date | None = None
+    as_known: date | None = None
+    today: date = field(default_factory=date.today)
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+
+    def say(self, message: Message) -> None:
+        """Words go to stderr; JSON readers get none."""
+        if self.format != "json":
+            print(self.language.render(message), file=self.err)
+
+    def note(self, text: str) -> None:
+        """A line already in the reader's language."""
+        if self.format != "json":
+            print(text, file=self.err)
+
+    def show(self, answer: object, rows: Sequence[object], usual: Sequence[str]) -> None:
+        """An answer of many rows: the whole of it as JSON, its rows otherwise."""
+        if self.format == "json":
+            self.out.write(to_json(answer))
+            return
+        cells = flat_rows(rows)
+        if self.format == "csv":
+            names = chosen(self.columns, cells, ())
+            tables.write_csv(self.out, names, [[row[name] for name in names] for row in cells])
+            return
+        names = chosen(self.columns, cells, usual)
+        self.table([label(name, self.language) for name in names], [self._words(row, names) for row in cells])
+
+    def show_one(self, answer: object, row: object, extra: Sequence[tuple[str, str]] = ()) -> None:
+        """An answer about one thing: every fact on a line of its own, in the formats meant for reading."""
+        if self.format in ("json", "csv") or self.columns:
+            self.show(answer, [row], ())
+            return
+        cells = flat_rows([row])[0]
+        facts = [(label(name, self.language), human(name, value, self.language)) for name, value in cells.items()]
+        header = [self.language.text("column.fact"), self.language.text("column.value")]
+        self.table(header, [fact for fact in (*facts, *extra) if fact[1]])
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Rows of words in the format in force."""
+        form = self.format or ("table" if self.out.isatty() else "tsv")
+        if form == "markdown":
+            tables.write_markdown(self.out, header, rows)
+        elif form == "csv":
+            tables.write_csv(self.out, header, rows)
+        elif form == "tsv":
+            tables.write_tsv(self.out, header, rows)
+        else:
+            right = [tables.is_numeric([row[index] for row in rows]) for index in range(len(header))]
+            tables.write_terminal(self.out, header, rows, right)
+
+    def fail(self, error: WhichGpuError) -> int:
+        """Print an error in the one shape errors have, and return its exit code."""
+        message = self.language.render(error.message)
+        hint = self.language.render(error.hint) if error.hint else None
+        if self.format == "json":
+            body = {"kind": error.kind, "message": message, "hint": hint, "choices": list(error.choices)}
+            self.out.write(to_json({"ok": False, "error": body}))
+        else:
+            for word, colour, text in (("word.error", "31", message), ("word.hint", "36", hint)):
+                if text:
+                    print(f"{self._coloured(self.language.text(word), colour)}: {text}", file=self.err)
+        return error.exit_code
+
+    def _coloured(self, word: str, colour: str) -> str:
+        plain = "NO_COLOR" in os.environ or not self.err.isatty()
+        return word if plain else f"\033[1;{colour}m{word}\033[0m"
+
+    def _words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
+        return [human(name, row[name], self.language) for name in names]

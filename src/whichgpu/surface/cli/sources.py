@@ -1,0 +1,19 @@
+"""Where the figures shown come from, said after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whichgpu.base.messages import msg
+from whichgpu.catalog.host import Source
+from whichgpu.surface.cli.session import Session
+
+
+def say_sources(session: Session, sources: Sequence[Source]) -> None:
+    """One line a source, with its address and the day it was published where known."""
+    if not sources:
+        return
+    session.say(msg("sources.heading"))
+    for source in sources:
+        dated = f", {source.published}" if source.published else ""
+        session.note(f"  {source.title} ({source.publisher}{dated}) {source.url}")

@@ -1,0 +1,74 @@
+"""Fields as people read them: each by its name's ending, so that a new field of a known kind needs nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whichgpu.base.codec import flat
+from whichgpu.base.errors import UnknownName
+from whichgpu.base.messages import Language, msg
+from whichgpu.base.names import nearest
+from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
+
+Cell = str | int | float | bool | None
+
+
+def human(name: str, value: Cell, language: Language) -> str:
+    """A cell in words and units; empty where there is no value."""
+    if value is None or value == "":
+        return ""
+    last = name.rpartition(".")[2]
+    if isinstance(value, bool):
+        return language.text("word.yes" if value else "word.no")
+    if isinstance(value, str):
+        return value.replace(";", ", ")
+    if name.startswith("peaks."):
+        return format_flops(int(value)).replace("FLOP", "OP") if last.startswith("int") else format_flops(int(value))
+    if last == "local_disk_bytes":
+        return f"{significant(value / GB, 4)} GB"
+    if last.endswith("bytes"):
+        return format_memory(int(value))
+    if last.endswith("bandwidth"):
+        return format_bandwidth(int(value))
+    if last.endswith("_hz"):
+        return f"{value / 10**6:,.0f} MHz"
+    if last.endswith("_watts"):
+        return f"{significant(value, 4)} W"
+    if last.endswith("_gbps"):
+        return f"{significant(value, 4)} Gbit/s"
+    if last.endswith("_bits"):
+        return f"{value} bit"
+    if last in ("latitude", "longitude"):
+        return f"{value:.2f}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def label(name: str, language: Language) -> str:
+    """The heading of a field in the reader's language; its own name where there is none."""
+    id = f"field.{name}"
+    return language.text(id) if id in language else name
+
+
+def flat_rows(values: Sequence[object]) -> list[dict[str, Cell]]:
+    """Rows with one set of columns: what one of them has, all have."""
+    rows = [flat(value) for value in values]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def chosen(columns: str | None, rows: list[dict[str, Cell]], usual: Sequence[str]) -> list[str]:
+    """Columns to show: the usual ones, all, or those the user names (`peaks` stands for all of `peaks.*`)."""
+    known = list(rows[0]) if rows else []
+    if columns is None:
+        return [name for name in usual if name in known] or known
+    if columns == "all":
+        return known
+    names: list[str] = []
+    for wanted in (part.strip().replace("-", "_") for part in columns.split(",")):
+        found = [name for name in known if name in (wanted, f"peaks.{wanted}") or name.startswith(f"{wanted}.")]
+        if not found:
+            choices = nearest(wanted, known, least=0.4) or tuple(known)
+            hint = msg("hint.choices", choices=choices)
+            raise UnknownName("unknown-field", msg("error.unknown-field", name=wanted), hint, choices)
+        names += [name for name in found if name not in names]
+    return names

@@ -1,0 +1,59 @@
+"""Tables as text: for a terminal, for a pipe (TSV), as CSV and as Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TextIO
+
+Rows = Sequence[Sequence[object]]
+
+
+def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
+    """RFC 4180 with plain newlines."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+
+
+def write_tsv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
+    """One line a row; blanks stand for any tab or line break in a cell."""
+    for row in (header, *rows):
+        stream.write("\t".join(" ".join(str(cell).split()) if cell != "" else "" for cell in row) + "\n")
+
+
+def write_markdown(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
+    """A GitHub table."""
+    for index, row in enumerate((header, *rows)):
+        stream.write("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |\n")
+        if index == 0:
+            stream.write("|" + " --- |" * len(header) + "\n")
+
+
+def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, right: Sequence[bool]) -> None:
+    """A table drawn to the terminal's width, words wrapped, nothing cut."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for title, is_right in zip(header, right, strict=True):
+        table.add_column(title, justify="right" if is_right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell) if cell != "" else "–") for cell in row))
+    Console(file=stream, highlight=False, emoji=False).print(table)
+
+
+def is_numeric(column: Sequence[object]) -> bool:
+    """Whether every cell that says something begins with a digit: such columns are set flush right."""
+    cells = [str(cell) for cell in column if cell != ""]
+    return bool(cells) and all(cell.lstrip("-")[:1].isdigit() for cell in cells)
+
+
+def csv_text(header: Sequence[str], rows: Rows) -> str:
+    """The CSV as one string."""
+    stream = io.StringIO()
+    write_csv(stream, header, rows)
+    return stream.getvalue()
