@@ -14,7 +14,7 @@ environment:
 lint: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
 	@cd "$(ROOT)" && "$(BIN)/mypy"
-	@cd "$(ROOT)" && "$(BIN)/lint-imports" --no-logo
+	@cd "$(ROOT)src" && "$(BIN)/lint-imports" --no-logo --config ../pyproject.toml
 
 test: lint
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" --cov --cov-branch --cov-report=term

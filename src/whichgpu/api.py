@@ -16,7 +16,16 @@ from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
 from whichgpu.catalog.checks import CheckReport, check_catalog
-from whichgpu.catalog.find import exact_instances, find_cpus, find_gpus, find_instances, find_provider, find_regions
+from whichgpu.catalog.find import (
+    exact_instances,
+    find_cpus,
+    find_gpus,
+    find_instances,
+    find_provider,
+    find_regions,
+    gpus_named,
+    join_names,
+)
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region, Source
 from whichgpu.catalog.naming import NamePart, explain_name
@@ -99,6 +108,7 @@ def gpus(
 ) -> GpusAnswer:
     """GPUs by name (a family name means all its variants), filtered and ordered."""
     catalog = catalog or Catalog()
+    names = join_names(names, lambda text: gpus_named(catalog, text))
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
@@ -143,7 +153,7 @@ def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
     """GPUs and machines side by side; a family name means all its variants."""
     catalog = catalog or Catalog()
     columns: dict[str, Compared] = {}
-    for name in names:
+    for name in join_names(names, lambda text: gpus_named(catalog, text)):
         for column in _compared(catalog, name):
             columns.setdefault(column.name, column)
     cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
@@ -151,7 +161,7 @@ def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
 
 
 def _compared(catalog: Catalog, name: str) -> list[Compared]:
-    machines = exact_instances(catalog.instances, name)
+    machines = () if gpus_named(catalog, name) else exact_instances(catalog.instances, name)
     if machines:
         return [Compared(row.instance, catalog.gpu_by_id[row.gpu], row) for row in machines]
     return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
@@ -176,8 +186,12 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
             raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
         digest = read_status(catalog, bundled=False).digest
         return FactReport(kind, row_id(found[0]), found[0], catalog.cited(found[0].sources), __version__, digest)
-    choices = nearest(id, [row_id(row) for rows in (catalog.gpus, catalog.instances, catalog.cpus, catalog.regions) for row in rows])
-    raise UnknownName("unknown-id", msg("error.unknown-id", name=id), msg("hint.nearest", choices=choices) if choices else None, choices)
+    choices = nearest(
+        id, [row_id(row) for rows in (catalog.gpus, catalog.instances, catalog.cpus, catalog.regions) for row in rows]
+    )
+    raise UnknownName(
+        "unknown-id", msg("error.unknown-id", name=id), msg("hint.nearest", choices=choices) if choices else None, choices
+    )
 
 
 def row_id(row: Gpu | Instance | Cpu | Region) -> str:

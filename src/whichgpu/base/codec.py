@@ -32,7 +32,7 @@ def _flatten(name: str, value: object, cells: dict[str, str | int | float | bool
     if isinstance(value, dict):
         for key, item in value.items():
             _flatten(f"{name}.{key}" if name else str(key), item, cells)
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         cells[name] = ";".join(str(item) for item in value)
     else:
         cells[name] = cast("str | int | float | bool | None", value)

@@ -27,14 +27,34 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
 
     A leading or trailing count (`8xA100`) is read over. Unknown names raise with the nearest known ones.
     """
+    if found := gpus_named(catalog, name):
+        return found
     _, bare = split_count(name)
-    for attempt in (_exact_gpus, _family_gpus, _group_gpus):
-        if found := attempt(catalog.gpus, bare):
-            return found
     if machines := exact_instances(catalog.instances, bare):
         return tuple(catalog.gpu_by_id[id] for id in dict.fromkeys(machine.gpu for machine in machines))
     known = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
     raise _unknown("gpu", bare, nearest(bare, known))
+
+
+def gpus_named(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
+    """GPUs a name fits by themselves: exactly, as a family, or as an architecture or vendor; () for none."""
+    attempts = (_exact_gpus, _family_gpus, _group_gpus)
+    for text in (name, split_count(name)[1]):  # whole first: 5700XT is no 5,700 of something
+        for attempt in attempts:
+            if found := attempt(catalog.gpus, text):
+                return found
+    return ()
+
+
+def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[str, ...]:
+    """Names out of words typed without quotes: the longest run that is known counts as one name (`titan x T4`)."""
+    names: list[str] = []
+    rest = list(words)
+    while rest:
+        length = next((n for n in range(len(rest), 1, -1) if known(" ".join(rest[:n]))), 1)
+        names.append(" ".join(rest[:length]))
+        del rest[:length]
+    return tuple(names)
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
@@ -42,9 +62,7 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
     found = find_gpus(catalog, name)
     if len(found) > 1:
         choices = tuple(gpu.name for gpu in found)
-        raise AmbiguousName(
-            "ambiguous-gpu", msg("error.ambiguous-gpu", name=name), msg("hint.choices", choices=choices), choices
-        )
+        raise AmbiguousName("ambiguous-gpu", msg("error.ambiguous-gpu", name=name), msg("hint.choices", choices=choices), choices)
     return found[0]
 
 
@@ -130,7 +148,7 @@ def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _gpu_words(name: str) -> frozenset[str]:
-    found = []
+    found: list[str] = []
     for word in sorted_words(name):
         if word in ("gb", "gib", "g") and found and found[-1].isdigit():
             found[-1] += "gb"

@@ -11,12 +11,16 @@ from whichgpu.catalog.tables import Row
 
 # How each provider builds its names; the groups are explained from the table `name_parts`, by kind.
 PATTERNS: dict[str, re.Pattern[str]] = {
-    "aws": re.compile(r"(?P<series>[a-z]+(?:-[a-z]+)?)(?P<generation>\d)(?P<letters>[a-z]*)(?:-(?P<word>[a-z0-9]+))?\.(?P<size>[\w-]+)"),
+    "aws": re.compile(
+        r"(?P<series>[a-z]+(?:-[a-z]+)?)(?P<generation>\d)(?P<letters>[a-z]*)(?:-(?P<word>[a-z0-9]+))?\.(?P<size>[\w-]+)"
+    ),
     "gcp": re.compile(r"(?P<series>[a-z]+\d[a-z]*)-(?P<word>[a-z]+)-(?P<size>\d+[a-z]?)"),
     "azure": re.compile(
         r"(?:Standard_)?(?P<series>N[A-Z])(?P<size>\d+)(?P<letters>[a-z]*)(?:_(?P<word>[A-Za-z0-9]+?))?(?:_(?P<version>v\d+))?"
     ),
-    "oci": re.compile(r"(?P<series>VM|BM)\.(?P<word>GPU)(?P<generation>\d)?\.?(?P<gpu>[A-Z]+[A-Z0-9]*(?:-v\d)?)?\.?(?P<size>\d+)"),
+    "oci": re.compile(
+        r"(?P<series>VM|BM)\.(?P<word>GPU)(?P<generation>\d)?\.?(?P<gpu>[A-Z]+[A-Z0-9]*(?:-v\d)?)?\.?(?P<size>\d+)"
+    ),
 }
 
 
@@ -50,7 +54,7 @@ _KINDS = {"series": "series", "generation": "word", "letters": "letter", "size":
 
 def _explained(catalog: Catalog, provider: str, table_kind: str, kind: str, part: str, series: str) -> NamePart:
     rows = [row for row in catalog.name_parts if row["provider"] == provider and row["kind"] == table_kind]
-    shapes = {part.lower(), re.sub(r"\d+", "<n>", part.lower())}
+    shapes = {part.lower(), f"-{part.lower()}", re.sub(r"\d+", "<n>", part.lower())}
     if kind == "generation":
         shapes.add("<generation>")
     fitting = [row for row in rows if row["part"].lower() in shapes and _applies(row, series)]

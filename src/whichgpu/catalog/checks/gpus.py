@@ -36,16 +36,20 @@ PLAUSIBLE: dict[str, tuple[int, int]] = {
 }
 # A wider type is never faster than a narrower one on the same units.
 NARROWING = (
-    ("fp64", "fp32"), ("tf32", "fp16"), ("fp16", "fp8"), ("bf16", "fp8"), ("fp8", "fp4"), ("int8", "int4"), ("fp16_plain", "fp16"),
-)  # fmt: skip
+    ("fp64", "fp32"),
+    ("tf32", "fp16"),
+    ("fp16_plain", "fp16"),
+    ("fp16", "fp8"),
+    ("bf16", "fp8"),
+    ("fp8", "fp4"),
+    ("int8", "int4"),
+)
 
 
 def memory(tables: Tables) -> list[Finding]:
     """The counted, the labelled and the reported memory agree."""
     return [
-        Finding("gpus", row["id"], check, column, detail)
-        for row in tables["gpus"].rows
-        for check, column, detail in _memory(row)
+        Finding("gpus", row["id"], check, column, detail) for row in tables["gpus"].rows for check, column, detail in _memory(row)
     ]
 
 
@@ -74,7 +78,7 @@ def bandwidth(tables: Tables) -> list[Finding]:
 def rates(tables: Tables) -> list[Finding]:
     """Every peak is SMs times operations a clock times clock, within 5%; one twice too high is likely a sparse figure."""
     units = {row["id"]: row for row in tables["rates"].rows}
-    found = []
+    found: list[Finding] = []
     for row in tables["gpus"].rows:
         unit = units.get(row["rates"] or "")
         if unit is None:
@@ -101,7 +105,7 @@ def rates(tables: Tables) -> list[Finding]:
 def computed_peak(row: Row, unit: Row, dtype: str) -> Decimal | None:
     """TFLOP/s of a dtype by arithmetic: SMs x operations an SM completes in a clock x clock."""
     sms, rate = row["sms"], unit[dtype]
-    plain = dtype in PLAIN or unit[dtype] == unit[f"{dtype}_plain" if f"{dtype}_plain" in unit else dtype] and dtype in ("fp16", "bf16")
+    plain = dtype in PLAIN or (dtype in ("fp16", "bf16") and rate == unit[f"{dtype}_plain"])
     clock = row["boost_clock_mhz"] if plain else row["tensor_clock_mhz"] or row["boost_clock_mhz"]
     return None if rate is None or sms is None or clock is None else Decimal(sms * rate * clock / 10**6)
 

@@ -59,7 +59,7 @@ def _instance(row: Row, gpu: Row | None) -> Iterator[Fault]:
         if not Decimal("0.85") <= stated / expected <= Decimal("1.15"):
             detail = msg("finding.memory-per-gpu", stated=stated, expected=round(expected, 1), gpu=gpu["id"])
             yield "memory-per-gpu", "gpu_memory_gb", detail
-    if row["gpus"] > 1 and row["interconnect"] == "none" or row["gpus"] <= 1 and row["topology"] not in (None, "single"):
+    if (row["gpus"] > 1 and row["interconnect"] == "none") or (row["gpus"] <= 1 and row["topology"] not in (None, "single")):
         yield "topology", "interconnect", msg("finding.topology", gpus=row["gpus"])
     link, own = row["interconnect_gbs"], gpu["link_bandwidth_gbs"]
     if row["interconnect"] in ("nvlink", "nvswitch") and not own:

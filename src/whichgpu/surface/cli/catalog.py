@@ -6,10 +6,8 @@ import click
 
 from whichgpu import api
 from whichgpu.base.codec import to_json
-from whichgpu.base.errors import UnknownName
 from whichgpu.base.messages import msg
-from whichgpu.base.names import nearest
-from whichgpu.surface.cli.frame import catalog_of, command, session_of
+from whichgpu.surface.cli.frame import catalog_of, command, session_of, unknown_command
 from whichgpu.surface.cli.session import Session
 
 
@@ -55,9 +53,7 @@ class Group(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands:
-            choices = nearest(args[0], self.commands, least=0.4) or tuple(self.commands)
-            message = msg("error.unknown-command", name=f"catalog {args[0]}")
-            raise UnknownName("unknown-command", message, msg("hint.choices", choices=choices), choices)
+            raise unknown_command(f"catalog {args[0]}", args[0], tuple(self.commands))
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -108,12 +108,19 @@ def _ready(session: Session, values: dict[str, Any]) -> Session:
     return session
 
 
+def unknown_command(shown: str, name: str, known: Sequence[str]) -> UnknownName:
+    """No such command: the nearest, or all there are."""
+    close = nearest(name, known)
+    hint = msg("hint.nearest", choices=close) if close else msg("hint.choices", choices=tuple(known))
+    return UnknownName("unknown-command", msg("error.unknown-command", name=shown), hint, close or tuple(known))
+
+
 def catalog_of(session: Session) -> Catalog:
     """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
     return Catalog(session.catalog_folder, session.as_known)
 
 
-class Words(click.ParamType):
+class Words(click.ParamType[Any]):
     """One or several words out of a list, with the nearest suggested when wrong."""
 
     def __init__(self, what: str, known: Sequence[str] | Callable[[], Sequence[str]], many: bool = False) -> None:
@@ -143,7 +150,7 @@ class Words(click.ParamType):
         return [CompletionItem(done + comma + word) for word in self.known() if word.lower().startswith(last.lower())]
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType[Any]):
     """A value read by one of our own parsers, whose errors say what would work."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -154,7 +161,7 @@ class Parsed(click.ParamType):
         return self._parse(value) if isinstance(value, str) else value
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[Any]):
     """Free names, completed from the catalog."""
 
     name = "name"

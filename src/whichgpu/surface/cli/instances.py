@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from whichgpu import api
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, parse_bytes
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.host import Instance
+from whichgpu.catalog.naming import NamePart
 from whichgpu.catalog.select import InstanceFilter, parse_span
 from whichgpu.surface.cli.frame import GPU, INSTANCE, PROVIDER, Parsed, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
@@ -33,12 +34,16 @@ def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: s
     answer = api.instances(names, filter, sort, catalog)
     if names and len(answer.instances) == 1:
         session.say(_sentence(answer.instances[0]))
-        parts = [(session.language.text("instances.part", part=part.part), part.meaning or "") for part in answer.name_parts]
-        session.show_one(answer, answer.instances[0], parts)
+        session.show_one(answer, answer.instances[0], [_told(session.language, part) for part in answer.name_parts])
         say_sources(session, answer.sources)
     else:
         session.say(msg("instances.count", n=len(answer.instances)))
         session.show(answer, answer.instances, USUAL)
+
+
+def _told(language: Language, part: NamePart) -> tuple[str, str]:
+    meaning = part.meaning or language.text(f"instances.part-{part.kind}", part=part.part)
+    return language.text("instances.part", part=part.part), meaning
 
 
 def _sentence(row: Instance) -> Message:

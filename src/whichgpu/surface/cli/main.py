@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import click
 
 from whichgpu import __version__
-from whichgpu.base.errors import UnknownName, UsageError, WhichGpuError
+from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import language, msg
-from whichgpu.base.names import nearest
+from whichgpu.surface.cli.frame import unknown_command
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import check_keys, config_path, early, read_config
 
@@ -45,9 +45,7 @@ class Root(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            choices = nearest(args[0], COMMANDS) or tuple(COMMANDS)
-            message = msg("error.unknown-command", name=args[0])
-            raise UnknownName("unknown-command", message, msg("hint.choices", choices=choices), choices)
+            raise unknown_command(args[0], args[0], tuple(COMMANDS))
         name, found, rest = super().resolve_command(ctx, args)
         if found is not None and name and ctx.default_map and ctx.obj.config_path:
             known = [param.name or "" for param in found.params]

@@ -1,0 +1,59 @@
+"""Start-up and catalog: help, import, a cold answer, the tables, and what the launcher adds."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Seconds of repeated runs against a goal."""
+
+    name: str
+    median: float
+    best: float
+    goal: float
+
+
+def timed(name: str, goal: float, action: Callable[[], object], runs: int = RUNS) -> Result:
+    """Median and best of several runs after one to warm the disk."""
+    action()
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    return Result(name, statistics.median(seconds), min(seconds), goal)
+
+
+def _process(*argv: str) -> Callable[[], object]:
+    return lambda: subprocess.run(argv, check=True, capture_output=True, cwd="/")
+
+
+def _load() -> object:
+    from whichgpu.catalog.store import Catalog
+
+    catalog = Catalog()
+    return catalog.gpus, catalog.instances, catalog.cpus, catalog.regions, catalog.providers, catalog.sources
+
+
+def results() -> Iterator[Result]:
+    """Each benchmark in turn."""
+    python, launcher = sys.executable, str(ROOT / "whichgpu")
+    bare = timed("python -m whichgpu --version", 0.2, _process(python, "-P", "-m", "whichgpu", "--version"))
+    launched = timed("./whichgpu --version", 0.25, _process(launcher, "--version"))
+    yield timed("whichgpu --help", 0.2, _process(python, "-P", "-m", "whichgpu", "--help"))
+    yield timed("import whichgpu", 0.1, _process(python, "-c", "import whichgpu"))
+    yield Result("launcher, second call, adds", max(0.0, launched.median - bare.median), 0.0, 0.05)
+    yield timed("load the whole catalog", 0.05, _load)
+    yield timed("whichgpu gpus --json, cold process", 0.4, _process(python, "-P", "-m", "whichgpu", "gpus", "--json"))
+    yield timed("whichgpu catalog check", 1.0, _process(python, "-P", "-m", "whichgpu", "catalog", "check"))

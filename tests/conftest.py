@@ -1,0 +1,37 @@
+"""What all tests share: one catalog, the folder of evidence where it lies beside the checkout, no user settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from whichgpu.catalog.store import Catalog
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    """The bundled catalog."""
+    return Catalog()
+
+
+@pytest.fixture(scope="session")
+def evidence() -> Path:
+    """Public tables to check ours against; they are not part of the project."""
+    folder = SHARED / "evidence"
+    if not folder.is_dir():
+        pytest.skip(f"no folder of evidence at {folder}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_user_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of the machine's own configuration reaches a test."""
+    for name in [name for name in os.environ if name.startswith("WHICHGPU_") and name != "WHICHGPU_SHARED"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("LANGUAGE", "en")
