@@ -69,28 +69,50 @@ def read_table(folder: Path, name: str) -> Table:
         why = ", ".join([f"lacks {column}" for column in missing] + [f"unknown {column}" for column in unknown])
         message = msg("error.malformed-data", path=str(path), why=f"line 1: {why or 'a column twice'}")
         raise DataError("malformed-data", message, msg("hint.data"))
-    readers = [(column, fields[column], _reader(fields[column])) for column in header]
+    columns = [(fields[column], _memo(fields[column])) for column in header]
     table = Table(name, path, [])
     for _, cells in lines:
-        row: Row = {}
-        faults: list[tuple[str, str, Message]] = []
-        for (column, spec, read), cell in zip(readers, cells, strict=True):
-            if not cell:
-                row[column] = () if spec.many else None
-                if spec.required:
-                    check = "no-source" if column == "sources" else "required"
-                    faults.append((column, check, msg(f"finding.{check}")))
-                continue
-            try:
-                row[column] = read(cell)
-            except ValueError:
-                row[column] = () if spec.many else None
-                faults.append((column, "type", msg("finding.type", cell=cell, type=spec.type)))
+        row = {spec.column: memo[cell] for (spec, memo), cell in zip(columns, cells, strict=True)}
         table.rows.append(row)
-        if faults:
-            key = row_key(name, row)
-            table.findings += [Finding(name, key, check, column, detail) for column, check, detail in faults]
+        if FAULT in row.values():
+            _set_right(table, row, dict(zip(header, cells, strict=True)))
     return table
+
+
+FAULT = object()  # stands in a row for a cell that cannot be read, until it is reported
+
+
+class _Memo(dict[str, Any]):
+    """Cells already read: tables repeat themselves, so most cells cost one look-up."""
+
+    def __init__(self, read: Callable[[str], Any], empty: Any) -> None:
+        super().__init__({"": empty})
+        self._read = read
+
+    def __missing__(self, cell: str) -> Any:
+        try:
+            value = self._read(cell)
+        except ValueError:
+            value = FAULT
+        self[cell] = value
+        return value
+
+
+def _memo(spec: Field) -> _Memo:
+    empty = FAULT if spec.required else () if spec.many else None
+    return _Memo(_reader(spec), empty)
+
+
+def _set_right(table: Table, row: Row, cells: dict[str, str]) -> None:
+    """Report a row's faults and leave the cells empty."""
+    faults = [schema()[table.name][column] for column, value in row.items() if value is FAULT]
+    row.update({spec.column: () if spec.many else None for spec in faults})
+    key = row_key(table.name, row)
+    for spec in faults:
+        cell = cells[spec.column]
+        check = "type" if cell else "no-source" if spec.column == "sources" else "required"
+        detail = msg(f"finding.{check}", cell=cell, type=spec.type) if cell else msg(f"finding.{check}")
+        table.findings.append(Finding(table.name, key, check, spec.column, detail))
 
 
 def _reader(spec: Field) -> Callable[[str], Any]:

@@ -51,6 +51,7 @@ def _instance(row: Row, gpu: Row | None) -> Iterator[Fault]:
         yield "seen-order", "last_seen", msg("finding.seen-order", first=row["first_seen"], last=row["last_seen"])
     if row["gpus"] is not None and row["gpus"] <= 0:
         yield "implausible", "gpus", msg("finding.implausible", value=row["gpus"], low="above 0", high=1024)
+        return
     if gpu is None or row["gpus"] is None:
         return
     stated, whole = row["gpu_memory_gb"], gpu["memory_mib"]

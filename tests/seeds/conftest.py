@@ -1,0 +1,40 @@
+"""What the seed tests share: ways to name exactly one thing in the catalog.
+
+The tests in this folder hold the figures of five documents people wrote by hand, 2015 to 2024, against the catalog. Where a
+document slipped, the test says so and asserts both sides: that the document's figure is not the catalog's, and what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from whichgpu import api
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Instance
+from whichgpu.catalog.store import Catalog
+
+
+@pytest.fixture(scope="session")
+def gpu(catalog: Catalog) -> Callable[[str], Gpu]:
+    """The one GPU of a name; a name that fits several fails the test."""
+
+    def named(name: str) -> Gpu:
+        found = api.gpus([name], catalog=catalog).gpus
+        assert len(found) == 1, f"{name} is {[row.id for row in found]}"
+        return found[0]
+
+    return named
+
+
+@pytest.fixture(scope="session")
+def instance(catalog: Catalog) -> Callable[[str], Instance]:
+    """The one machine of a name; a name that fits several fails the test."""
+
+    def named(name: str) -> Instance:
+        found = api.instances([name], catalog=catalog).instances
+        assert len(found) == 1, f"{name} is {[row.instance for row in found]}"
+        return found[0]
+
+    return named
