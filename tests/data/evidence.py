@@ -78,11 +78,11 @@ def aiconfigurator(specs: Path) -> Iterator[Claim]:
 
 
 def mlco2(specs: Path) -> Iterator[Claim]:
-    """The ML CO2 calculator's table. Half precision quoted from TechPowerUp is the plain rate, else the tensor rate."""
+    """The ML CO2 calculator's table. Half precision quoted from TechPowerUp is the plain rate, else the matrix rate."""
     known = matches("mlco2")
     for row in _rows(specs / "mlco2_gpus.csv"):
         quoted = row["source"] or row["memory"]  # the A10G's row lacks a cell
-        half = "fp16_plain_tflops" if "techpowerup" in quoted else "fp16_tflops"
+        half = "bf16_tflops" if row["type"] == "tpu" else "fp16_plain_tflops" if "techpowerup" in quoted else "fp16_tflops"
         columns = [
             ("tdp_watts", "tdp_watts", 1, "W"),
             ("TFLOPS32", "fp32_tflops", 1, "TFLOP/s"),

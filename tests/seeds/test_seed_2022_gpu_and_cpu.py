@@ -86,9 +86,9 @@ def test_providers_of_the_post(provider: str, kind: str, catalog: Catalog) -> No
     assert api.instances((), InstanceFilter(provider=provider, as_of=WRITTEN), catalog=catalog).instances
 
 
-@pytest.mark.parametrize("provider", ["aws", "colab", "autodl"])
+@pytest.mark.parametrize("provider", ["aws", "colab"])
 def test_t4_could_be_rented(provider: str, catalog: Catalog) -> None:
-    """The post names the T4 on AWS; Colab gave it away, AutoDL listed it."""
+    """The post names the T4 on AWS; Colab gave it away."""
     rows = api.instances((), InstanceFilter(provider=provider, gpu_ids=frozenset({"t4"}), as_of=WRITTEN), catalog=catalog)
     assert min(row.gpus for row in rows.instances) == 1
 

@@ -56,16 +56,25 @@ def append(text: bytes) -> Callable[[Path], None]:
     return fault
 
 
+def empty(folder: Path) -> None:
+    table(folder).write_bytes(b"")
+
+
+def folder_in_its_place(folder: Path) -> None:
+    table(folder).unlink()
+    table(folder).mkdir()
+
+
 FAULTS: dict[str, Callable[[Path], None]] = {
     "unbalanced quote": append(b'"never closed,a,b\n'),
     "wrong cell count": append(b"a,b,c\n"),
     "NUL byte": lambda folder: put(folder, "chip", "GH\0100"),
     "not UTF-8": append(b"\xff\xfe\xfa\n"),
     "missing column": drop_column,
-    "empty file": lambda folder: table(folder).write_bytes(b"") and None,
+    "empty file": empty,
     "header doubled": lambda folder: writing(folder, "gpus", [[*line[:-1], line[-2]] for line in reading(folder, "gpus")]),
     "missing table": lambda folder: table(folder).unlink(),
-    "table is a folder": lambda folder: (table(folder).unlink(), table(folder).mkdir()) and None,
+    "table is a folder": folder_in_its_place,
     "words for a number": lambda folder: put(folder, "memory_mib", "lots"),
     "not a number": lambda folder: put(folder, "memory_bandwidth_gbs", "nan"),
     "absurd date": lambda folder: put(folder, "launch_date", "2022-02-30"),

@@ -10,7 +10,8 @@ import pytest
 from tests.surface.cli import assert_refused, assert_refused_json, call, rows
 
 INSTANCE_FIELDS = set(
-    "provider instance gpu gpus vcpus cpu ram_bytes local_disk_bytes network_gbps interconnect topology first_seen last_seen sources".split()
+    "provider instance gpu gpus vcpus cpu ram_bytes local_disk_bytes network_gbps interconnect topology "
+    "first_seen last_seen sources".split()
 )
 GIB = 2**30
 
@@ -133,7 +134,7 @@ def test_a_span_that_runs_backwards_is_bad_input() -> None:
     assert_refused(call("instances", "--gpus", "4..1"), 2)
 
 
-@pytest.mark.parametrize("span", ["x", "0", "-1", "1..", "..", "1..x"])
+@pytest.mark.parametrize("span", ["x", "-1", "1..", "..", "1..x", ""])
 def test_a_count_that_is_none_is_bad_input(span: str) -> None:
     assert call("instances", f"--gpus={span}").code == 2
 
@@ -184,7 +185,8 @@ def test_every_cpu_of_an_instance_is_in_the_list_of_cpus(instances: list[dict[st
 
 def test_a_cpu_is_found_by_name_and_a_wrong_one_suggests() -> None:
     assert [row["id"] for row in rows("cpus", "xeon-e5-2686-v4")] == ["xeon-e5-2686-v4"]
-    assert "xeon-e5-2686-v4" in assert_refused_json(call("cpus", "xeon-e5-2686-v5", "--json"), 2)["choices"]
+    choices = assert_refused_json(call("cpus", "xeon-e5-2686-v5", "--json"), 2)["choices"]
+    assert [row["id"] for row in rows("cpus", choices[0])] == ["xeon-e5-2686-v4"]
 
 
 def test_cpus_sort_by_cores() -> None:

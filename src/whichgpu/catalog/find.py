@@ -47,11 +47,18 @@ def gpus_named(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
 
 
 def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[str, ...]:
-    """Names out of words typed without quotes: the longest run that is known counts as one name (`titan x T4`)."""
+    """Names out of words typed without quotes: the longest run that is known counts as one name (`titan x T4`).
+
+    A run of words that are all names by themselves is left alone: `RTX 3090 Ti` and `RTX 3090` are two.
+    """
     names: list[str] = []
     rest = list(words)
+
+    def is_one(run: Sequence[str]) -> bool:
+        return bool(known(" ".join(run))) and not all(known(word) for word in run)
+
     while rest:
-        length = next((n for n in range(len(rest), 1, -1) if known(" ".join(rest[:n]))), 1)
+        length = next((n for n in range(len(rest), 1, -1) if is_one(rest[:n])), 1)
         names.append(" ".join(rest[:length]))
         del rest[:length]
     return tuple(names)
@@ -165,8 +172,10 @@ def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]
 
 
 def _exactly(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    joined = squash(name)
-    return tuple(row for row in rows if joined and any(squash(text) == joined for text in names(row)))
+    """Rows of that very name; only where there are none, those that differ in blanks and punctuation (us-east1, us-east-1)."""
+    rows, typed, joined = list(rows), name.strip().lower(), squash(name)
+    same = tuple(row for row in rows if typed and any(text.lower() == typed for text in names(row)))
+    return same or tuple(row for row in rows if joined and any(squash(text) == joined for text in names(row)))
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:

@@ -152,5 +152,6 @@ def _reader(name: str, kind: type) -> Callable[[Any], Any]:
 
 
 def _listed(row: Instance, day: date) -> bool:
-    began = row.first_seen is None or first_day(row.first_seen) <= day
+    """Where it is not known when a machine came, it is only known to be there since our check."""
+    began = first_day(row.first_seen or row.checked) <= day
     return began and (row.last_seen is None or day <= last_day(row.last_seen))
