@@ -5,7 +5,7 @@ The same functions serve the command line, the web page and Python; field names 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -30,12 +30,13 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region, Source
 from whichgpu.catalog.naming import NamePart, explain_name
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, ordered
+from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, open_on, ordered, passing
 from whichgpu.catalog.status import CatalogStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")
+Row = Gpu | Instance | Cpu | Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class InstancesAnswer:
 
     instances: tuple[Instance, ...]
     name_parts: tuple[NamePart, ...]
+    undated: int  # with `as_of`: how many were considered whose first day is not known; they count from our check on
     sources: tuple[Source, ...]
 
 
@@ -94,7 +96,7 @@ class FactReport:
 
     kind: str
     id: str
-    row: Gpu | Instance | Cpu | Region
+    row: Row
     sources: tuple[Source, ...]
     version: str
     catalog_digest: str
@@ -112,7 +114,7 @@ def gpus(
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
-    return GpusAnswer(_some(found, "gpu", len(rows)), catalog.cited(*(gpu.sources for gpu in found)))
+    return GpusAnswer(_some(found, "gpu", rows, filter.wishes()), catalog.cited(*(gpu.sources for gpu in found)))
 
 
 def instances(
@@ -127,7 +129,8 @@ def instances(
     found = ordered([row for row in rows if filter.matches(row)], sort, Instance)
     parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
     cited = catalog.cited(*(row.sources for row in found), *(part.sources for part in parts))
-    return InstancesAnswer(_some(found, "instance", len(rows)), parts, cited)
+    undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
+    return InstancesAnswer(_some(found, "instance", rows, filter.wishes()), parts, undated, cited)
 
 
 def cpus(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
@@ -135,18 +138,27 @@ def cpus(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | 
     catalog = catalog or Catalog()
     rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
     found = ordered(rows, sort, Cpu)
-    return CpusAnswer(_some(found, "cpu", len(rows)), catalog.cited(*(row.sources for row in found)))
+    return CpusAnswer(_some(found, "cpu", rows, {}), catalog.cited(*(row.sources for row in found)))
 
 
 def regions(
-    names: Sequence[str] = (), provider: str | None = None, sort: str | None = None, catalog: Catalog | None = None
+    names: Sequence[str] = (),
+    provider: str | None = None,
+    sort: str | None = None,
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
 ) -> RegionsAnswer:
-    """Regions by name, city, country or provider."""
+    """Regions by name, city, country or provider, open on a day."""
     catalog = catalog or Catalog()
     rows = _named(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
-    wanted = find_provider(catalog, provider) if provider else None
-    found = ordered([row for row in rows if wanted in (None, row.provider)], sort, Region)
-    return RegionsAnswer(_some(found, "region", len(rows)), catalog.cited(*(row.sources for row in found)))
+    wishes: dict[str, Callable[[Region], bool]] = {}
+    if provider:
+        wanted = find_provider(catalog, provider)
+        wishes["provider"] = lambda row: row.provider == wanted
+    if as_of:
+        wishes["as_of"] = lambda row: open_on(row, as_of)
+    found = ordered([row for row in rows if all(test(row) for test in wishes.values())], sort, Region)
+    return RegionsAnswer(_some(found, "region", rows, wishes), catalog.cited(*(row.sources for row in found)))
 
 
 def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
@@ -170,8 +182,8 @@ def _compared(catalog: Catalog, name: str) -> list[Compared]:
 def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
     """The row behind an id (a GPU, an instance, a processor or a region), with all that a correction needs."""
     catalog = catalog or Catalog()
-    finders: tuple[tuple[str, Callable[[Catalog, str], tuple[Gpu | Instance | Cpu | Region, ...]]], ...] = (
-        ("gpu", find_gpus),
+    finders: tuple[tuple[str, Callable[[Catalog, str], tuple[Row, ...]]], ...] = (
+        ("gpu", gpus_named),
         ("instance", find_instances),
         ("cpu", find_cpus),
         ("region", find_regions),
@@ -184,17 +196,16 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
         if len(found) > 1:
             choices = tuple(row_id(row) for row in found)
             raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
-        digest = read_status(catalog, bundled=False).digest
-        return FactReport(kind, row_id(found[0]), found[0], catalog.cited(found[0].sources), __version__, digest)
-    choices = nearest(
-        id, [row_id(row) for rows in (catalog.gpus, catalog.instances, catalog.cpus, catalog.regions) for row in rows]
-    )
-    raise UnknownName(
-        "unknown-id", msg("error.unknown-id", name=id), msg("hint.nearest", choices=choices) if choices else None, choices
-    )
+        if found:
+            digest = read_status(catalog, bundled=False).digest
+            return FactReport(kind, row_id(found[0]), found[0], catalog.cited(found[0].sources), __version__, digest)
+    rows: tuple[Row, ...] = (*catalog.gpus, *catalog.instances, *catalog.cpus, *catalog.regions)
+    choices = nearest(id, [row_id(row) for row in rows])
+    hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-ids")
+    raise UnknownName("unknown-id", msg("error.unknown-id", name=id), hint, choices)
 
 
-def row_id(row: Gpu | Instance | Cpu | Region) -> str:
+def row_id(row: Row) -> str:
     """What names a row in reports: `a100-sxm-80gb`, `aws/p3.2xlarge`."""
     if isinstance(row, Instance):
         return f"{row.provider}/{row.instance}"
@@ -217,7 +228,11 @@ def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[
     return tuple({id(row): row for name in names for row in find(name)}.values())
 
 
-def _some(found: tuple[T, ...], what: str, considered: int) -> tuple[T, ...]:
+def _some(found: tuple[T, ...], what: str, rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
     if not found:
-        raise NoAnswer(f"no-{what}", msg(f"error.no-{what}", n=considered), msg("hint.loosen"))
+        alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(rows, wishes).items())
+        message = msg(f"error.no-{what}", n=len(rows))
+        if alone and rows:
+            message = msg("error.because", what=message, why=alone)
+        raise NoAnswer(f"no-{what}", message, msg("hint.loosen" if rows else "hint.nothing-known"))
     return found

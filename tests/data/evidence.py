@@ -212,9 +212,9 @@ PEAKS = [
 
 def _card(card: dict[str, Any], match: Match) -> Iterator[tuple[str, float, str]]:
     for field, columns, scale, unit in (
-        ("memory_mib", MEMORY, 1024, "MiB"),
-        ("memory_bandwidth_gbs", BANDWIDTH, 1, "GB/s"),
-        ("tdp_watts", POWER, 1, "W"),
+        ("memory_mib", MEMORY, 1024.0, "MiB"),
+        ("memory_bandwidth_gbs", BANDWIDTH, 1.0, "GB/s"),
+        ("tdp_watts", POWER, 1.0, "W"),
     ):
         cell = _first(card, columns)
         values = [] if field == "tdp_watts" and not re.match(r"[\d.]+([-–]\d+)?(\s*W\b.*)?$", cell) else numbers(cell)

@@ -13,6 +13,8 @@ import pytest
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.schema import DATA_DIR, schema
+from whichgpu.catalog.store import Catalog
+from whichgpu.catalog.tables import read_table
 
 TODAY = date.today()
 Rows = list[dict[str, str]]
@@ -155,9 +157,12 @@ def test_a_planted_fault_is_found(copy: Path, table: str, change: Callable[[Rows
 
 def test_a_missing_table_and_a_missing_folder_are_data_errors(copy: Path, tmp_path: Path) -> None:
     (copy / "cpus.csv").unlink()
+    assert found(copy) == {("cpus", "", "unreadable")}
     with pytest.raises(DataError) as caught:
-        check_catalog(copy, TODAY)
+        read_table(copy, "cpus")
     assert caught.value.kind == "unreadable-data"
+    with pytest.raises(DataError):
+        Catalog(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +172,7 @@ def test_a_missing_table_and_a_missing_folder_are_data_errors(copy: Path, tmp_pa
 )
 def test_a_file_that_is_no_table_names_itself(copy: Path, content: bytes) -> None:
     (copy / "rates.csv").write_bytes(content)
+    assert found(copy) == {("rates", "", "unreadable")}
     with pytest.raises(DataError, match=r"rates\.csv") as caught:
-        check_catalog(copy, TODAY)
+        read_table(copy, "rates")
     assert caught.value.kind == "malformed-data"

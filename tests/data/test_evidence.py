@@ -103,7 +103,7 @@ def test_each_is_listed_once_with_a_reason_and_none_is_ours_to_correct(listed: l
 
 
 def test_enough_was_compared(compared: list[tuple[Claim, float]]) -> None:
-    assert len(compared) >= 2500
-    assert len({claim.gpu_id for claim, _ in compared if "/" not in claim.gpu_id}) >= 180
-    assert len({claim.gpu_id for claim, _ in compared if "/" in claim.gpu_id}) >= 100
-    assert len({claim.gpu_id for claim, _ in compared if claim.source == "voidful"}) >= 170
+    assert len(compared) >= 2767
+    assert len({claim.gpu_id for claim, _ in compared if "/" not in claim.gpu_id}) >= 189
+    assert len({claim.gpu_id for claim, _ in compared if "/" in claim.gpu_id}) >= 173
+    assert len({claim.gpu_id for claim, _ in compared if claim.source == "voidful"}) >= 172

@@ -77,8 +77,8 @@ def test_a_gpu_is_found_by_its_own_id_name_and_aliases(gpu: object) -> None:
 @given(st.integers(0, 2**40), st.integers(0, 2**40))
 def test_asking_for_more_memory_never_finds_more(one: int, other: int) -> None:
     less, more = sorted((one, other))
-    wide = {gpu.id for gpu in CATALOG.gpus if GpuFilter(min_memory_bytes=less).matches(gpu)}
-    narrow = {gpu.id for gpu in CATALOG.gpus if GpuFilter(min_memory_bytes=more).matches(gpu)}
+    wide = {gpu.id for gpu in CATALOG.gpus if GpuFilter(min_memory=less).matches(gpu)}
+    narrow = {gpu.id for gpu in CATALOG.gpus if GpuFilter(min_memory=more).matches(gpu)}
     assert narrow <= wide
 
 

@@ -68,7 +68,8 @@ def folder_in_its_place(folder: Path) -> None:
 FAULTS: dict[str, Callable[[Path], None]] = {
     "unbalanced quote": append(b'"never closed,a,b\n'),
     "wrong cell count": append(b"a,b,c\n"),
-    "NUL byte": lambda folder: put(folder, "chip", "GH\0100"),
+    "NUL byte": lambda folder: put(folder, "chip", "GH\x00100"),
+    "control character": lambda folder: put(folder, "chip", "GH\x08100"),
     "not UTF-8": append(b"\xff\xfe\xfa\n"),
     "missing column": drop_column,
     "empty file": empty,

@@ -162,7 +162,8 @@ def written(command: list[str], columns: int) -> Counter[str]:
     "command", [["gpus", "A100"], ["instances", "p3dn.24xlarge"], ["compare", "T4", "V100", "A100"]], ids=" ".join
 )
 def test_a_narrow_terminal_loses_no_data(command: list[str]) -> None:
-    assert written(command, 40) == written(command, 400)
+    lost = written(command, 400) - written(command, 40)  # a narrow one may repeat headings, row by row
+    assert set(lost) <= {"–"}  # the sign for an empty cell
 
 
 def test_a_terminal_gets_a_table_no_wider_than_asked() -> None:

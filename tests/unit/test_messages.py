@@ -13,7 +13,7 @@ from whichgpu.base.messages import Language, Message, english, language, languag
 from whichgpu.catalog.schema import schema
 
 SOURCE = Path(whichgpu.__file__).parent
-USED = re.compile(r"""(?:msg|text)\(\s*f?["']([a-z0-9.{}_()' -]+?)["'][,)]""")
+USED = re.compile(r"""\b(?:msg|text)\(\s*f?["']([a-z0-9.{}_()' -]+?)["'][,)]""")
 
 
 def ids_in_code() -> set[str]:

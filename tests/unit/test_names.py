@@ -85,7 +85,8 @@ def test_words_without_quotes_join_to_the_longest_name(catalog: Catalog) -> None
 
 
 def test_instances_by_name_by_beginning_and_by_provider(catalog: Catalog) -> None:
-    assert {row.instance for row in find_instances(catalog, "p3")} == {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge"}
+    p3 = {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "p3dn.24xlarge"}
+    assert {row.instance for row in find_instances(catalog, "p3")} == p3
     assert [row.provider for row in find_instances(catalog, "aws/p3dn.24xlarge")] == ["aws"]
     assert find_instances(catalog, "NC6s_v3")[0].instance == "Standard_NC6s_v3"
     with pytest.raises(UnknownName) as caught:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
+
+Cell = str | int | float | bool | None
 
 
 def plain(value: object) -> Any:
@@ -17,22 +21,40 @@ def to_json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
-def flat(value: object) -> dict[str, str | int | float | bool | None]:
+def flat(value: object) -> dict[str, Cell]:
     """One level of cells for CSV: nested names joined by dots, lists by semicolons.
+
+    A record has all the columns of its type, filled or not, so that a table's columns do not depend on its rows.
 
     >>> flat({"link": {"kind": "nvlink"}, "supports": ["bf16", "fp8"]})
     {'link.kind': 'nvlink', 'supports': 'bf16;fp8'}
     """
-    cells: dict[str, str | int | float | bool | None] = {}
+    cells: dict[str, Cell] = {}
     _flatten("", plain(value), cells)
-    return cells
+    return {name: cells.get(name) for name in columns(cast("type", type(value)))} if is_dataclass(value) else cells
 
 
-def _flatten(name: str, value: object, cells: dict[str, str | int | float | bool | None]) -> None:
+@cache
+def columns(kind: type) -> tuple[str, ...]:
+    """Flat names of a record's fields; a mapping's keys are told by its field's metadata."""
+    hints = get_type_hints(kind)
+    names: list[str] = []
+    for field in fields(kind):
+        inner = next((part for part in (hints[field.name], *get_args(hints[field.name])) if is_dataclass(part)), None)
+        if "keys" in field.metadata:
+            names += [f"{field.name}.{key}" for key in field.metadata["keys"]]
+        elif inner is not None:
+            names += [f"{field.name}.{name}" for name in columns(cast("type", inner))]
+        else:
+            names.append(field.name)
+    return tuple(names)
+
+
+def _flatten(name: str, value: object, cells: dict[str, Cell]) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             _flatten(f"{name}.{key}" if name else str(key), item, cells)
     elif isinstance(value, list | tuple):
         cells[name] = ";".join(str(item) for item in value)
     else:
-        cells[name] = cast("str | int | float | bool | None", value)
+        cells[name] = cast("Cell", value)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
+
+from whichgpu.base.errors import UnknownName
+from whichgpu.base.messages import msg
 
 _WORD = re.compile(r"[a-z0-9.]+")
 _COUNT_FIRST = re.compile(r"(\d{1,6})\s*[x×*]\s*(.+)", re.IGNORECASE)
 _COUNT_LAST = re.compile(r"(.+?)\s*:\s*(\d{1,6})")
 
 
+@lru_cache(maxsize=65536)
 def squash(name: str) -> str:
     """A name without case, blanks and punctuation.
 
@@ -41,6 +46,13 @@ def split_count(name: str) -> tuple[int | None, str]:
     if match := _COUNT_LAST.fullmatch(text):
         return int(match[2]), match[1]
     return None, text
+
+
+def unknown_word(what: str, word: str, known: Sequence[str]) -> UnknownName:
+    """The error for a word that is none of a list: the nearest ones, or the whole list where nothing is near."""
+    near = nearest(word, known)
+    hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(known))
+    return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=word), hint, near or tuple(known))
 
 
 def nearest(name: str, known: Iterable[str], most: int = 5, least: float = 0.55) -> tuple[str, ...]:

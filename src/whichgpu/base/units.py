@@ -121,14 +121,14 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def format_memory(size: int) -> str:
-    """Bytes as GiB (MiB and KiB below one).
+    """Bytes as GiB (MiB and KiB below one), four digits: 1,152 GiB is a fact, 1,150 a rounding.
 
     >>> format_memory(85520809984), format_memory(4718592)
-    ('79.6 GiB', '4.5 MiB')
+    ('79.65 GiB', '4.5 MiB')
     """
     for unit, scale in (("GiB", GIB), ("MiB", MIB), ("KiB", 1024)):
         if size >= scale:
-            return f"{significant(size / scale)} {unit}"
+            return f"{significant(size / scale, 4)} {unit}"
     return f"{size} B"
 
 

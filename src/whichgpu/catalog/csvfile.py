@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
 from pathlib import Path
 
 from whichgpu.base.errors import DataError
@@ -10,20 +12,24 @@ from whichgpu.base.messages import msg
 
 Line = tuple[int, list[str]]
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
 
 def read_cells(path: Path) -> tuple[list[str], list[Line]]:
     """The header, and each row with its line number; every row as long as the header."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, [])
-            rows = [(reader.line_num, cells) for cells in reader if cells]
+        text = path.read_bytes().decode("utf-8")
+        reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+        header = next(reader, [])
+        rows = [(reader.line_num, cells) for cells in reader if cells]
     except OSError as problem:
         raise _error("unreadable-data", path, why=problem.strerror or str(problem)) from problem
     except UnicodeDecodeError as problem:
         raise _error("malformed-data", path, why=f"not UTF-8 at byte {problem.start}") from problem
     except csv.Error as problem:
         raise _error("malformed-data", path, why=f"line {reader.line_num}: {problem}") from problem
+    if control := _CONTROL.search(text):
+        raise _error("malformed-data", path, why=f"line {text.count(chr(10), 0, control.start()) + 1}: a control character")
     if not header:
         raise _error("malformed-data", path, why="the file is empty")
     for line, cells in rows:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
-from whichgpu.base.errors import AmbiguousName, UnknownName
+from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
 from whichgpu.catalog.gpu import Gpu
@@ -18,6 +19,8 @@ T = TypeVar("T")
 # Words people leave out or add without meaning another GPU.
 BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
 
+LONGEST_NAME = 6  # words: NVIDIA RTX PRO 6000 Blackwell Server
+
 _SXM = re.compile(r"sxm\d")
 _GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
 
@@ -27,13 +30,15 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
 
     A leading or trailing count (`8xA100`) is read over. Unknown names raise with the nearest known ones.
     """
+    count, bare = split_count(name)
+    if count == 0 or name.lstrip().startswith("-"):
+        raise UsageError("bad-count", msg("error.bad-count", name=name), msg("hint.bad-count"))
     if found := gpus_named(catalog, name):
         return found
-    _, bare = split_count(name)
     if machines := exact_instances(catalog.instances, bare):
         return tuple(catalog.gpu_by_id[id] for id in dict.fromkeys(machine.gpu for machine in machines))
     known = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
-    raise _unknown("gpu", bare, nearest(bare, known))
+    raise _unknown("gpu", bare, known)
 
 
 def gpus_named(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
@@ -58,7 +63,7 @@ def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[st
         return bool(known(" ".join(run))) and not all(known(word) for word in run)
 
     while rest:
-        length = next((n for n in range(len(rest), 1, -1) if is_one(rest[:n])), 1)
+        length = next((n for n in range(min(len(rest), LONGEST_NAME), 1, -1) if is_one(rest[:n])), 1)
         names.append(" ".join(rest[:length]))
         del rest[:length]
     return tuple(names)
@@ -79,7 +84,7 @@ def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
     rows = [row for row in catalog.instances if not slash or squash(row.provider) == squash(provider)]
     if found := exact_instances(rows, bare) or _begins(rows, bare, lambda row: (row.instance, *row.aliases)):
         return found
-    raise _unknown("instance", name, nearest(bare, [row.instance for row in catalog.instances]))
+    raise _unknown("instance", bare, [row.instance for row in catalog.instances])
 
 
 def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
@@ -95,7 +100,7 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
         return found
     if found := _begins(catalog.cpus, name, names):
         return found
-    raise _unknown("cpu", name, nearest(name, [cpu.name for cpu in catalog.cpus]))
+    raise _unknown("cpu", name, [cpu.name for cpu in catalog.cpus])
 
 
 def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
@@ -110,7 +115,7 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
     if wanted and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region)))))):
         return found
     known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
-    raise _unknown("region", name, nearest(name, known))
+    raise _unknown("region", name, known)
 
 
 def find_provider(catalog: Catalog, name: str) -> str:
@@ -119,7 +124,7 @@ def find_provider(catalog: Catalog, name: str) -> str:
         if squash(name) in (squash(provider.id), squash(provider.name)):
             return provider.id
     known = [text for provider in catalog.providers for text in (provider.id, provider.name)]
-    raise _unknown("provider", name, nearest(name, known, least=0.4) or tuple(sorted(p.id for p in catalog.providers)))
+    raise _unknown("provider", name, known)
 
 
 def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
@@ -154,6 +159,7 @@ def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor))
 
 
+@lru_cache(maxsize=4096)
 def _gpu_words(name: str) -> frozenset[str]:
     found: list[str] = []
     for word in sorted_words(name):
@@ -179,19 +185,14 @@ def _exactly(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Rows a name begins: first those where a whole part ends there (`p3` is not `p3dn`), else any."""
+    """Rows one of whose names begins so: `p3` is all of P3, p3dn included."""
     start = name.strip().lower()
-    if not start:
-        return ()
-    rows = [row for row in rows if any(text.lower().startswith(start) for text in names(row))]
-    whole = [
-        row
-        for row in rows
-        if any(text.lower().startswith(start) and not text[len(start) : len(start) + 1].isalnum() for text in names(row))
-    ]
-    return tuple(whole or rows)
+    return tuple(row for row in rows if start and any(text.lower().startswith(start) for text in names(row)))
 
 
-def _unknown(what: str, name: str, choices: tuple[str, ...]) -> UnknownName:
+def _unknown(what: str, name: str, known: Sequence[str]) -> WhichGpuError:
+    if not known:  # a catalog as known at an early date may hold nothing yet
+        return NoAnswer("nothing-known", msg(f"error.no-{what}", n=0), msg("hint.nothing-known"))
+    choices = nearest(name, known)
     hint = msg("hint.nearest", choices=choices) if choices else msg(f"hint.list-{what}s")
     return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=name), hint, choices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
@@ -47,7 +47,7 @@ class Link:
 class Pcie:
     """Host interface; `bandwidth` is both ways, in bytes a second."""
 
-    generation: float
+    generation: int | float
     lanes: int
     bandwidth: int
 
@@ -89,7 +89,7 @@ class Gpu:
     memory_type: str
     memory_bus_bits: int | None
     memory_bandwidth: int
-    peaks: Mapping[str, int]
+    peaks: Mapping[str, int] = field(metadata={"keys": PEAKS})
     link: Link | None
     pcie: Pcie | None
     l2_bytes: int | None
@@ -98,7 +98,7 @@ class Gpu:
     base_clock_hz: int | None
     boost_clock_hz: int | None
     tensor_clock_hz: int | None
-    tdp_watts: float | None
+    tdp_watts: int | float | None
     target: str | None
     compute_capability: str | None
     launch_date: str
@@ -149,7 +149,7 @@ def build_gpu(row: Row, targets: Mapping[str, Row], quirks: Mapping[str, Row]) -
         base_clock_hz=_optional(row["base_clock_mhz"], 10**6),
         boost_clock_hz=_optional(row["boost_clock_mhz"], 10**6),
         tensor_clock_hz=_optional(row["tensor_clock_mhz"], 10**6),
-        tdp_watts=float(row["tdp_watts"]) if row["tdp_watts"] is not None else None,
+        tdp_watts=number(row["tdp_watts"]),
         target=row["target"],
         compute_capability=target["compute_capability"] if target else None,
         launch_date=row["launch_date"],
@@ -169,19 +169,26 @@ def build_gpu(row: Row, targets: Mapping[str, Row], quirks: Mapping[str, Row]) -
     )
 
 
-def scaled(number: Decimal | int, scale: int) -> int:
+def number(cell: Decimal | None) -> int | float | None:
+    """A table's number as it reads: 8, not 8.0."""
+    if cell is None:
+        return None
+    return int(cell) if cell == int(cell) else float(cell)
+
+
+def scaled(cell: Decimal | int, scale: int) -> int:
     """A table's number in base units, as a whole number."""
-    return int(number * scale)
+    return int(cell * scale)
 
 
-def _optional(number: Decimal | int | None, scale: int) -> int | None:
-    return None if number is None else scaled(number, scale)
+def _optional(cell: Decimal | int | None, scale: int) -> int | None:
+    return None if cell is None else scaled(cell, scale)
 
 
 def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
     if generation is None or lanes is None:
         return None
-    return Pcie(float(generation), lanes, 2 * lanes * PCIE_LANE_BYTES[int(generation)])
+    return Pcie(int(generation), lanes, 2 * lanes * PCIE_LANE_BYTES[int(generation)])
 
 
 def _supports(row: Row, target: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:

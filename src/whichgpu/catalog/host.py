@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from whichgpu.base.units import GB, GIB
-from whichgpu.catalog.gpu import scaled
+from whichgpu.catalog.gpu import number, scaled
 from whichgpu.catalog.tables import Row
 
 
@@ -39,14 +39,14 @@ class Instance:
     aliases: tuple[str, ...]
     gpu: str
     gpu_name: str
-    gpus: float
+    gpus: int | float
     gpu_memory_bytes: int | None  # of each GPU, or of the slice
-    vcpus: float | None
+    vcpus: int | float | None
     cpu: tuple[str, ...]
     cpu_sockets: int | None
     ram_bytes: int | None
     local_disk_bytes: int | None
-    network_gbps: float | None
+    network_gbps: int | float | None
     network_kind: str | None
     interconnect: Interconnect | None
     topology: str | None
@@ -75,11 +75,11 @@ class Cpu:
     memory_type: str | None
     memory_channels: int | None
     memory_bandwidth: int | None  # of one socket: channels x 8 bytes x transfers a second
-    pcie_generation: float | None
+    pcie_generation: int | float | None
     pcie_lanes: int | None
     ecc: str | None
     sockets_max: int | None
-    tdp_watts: float | None
+    tdp_watts: int | float | None
     launch_date: str | None
     sources: tuple[str, ...]
     recorded: str
@@ -118,7 +118,7 @@ class Source:
 
 def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[str, int]) -> Instance:
     """The instance of a table row."""
-    gpus = float(row["gpus"])
+    gpus = number(row["gpus"]) or 0
     whole = gpu_memory.get(row["gpu"])
     if row["gpu_memory_gb"] is not None and (gpus < 1 or whole is None):
         memory: int | None = scaled(row["gpu_memory_gb"], GIB)
@@ -133,12 +133,12 @@ def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[s
         gpu_name=gpu_names.get(row["gpu"], row["gpu"]),
         gpus=gpus,
         gpu_memory_bytes=memory,
-        vcpus=_float(row["vcpus"]),
+        vcpus=number(row["vcpus"]),
         cpu=row["cpu"],
         cpu_sockets=row["cpu_sockets"],
         ram_bytes=_scaled(row["ram_gib"], GIB),
         local_disk_bytes=_scaled(row["local_disk_gb"], GB),
-        network_gbps=_float(row["network_gbps"]),
+        network_gbps=number(row["network_gbps"]),
         network_kind=row["network_kind"],
         interconnect=Interconnect(link, _scaled(row["interconnect_gbs"], GB)) if link else None,
         topology=row["topology"],
@@ -168,11 +168,11 @@ def build_cpu(row: Row) -> Cpu:
         memory_type=row["memory_type"],
         memory_channels=channels,
         memory_bandwidth=scaled(channels * 8 * rate, 10**6) if channels and rate else None,
-        pcie_generation=_float(row["pcie_generation"]),
+        pcie_generation=number(row["pcie_generation"]),
         pcie_lanes=row["pcie_lanes"],
         ecc=row["ecc"],
         sockets_max=row["sockets_max"],
-        tdp_watts=_float(row["tdp_watts"]),
+        tdp_watts=number(row["tdp_watts"]),
         launch_date=row["launch_date"],
         sources=row["sources"],
         recorded=row["recorded"],
@@ -183,7 +183,7 @@ def build_cpu(row: Row) -> Cpu:
 def build_region(row: Row) -> Region:
     """The region of a table row."""
     plain = {name: row[name] for name in Region.__dataclass_fields__}
-    return Region(**plain | {"latitude": _float(row["latitude"]), "longitude": _float(row["longitude"])})
+    return Region(**plain | {"latitude": number(row["latitude"]), "longitude": number(row["longitude"])})
 
 
 def build_provider(row: Row) -> Provider:
@@ -196,9 +196,5 @@ def build_source(row: Row) -> Source:
     return Source(**{name: row[name] for name in Source.__dataclass_fields__})
 
 
-def _float(number: Decimal | None) -> float | None:
-    return None if number is None else float(number)
-
-
-def _scaled(number: Decimal | int | None, scale: int) -> int | None:
-    return None if number is None else scaled(number, scale)
+def _scaled(cell: Decimal | int | None, scale: int) -> int | None:
+    return None if cell is None else scaled(cell, scale)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, TypeVar
 
 from whichgpu.base.dates import first_day, last_day
-from whichgpu.base.errors import UnknownName, UsageError
+from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.base.names import nearest
+from whichgpu.base.names import unknown_word
 from whichgpu.catalog.gpu import PEAKS, Gpu
-from whichgpu.catalog.host import Instance
+from whichgpu.catalog.host import Instance, Region
 
 T = TypeVar("T")
 
@@ -25,32 +25,37 @@ class GpuFilter:
     """What a GPU must have. None and () ask nothing."""
 
     vendor: str | None = None
-    architecture: str | None = None
-    min_memory_bytes: int | None = None  # as marketed, so that 80GiB lets every "80 GB" card through
+    arch: str | None = None
+    min_memory: int | None = None  # bytes as marketed, so that 80GiB lets every "80 GB" card through
     min_bandwidth: int | None = None
     supports: tuple[str, ...] = ()
-    capability: tuple[tuple[int, int], tuple[int, int]] | None = None
+    compute_capability: tuple[tuple[int, int], tuple[int, int]] | None = None
     form_factor: str | None = None
     as_of: date | None = None
 
+    def wishes(self) -> dict[str, Callable[[Gpu], bool]]:
+        """Each wish by the name of its flag."""
+        tests: dict[str, Callable[[Gpu], bool]] = {
+            "vendor": lambda gpu: gpu.vendor == self.vendor,
+            "arch": lambda gpu: gpu.architecture.lower() == (self.arch or "").lower(),
+            "min_memory": lambda gpu: gpu.memory_marketed_bytes >= (self.min_memory or 0),
+            "min_bandwidth": lambda gpu: gpu.memory_bandwidth >= (self.min_bandwidth or 0),
+            "supports": lambda gpu: set(self.supports) <= set(gpu.supports),
+            "compute_capability": self._capable,
+            "form_factor": lambda gpu: gpu.form_factor == self.form_factor,
+            "as_of": lambda gpu: self.as_of is not None and first_day(gpu.launch_date) <= self.as_of,
+        }
+        return {name: test for name, test in tests.items() if getattr(self, name) not in (None, ())}
+
     def matches(self, gpu: Gpu) -> bool:
         """Whether a GPU has all of it."""
-        return (
-            (self.vendor is None or gpu.vendor == self.vendor)
-            and (self.architecture is None or gpu.architecture.lower() == self.architecture.lower())
-            and (self.min_memory_bytes is None or gpu.memory_marketed_bytes >= self.min_memory_bytes)
-            and (self.min_bandwidth is None or gpu.memory_bandwidth >= self.min_bandwidth)
-            and set(self.supports) <= set(gpu.supports)
-            and (self.capability is None or self._capable(gpu))
-            and (self.form_factor is None or gpu.form_factor == self.form_factor)
-            and (self.as_of is None or first_day(gpu.launch_date) <= self.as_of)
-        )
+        return all(test(gpu) for test in self.wishes().values())
 
     def _capable(self, gpu: Gpu) -> bool:
-        if gpu.compute_capability is None or self.capability is None:
+        if gpu.compute_capability is None or self.compute_capability is None:
             return False
         major, minor = gpu.compute_capability.split(".")
-        return self.capability[0] <= (int(major), int(minor)) <= self.capability[1]
+        return self.compute_capability[0] <= (int(major), int(minor)) <= self.compute_capability[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +65,35 @@ class InstanceFilter:
     provider: str | None = None
     gpu_ids: frozenset[str] | None = None
     gpus: tuple[float, float] | None = None
-    min_memory_bytes: int | None = None  # of all its GPUs together
-    min_ram_bytes: int | None = None
+    min_memory: int | None = None  # bytes of all its GPUs together
+    min_ram: int | None = None
     as_of: date | None = None
+
+    def wishes(self) -> dict[str, Callable[[Instance], bool]]:
+        """Each wish by the name of its flag."""
+        low, high = self.gpus or (0.0, 0.0)
+        tests: dict[str, tuple[object, Callable[[Instance], bool]]] = {
+            "provider": (self.provider, lambda row: row.provider == self.provider),
+            "gpu": (self.gpu_ids, lambda row: row.gpu in (self.gpu_ids or ())),
+            "gpus": (self.gpus, lambda row: low <= row.gpus <= high),
+            "min_memory": (self.min_memory, lambda row: _gpu_memory(row) >= (self.min_memory or 0)),
+            "min_ram": (self.min_ram, lambda row: (row.ram_bytes or 0) >= (self.min_ram or 0)),
+            "as_of": (self.as_of, lambda row: self.as_of is not None and listed(row, self.as_of)),
+        }
+        return {name: test for name, (wish, test) in tests.items() if wish is not None}
 
     def matches(self, row: Instance) -> bool:
         """Whether a machine has all of it."""
-        memory = (row.gpu_memory_bytes or 0) * max(row.gpus, 1)
-        return (
-            (self.provider is None or row.provider == self.provider)
-            and (self.gpu_ids is None or row.gpu in self.gpu_ids)
-            and (self.gpus is None or self.gpus[0] <= row.gpus <= self.gpus[1])
-            and (self.min_memory_bytes is None or memory >= self.min_memory_bytes)
-            and (self.min_ram_bytes is None or (row.ram_bytes or 0) >= self.min_ram_bytes)
-            and (self.as_of is None or _listed(row, self.as_of))
-        )
+        return all(test(row) for test in self.wishes().values())
+
+
+def passing(rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
+    """How many rows each wish alone would leave: what an empty answer is explained with."""
+    return {name: sum(map(test, rows)) for name, test in wishes.items()}
+
+
+def _gpu_memory(row: Instance) -> float:
+    return (row.gpu_memory_bytes or 0) * max(row.gpus, 1)
 
 
 def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -88,9 +107,10 @@ def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
         message = msg("error.bad-capability", text=text)
         raise UsageError("bad-capability", message, msg("hint.bad-capability"))
     low = (int(match[1]), int(match[2]))
-    if match[3] is None:
-        return low, low
-    return low, (99, 9) if match[3] == "+" else (int(match[4]), int(match[5]))
+    high = low if match[3] is None else (99, 9) if match[3] == "+" else (int(match[4]), int(match[5]))
+    if low > high:
+        raise UsageError("bad-capability", msg("error.backwards", text=text), msg("hint.bad-capability"))
+    return low, high
 
 
 def parse_span(text: str) -> tuple[float, float]:
@@ -103,7 +123,10 @@ def parse_span(text: str) -> tuple[float, float]:
     if match is None:
         raise UsageError("bad-span", msg("error.bad-span", text=text), msg("hint.bad-span"))
     low = float(match[1])
-    return low, float(match[2]) if match[2] else low
+    high = float(match[2]) if match[2] else low
+    if low > high:
+        raise UsageError("bad-span", msg("error.backwards", text=text), msg("hint.bad-span"))
+    return low, high
 
 
 def check_supports(wanted: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...]:
@@ -111,10 +134,14 @@ def check_supports(wanted: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...
     known = sorted({feature for gpu in gpus for feature in gpu.supports})
     for feature in wanted:
         if feature not in known:
-            choices = nearest(feature, known) or tuple(known)
-            hint = msg("hint.choices", choices=choices)
-            raise UnknownName("unknown-feature", msg("error.unknown-feature", name=feature), hint, choices)
+            raise unknown_word("feature", feature, known)
     return tuple(wanted)
+
+
+def open_on(region: Region, day: date) -> bool:
+    """Whether a region was open that day; where its opening is not known, it is only known since our check."""
+    began = first_day(region.opened or region.checked) <= day
+    return began and (region.closed is None or day <= last_day(region.closed))
 
 
 def ordered(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
@@ -125,7 +152,11 @@ def ordered(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
     value = _reader(name, kind)
     have = [row for row in rows if value(row) is not None]
     lack = [row for row in rows if value(row) is None]
-    return (*sorted(have, key=value, reverse=down), *lack)
+    return (*sorted(have, key=lambda row: _sort_key(value(row)), reverse=down), *lack)
+
+
+def _sort_key(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 def sortable(kind: type) -> tuple[str, ...]:
@@ -137,8 +168,7 @@ def sortable(kind: type) -> tuple[str, ...]:
 def _reader(name: str, kind: type) -> Callable[[Any], Any]:
     name = name.removeprefix("peaks.")
     if name not in sortable(kind):
-        choices = nearest(name, sortable(kind), least=0.4) or sortable(kind)
-        raise UnknownName("unknown-field", msg("error.unknown-field", name=name), msg("hint.choices", choices=choices), choices)
+        raise unknown_word("field", name, sortable(kind))
     if kind is Gpu and name in PEAKS:
         return lambda row: row.peaks.get(name)
 
@@ -151,7 +181,7 @@ def _reader(name: str, kind: type) -> Callable[[Any], Any]:
     return read
 
 
-def _listed(row: Instance, day: date) -> bool:
+def listed(row: Instance, day: date) -> bool:
     """Where it is not known when a machine came, it is only known to be there since our check."""
     began = first_day(row.first_seen or row.checked) <= day
     return began and (row.last_seen is None or day <= last_day(row.last_seen))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whichgpu.base.codec import flat
-from whichgpu.base.errors import UnknownName
-from whichgpu.base.messages import Language, msg
-from whichgpu.base.names import nearest
+from whichgpu.base.codec import Cell, flat
+from whichgpu.base.messages import Language
+from whichgpu.base.names import unknown_word
 from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
-
-Cell = str | int | float | bool | None
 
 
 def human(name: str, value: Cell, language: Language) -> str:
@@ -21,7 +18,7 @@ def human(name: str, value: Cell, language: Language) -> str:
     if isinstance(value, bool):
         return language.text("word.yes" if value else "word.no")
     if isinstance(value, str):
-        return value.replace(";", ", ")
+        return value.replace(".;", ". ").replace(";", ", ")
     if name.startswith("peaks."):
         return format_flops(int(value)).replace("FLOP", "OP") if last.startswith("int") else format_flops(int(value))
     if last == "local_disk_bytes":
@@ -67,8 +64,6 @@ def chosen(columns: str | None, rows: list[dict[str, Cell]], usual: Sequence[str
     for wanted in (part.strip().replace("-", "_") for part in columns.split(",")):
         found = [name for name in known if name in (wanted, f"peaks.{wanted}") or name.startswith(f"{wanted}.")]
         if not found:
-            choices = nearest(wanted, known, least=0.4) or tuple(known)
-            hint = msg("hint.choices", choices=choices)
-            raise UnknownName("unknown-field", msg("error.unknown-field", name=wanted), hint, choices)
+            raise unknown_word("field", wanted, known)
         names += [name for name in found if name not in names]
     return names

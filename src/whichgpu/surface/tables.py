@@ -5,9 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Rows = Sequence[Sequence[object]]
+NARROWEST = 11  # characters a column needs to be read; with less, rows are stacked
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
@@ -38,12 +42,25 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, right: Seq
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(file=stream, highlight=False, emoji=False)
+    if console.width < NARROWEST * len(header):
+        _write_stacked(console, header, rows)
+        return
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for title, is_right in zip(header, right, strict=True):
         table.add_column(title, justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell) if cell != "" else "–") for cell in row))
-    Console(file=stream, highlight=False, emoji=False).print(table)
+    console.print(table)
+
+
+def _write_stacked(console: Console, header: Sequence[str], rows: Rows) -> None:
+    """Where columns would have no room: each row as a block of lines."""
+    for row in rows:
+        for title, cell in zip(header, row, strict=True):
+            if cell != "":
+                console.print(f"{title}: {cell}", markup=False, soft_wrap=True)
+        console.print()
 
 
 def is_numeric(column: Sequence[object]) -> bool:

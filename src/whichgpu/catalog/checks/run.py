@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.checks import gpus, hosts, structure
 from whichgpu.catalog.schema import schema
@@ -43,8 +44,16 @@ class CheckReport:
 
 
 def check_catalog(folder: Path, today: date) -> CheckReport:
-    """Check all tables in a folder. A file that cannot be read as a table raises DataError."""
-    tables = {name: read_table(folder, name) for name in schema()}
+    """Check all tables in a folder; files that cannot be read as tables are findings too."""
+    tables: dict[str, Table] = {}
+    unreadable: list[Finding] = []
+    for name in schema():
+        try:
+            tables[name] = read_table(folder, name)
+        except DataError as error:
+            unreadable.append(Finding(name, "", "unreadable", "", error.message))
+    if unreadable:  # the other checks look across tables: they would only repeat this
+        return CheckReport({name: len(table.rows) for name, table in tables.items()}, tuple(unreadable), ())
     found = [finding for table in tables.values() for finding in table.findings]
     found += structure.dates(tables, today)
     for check in CHECKS:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import click
-
 from whichgpu import api
 from whichgpu.base.codec import to_json
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import catalog_of, command, session_of, unknown_command
+from whichgpu.surface.cli.frame import Group, catalog_of, command
 from whichgpu.surface.cli.session import Session
 
 
@@ -17,8 +15,8 @@ def status(session: Session) -> None:
     answer = api.catalog_status(catalog_of(session))
     rows = sum(table.rows for table in answer.tables)
     newest = max((table.checked_newest for table in answer.tables if table.checked_newest), default="–")
-    session.say(msg("catalog.status", n=rows, tables=len(answer.tables), newest=newest, digest=answer.digest))
-    session.show(answer, answer.tables, ())
+    headline = msg("catalog.status", n=rows, tables=len(answer.tables), newest=newest, digest=answer.digest)
+    session.show(answer, answer.tables, (), headline)
 
 
 @command("check")
@@ -48,21 +46,4 @@ def check(session: Session) -> int:
     return 0 if report.ok else 3
 
 
-class Group(click.Group):
-    """The commands under `catalog`."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
-            raise unknown_command(f"catalog {args[0]}", args[0], tuple(self.commands))
-        return super().resolve_command(ctx, args)
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        text = session_of(ctx).language.text
-        formatter.write_usage(ctx.command_path, text("help.usage-line"), prefix=text("help.usage"))
-        formatter.write_paragraph()
-        formatter.write_text(text("command.catalog.short"))
-        with formatter.section(text("help.commands")):
-            formatter.write_dl([(name, text(f"command.{name}.help")) for name in self.commands])
-
-
-catalog = Group("catalog", commands={"status": status, "check": check}, no_args_is_help=True)
+catalog = Group("catalog", commands={"status": status, "check": check}, help="command.catalog.short", no_args_is_help=True)

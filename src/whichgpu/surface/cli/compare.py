@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from whichgpu import api
+from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.messages import msg
 from whichgpu.surface.cli.frame import GPU, catalog_of, command
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.sources import say_sources
-from whichgpu.surface.fields import Cell, chosen, flat_rows, human, label
+from whichgpu.surface.fields import chosen, flat_rows, human, label
 
 USUAL = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
@@ -24,10 +25,6 @@ MACHINE = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconn
 def compare(session: Session, names: tuple[str, ...]) -> None:
     """Facts in rows, what is compared in columns."""
     answer = api.compare(names, catalog_of(session))
-    session.say(msg("compare.count", n=len(answer.compared)))
-    if session.format == "json":
-        session.show(answer, (), ())
-        return
     rows = flat_rows([column.gpu for column in answer.compared])
     machines = flat_rows([column.instance or {} for column in answer.compared])
     usual = [name for name in MACHINE if name in machines[0]]
@@ -35,6 +32,10 @@ def compare(session: Session, names: tuple[str, ...]) -> None:
         card | {name: machine.get(name) for name in usual} for card, machine in zip(rows, machines, strict=True)
     ]
     facts = chosen(session.columns, merged, (*usual, *USUAL))
+    session.say(msg("compare.count", n=len(answer.compared)))
+    if session.format == "json":
+        session.out.write(to_json(answer))
+        return
     told = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]
     if session.format == "csv":

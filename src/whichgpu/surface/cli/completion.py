@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from whichgpu.base.codec import to_json
 from whichgpu.surface.cli.frame import Words, command
 from whichgpu.surface.cli.session import Session
 
@@ -18,4 +19,5 @@ def completion(session: Session, shell: str) -> None:
     maker = get_completion_class(shell)
     assert maker is not None
     root = click.get_current_context().find_root().command
-    session.out.write(maker(root, {}, "whichgpu", "_WHICHGPU_COMPLETE").source() + "\n")
+    script = maker(root, {}, "whichgpu", "_WHICHGPU_COMPLETE").source()
+    session.out.write(to_json({"shell": shell, "script": script}) if session.format == "json" else script + "\n")

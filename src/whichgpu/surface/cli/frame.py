@@ -10,13 +10,15 @@ import click
 from click.shell_completion import CompletionItem
 
 from whichgpu.base.dates import parse_as_of
-from whichgpu.base.errors import UnknownName
+from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
-from whichgpu.base.names import nearest, squash
+from whichgpu.base.names import squash, unknown_word
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.session import Session
 
-FORMATS = ("json", "csv", "markdown", "tsv", "table")
+FLAGS = ("json", "csv", "markdown", "tsv")
+FORMATS = (*FLAGS, "table")
+SKIPPED = (*FLAGS, "config", "help")  # options that are no settings
 
 
 def session_of(ctx: click.Context) -> Session:
@@ -60,6 +62,38 @@ class Command(click.Command):
         return option
 
 
+class Group(click.Group):
+    """Commands under one name; what they are for comes from their message ids."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name, session = args[0], session_of(ctx)
+        if name not in self.list_commands(ctx) and not name.startswith("-"):
+            raise unknown_word("command", " ".join([*session.command, name]), self.list_commands(ctx))
+        found = super().resolve_command(ctx, args)
+        session.command = (*session.command, name)
+        return found
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        text = _language(ctx).text
+        formatter.write_usage(ctx.command_path, text("help.usage-line"), prefix=text("help.usage"))
+        formatter.write_paragraph()
+        formatter.write_text(text(self.help or ""))
+        with formatter.section(text("help.commands")):
+            formatter.write_dl([(name, text(f"command.{name}.short")) for name in self.list_commands(ctx)])
+        with formatter.section(text("help.options")):
+            shown = [param for param in self.params if isinstance(param, click.Option) and not param.hidden]
+            formatter.write_dl([*((param.opts[0], text(param.help or "")) for param in shown), ("--help", text("option.help"))])
+
+
+def options_of(command: click.Command | None) -> tuple[str, ...]:
+    """Names of a command's own options, as its flags are written."""
+    if command is None:
+        return ()
+    return tuple(
+        param.name for param in command.params if isinstance(param, click.Option) and param.name and param.name not in SKIPPED
+    )
+
+
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """`click.option` with help by message id: `option.<name>` unless another is given."""
     long = next(name for name in names if name.startswith("--"))
@@ -96,23 +130,20 @@ def command(name: str, arguments: str = "", epilog: bool = False) -> Callable[[C
 
 def _ready(session: Session, values: dict[str, Any]) -> Session:
     """Take the shared options out of a command's values and into the session."""
-    session.format = values.pop("format")
+    forms = [form for form in FLAGS if values.pop(form)]
+    if len(forms) > 1:
+        raise UsageError("two-forms", msg("error.two-forms", forms=tuple(f"--{form}" for form in forms)), msg("hint.two-forms"))
+    named = values.pop("format")
+    session.format = forms[0] if forms else named
     session.columns = values.pop("columns")
     folder = values.pop("catalog")
     session.catalog_folder = Path(folder).expanduser() if folder else None
     lang, _ = values.pop("lang"), values.pop("config")
     session.language = language(lang) if lang else session.language
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
-    session.as_of = parse_as_of(as_of, session.today) if as_of else None
-    session.as_known = parse_as_of(as_known, session.today) if as_known else None
+    session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
+    session.as_known = None if as_known is None else parse_as_of(as_known, session.today)
     return session
-
-
-def unknown_command(shown: str, name: str, known: Sequence[str]) -> UnknownName:
-    """No such command: the nearest, or all there are."""
-    close = nearest(name, known)
-    hint = msg("hint.nearest", choices=close) if close else msg("hint.choices", choices=tuple(known))
-    return UnknownName("unknown-command", msg("error.unknown-command", name=shown), hint, close or tuple(known))
 
 
 def catalog_of(session: Session) -> Catalog:
@@ -141,9 +172,7 @@ class Words(click.ParamType[Any]):
         for candidate in known:
             if squash(candidate) == squash(word):
                 return candidate
-        choices = nearest(word, known, least=0.4) or known
-        message = msg("error.bad-choice", name=word, what=self.name)
-        raise UnknownName("bad-choice", message, msg("hint.choices", choices=choices), choices)
+        raise unknown_word(self.name, word, known)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         done, comma, last = incomplete.rpartition(",") if self._many else ("", "", incomplete)
@@ -194,10 +223,11 @@ INSTANCE = Names(instance_names)
 PROVIDER = Words("provider", provider_names)
 
 _SHARED_OPTIONS = (
-    option("--json", "format", flag_value="json", envvar="WHICHGPU_FORMAT", type=Words("format", FORMATS)),
-    option("--csv", "format", flag_value="csv"),
-    option("--markdown", "format", flag_value="markdown"),
-    option("--tsv", "format", flag_value="tsv"),
+    option("--json", is_flag=True),
+    option("--csv", is_flag=True),
+    option("--markdown", is_flag=True),
+    option("--tsv", is_flag=True),
+    option("--format", metavar="FORM", envvar="WHICHGPU_FORMAT", type=Words("format", FORMATS)),
     option("--columns", metavar="NAMES", envvar="WHICHGPU_COLUMNS"),
     option("--as-of", metavar="DATE", envvar="WHICHGPU_AS_OF"),
     option("--catalog-as-known", metavar="DATE", envvar="WHICHGPU_CATALOG_AS_KNOWN"),
@@ -205,4 +235,4 @@ _SHARED_OPTIONS = (
     option("--lang", metavar="CODE", envvar="WHICHGPU_LANG"),
     option("--config", metavar="FILE", envvar="WHICHGPU_CONFIG"),
 )
-_SHARED_NAMES = ("format", "columns", "as_of", "catalog_as_known", "catalog", "lang", "config")
+_SHARED_NAMES = (*FLAGS, "format", "columns", "as_of", "catalog_as_known", "catalog", "lang", "config")

@@ -35,11 +35,11 @@ def _features() -> list[str]:
 @command("gpus", "[OPTIONS]", epilog=True)
 @click.argument("names", nargs=-1, type=GPU, metavar="[NAME…]")
 @option("--vendor", type=Words("vendor", partial(_choices, "vendor")), metavar="NAME")
-@option("--arch", "architecture", type=Words("architecture", _architectures), metavar="NAME")
-@option("--min-memory", "min_memory_bytes", type=Parsed("size", parse_bytes), metavar="SIZE")
+@option("--arch", type=Words("architecture", _architectures), metavar="NAME")
+@option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE")
 @option("--min-bandwidth", type=Parsed("bandwidth", parse_bandwidth), metavar="RATE")
 @option("--supports", type=Words("feature", _features, many=True), metavar="FEATURES", default=None)
-@option("--compute-capability", "capability", type=Parsed("capability", parse_capability), metavar="N.N[+]")
+@option("--compute-capability", type=Parsed("capability", parse_capability), metavar="N.N[+]")
 @option("--form-factor", type=Words("form factor", partial(_choices, "form_factor")), metavar="NAME")
 @option("--sort", metavar="FIELD")
 def gpus(session: Session, names: tuple[str, ...], sort: str | None, supports: tuple[str, ...] | None, **wanted: object) -> None:
@@ -49,12 +49,10 @@ def gpus(session: Session, names: tuple[str, ...], sort: str | None, supports: t
     answer = api.gpus(names, filter, sort, catalog)
     if names and len(answer.gpus) == 1:
         gpu = answer.gpus[0]
-        session.say(_sentence(gpu))
-        session.show_one(answer, gpu)
+        session.show_one(answer, gpu, _sentence(gpu))
         say_sources(session, answer.sources)
     else:
-        session.say(msg("gpus.count", n=len(answer.gpus)))
-        session.show(answer, answer.gpus, USUAL)
+        session.show(answer, answer.gpus, USUAL, msg("gpus.count", n=len(answer.gpus)))
         session.say(msg("gpus.more"))
 
 

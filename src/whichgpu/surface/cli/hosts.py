@@ -29,12 +29,12 @@ def _region_names(catalog: Catalog) -> list[str]:
 def cpus(session: Session, names: tuple[str, ...], sort: str | None) -> None:
     """List host processors, or every fact about one."""
     answer = api.cpus(names, sort, catalog_of(session))
-    session.say(msg("cpus.count", n=len(answer.cpus)))
+    headline = msg("cpus.count", n=len(answer.cpus))
     if names and len(answer.cpus) == 1:
-        session.show_one(answer, answer.cpus[0])
+        session.show_one(answer, answer.cpus[0], headline)
         say_sources(session, answer.sources)
     else:
-        session.show(answer, answer.cpus, CPU_COLUMNS)
+        session.show(answer, answer.cpus, CPU_COLUMNS, headline)
 
 
 @command("regions", "[OPTIONS]", epilog=True)
@@ -43,6 +43,5 @@ def cpus(session: Session, names: tuple[str, ...], sort: str | None) -> None:
 @option("--sort", metavar="FIELD")
 def regions(session: Session, names: tuple[str, ...], provider: str | None, sort: str | None) -> None:
     """List places."""
-    answer = api.regions(names, provider, sort, catalog_of(session))
-    session.say(msg("regions.count", n=len(answer.regions)))
-    session.show(answer, answer.regions, REGION_COLUMNS)
+    answer = api.regions(names, provider, sort, session.as_of, catalog_of(session))
+    session.show(answer, answer.regions, REGION_COLUMNS, msg("regions.count", n=len(answer.regions)))

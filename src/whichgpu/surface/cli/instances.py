@@ -23,8 +23,8 @@ USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 @option("--provider", type=PROVIDER, metavar="NAME")
 @option("--gpu", type=GPU, metavar="NAME")
 @option("--gpus", type=Parsed("span", parse_span), metavar="N[..M]")
-@option("--min-memory", "min_memory_bytes", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-all")
-@option("--min-ram", "min_ram_bytes", type=Parsed("size", parse_bytes), metavar="SIZE")
+@option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-all")
+@option("--min-ram", type=Parsed("size", parse_bytes), metavar="SIZE")
 @option("--sort", metavar="FIELD")
 def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: str | None, **wanted: object) -> None:
     """List machines, or every fact about one with the parts of its name."""
@@ -33,12 +33,13 @@ def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: s
     filter = InstanceFilter(**wanted, gpu_ids=ids, as_of=session.as_of)  # type: ignore[arg-type]
     answer = api.instances(names, filter, sort, catalog)
     if names and len(answer.instances) == 1:
-        session.say(_sentence(answer.instances[0]))
-        session.show_one(answer, answer.instances[0], [_told(session.language, part) for part in answer.name_parts])
+        row = answer.instances[0]
+        session.show_one(answer, row, _sentence(row), [_told(session.language, part) for part in answer.name_parts])
         say_sources(session, answer.sources)
     else:
-        session.say(msg("instances.count", n=len(answer.instances)))
-        session.show(answer, answer.instances, USUAL)
+        session.show(answer, answer.instances, USUAL, msg("instances.count", n=len(answer.instances)))
+    if answer.undated:
+        session.say(msg("instances.undated", n=answer.undated))
 
 
 def _told(language: Language, part: NamePart) -> tuple[str, str]:

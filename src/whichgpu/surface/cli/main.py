@@ -8,13 +8,15 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import shell_complete
 
 from whichgpu import __version__
-from whichgpu.base.errors import UsageError, WhichGpuError
-from whichgpu.base.messages import language, msg
-from whichgpu.surface.cli.frame import unknown_command
+from whichgpu.base.errors import DataError, UsageError, WhichGpuError
+from whichgpu.base.messages import Language, language, languages, msg
+from whichgpu.base.names import unknown_word
+from whichgpu.surface.cli.frame import Group, options_of
 from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import check_keys, config_path, early, read_config
+from whichgpu.surface.cli.settings import config_path, early, read_config
 
 # command -> module that holds it, in the order help lists them
 COMMANDS = {
@@ -27,9 +29,10 @@ COMMANDS = {
     "report-error": "report",
     "completion": "completion",
 }
+COMPLETE = "_WHICHGPU_COMPLETE"
 
 
-class Root(click.Group):
+class Root(Group):
     """All commands, each loaded when called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,26 +47,28 @@ class Root(click.Group):
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise unknown_command(args[0], args[0], tuple(COMMANDS))
-        name, found, rest = super().resolve_command(ctx, args)
-        if found is not None and name and ctx.default_map and ctx.obj.config_path:
-            known = [param.name or "" for param in found.params]
-            check_keys(ctx.default_map[name], known, ctx.obj.config_path)
-        return name, found, rest
+        if not {"--help", "-h"} & set(args):  # help is there for those whose config file is broken, too
+            ctx.default_map = self._defaults(ctx, ctx.obj)
+        return super().resolve_command(ctx, args)
+
+    def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
+        """The config file as defaults for every command and the commands under it."""
+        path = config_path(session.config_named)
+        if path is None:
+            return {}
+        commands = {name: self.get_command(ctx, name) for name in COMMANDS}
+        shared, own = read_config(path, {name: options_of(command) for name, command in commands.items()})
+        if session.format is None and shared.get("format") == "json":
+            session.format = "json"  # so that an error met while parsing has the right form
+        return {
+            name: dict.fromkeys(command.commands, shared) if isinstance(command, click.Group) else shared | own.get(name, {})
+            for name, command in commands.items()
+        }
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        session = ctx.obj
-        text = session.language.text
-        formatter.write_usage(ctx.command_path, text("help.usage-line"), prefix=text("help.usage"))
+        super().format_help(ctx, formatter)
         formatter.write_paragraph()
-        formatter.write_text(text("help.about"))
-        with formatter.section(text("help.commands")):
-            formatter.write_dl([(name, text(f"command.{name}.short")) for name in COMMANDS])
-        with formatter.section(text("help.options")):
-            formatter.write_dl([("--version", text("option.version")), ("--help", text("option.help"))])
-        formatter.write_paragraph()
-        formatter.write_text(text("help.more"))
+        formatter.write_text(ctx.obj.language.text("help.more"))
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -72,10 +77,10 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=Root, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
-@click.option("--lang", expose_value=False)
-@click.option("--config", expose_value=False)
+@click.group(cls=Root, invoke_without_command=True, help="help.about", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="option.version")
+@click.option("--lang", expose_value=False, hidden=True)
+@click.option("--config", expose_value=False, hidden=True)
 @click.pass_context
 def root(ctx: click.Context) -> None:
     """Greet whoever comes without a question."""
@@ -86,21 +91,41 @@ def root(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Nothing but an exit code leaves here."""
     args = list(sys.argv[1:] if argv is None else argv)
-    session = Session(language(early(args, os.environ, "lang") or _system_language()))
-    if "--json" in args:
-        session.format = "json"
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    session = Session(language(_system_language()))
     try:
-        return _run(args, session)
+        return _answer(args, session)
+    except BrokenPipeError:  # the reader has gone (`| head`): nothing more to say, not even at exit
+        _silence_stdout()
+        return 0
+    except OSError as problem:  # a full disk behind stdout
+        _silence_stdout()
+        session.format = None
+        return session.fail(DataError("cannot-write", msg("error.cannot-write", why=problem.strerror or str(problem))))
+
+
+def _answer(args: list[str], session: Session) -> int:
+    """Run a command; every error of ours or of the parser's becomes one of one shape."""
+    try:
+        if "--json" in args or early(args, os.environ, "format") == "json":
+            session.format = "json"
+        session.language = _chosen_language(early(args, os.environ, "lang")) or session.language
+        session.config_named = early(args, os.environ, "config")
+        result = _run(args, session)
+        sys.stdout.flush()
+        return result
     except WhichGpuError as error:
         return session.fail(error)
     except click.UsageError as error:
-        return session.fail(_usage_error(error))
+        return session.fail(_usage_error(error, session))
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
     except (KeyboardInterrupt, click.Abort):
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has gone (`| head`): nothing more to say, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError:
+        raise
     except Exception as problem:
         if os.environ.get("WHICHGPU_DEBUG"):
             raise
@@ -109,18 +134,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: list[str], session: Session) -> int:
-    session.config_path = config_path(early(args, os.environ, "config"))
-    result = root.main(
-        args,
-        prog_name="whichgpu",
-        complete_var="_WHICHGPU_COMPLETE",
-        standalone_mode=False,
-        obj=session,
-        default_map=read_config(session.config_path, tuple(COMMANDS)),
-        auto_envvar_prefix="WHICHGPU",
-    )
-    sys.stdout.flush()
+    if instruction := os.environ.get(COMPLETE):
+        return shell_complete(root, {"obj": session}, "whichgpu", COMPLETE, instruction)
+    with root.make_context("whichgpu", args, obj=session, auto_envvar_prefix="WHICHGPU") as ctx:
+        result = root.invoke(ctx)
     return result if isinstance(result, int) else 0
+
+
+def _silence_stdout() -> None:
+    """What is still buffered can go nowhere; do not let the interpreter complain of it at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _chosen_language(code: str | None) -> Language | None:
+    """The language a user names, which must be one there is."""
+    if code is None:
+        return None
+    found = language(code)
+    if found.code != code.strip().lower()[: len(found.code)]:
+        raise unknown_word("language", code, languages())
+    return found
 
 
 def _system_language() -> str:
@@ -129,17 +165,20 @@ def _system_language() -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "en")
 
 
-def _usage_error(error: click.UsageError) -> UsageError:
+def _usage_error(error: click.UsageError, session: Session) -> UsageError:
     """The parser's complaint in our words."""
-    command = error.ctx.command_path if error.ctx else "whichgpu"
-    hint = msg("hint.see-help", command=command)
+    hint = msg("hint.see-help", command=" ".join(["whichgpu", *session.command]))
     if isinstance(error, click.NoSuchOption):
+        if error.option_name.removeprefix("--") in ("json", "csv", "markdown", "tsv", "columns") and not session.command:
+            hint = msg("hint.flag-after-command", flag=error.option_name)
         choices = tuple(error.possibilities or ())
-        hint = msg("hint.choices", choices=choices) if choices else hint
+        hint = msg("hint.nearest", choices=choices) if choices and session.command else hint
         return UsageError("unknown-option", msg("error.unknown-option", name=error.option_name), hint, choices)
     if isinstance(error, click.MissingParameter):
         name = error.param.human_readable_name if error.param else "?"
         return UsageError("missing-argument", msg("error.missing-argument", name=name), hint)
     if isinstance(error, click.BadOptionUsage):
         return UsageError("missing-value", msg("error.missing-value", name=error.option_name), hint)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return UsageError("missing-argument", msg("error.missing-argument", name="COMMAND"), hint)
     return UsageError("usage", msg("error.usage", text=error.format_message()), hint)

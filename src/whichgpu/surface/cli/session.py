@@ -10,11 +10,11 @@ from datetime import date
 from pathlib import Path
 from typing import TextIO
 
-from whichgpu.base.codec import to_json
+from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language, Message
 from whichgpu.surface import tables
-from whichgpu.surface.fields import Cell, chosen, flat_rows, human, label
+from whichgpu.surface.fields import chosen, flat_rows, human, label
 
 
 @dataclass(slots=True)
@@ -25,7 +25,8 @@ class Session:
     format: str | None = None
     columns: str | None = None
     catalog_folder: Path | None = None
-    config_path: Path | None = None
+    config_named: str | None = None
+    command: tuple[str, ...] = ()
     as_of: date | None = None
     as_known: date | None = None
     today: date = field(default_factory=date.today)
@@ -42,24 +43,26 @@ class Session:
         if self.format != "json":
             print(text, file=self.err)
 
-    def show(self, answer: object, rows: Sequence[object], usual: Sequence[str]) -> None:
-        """An answer of many rows: the whole of it as JSON, its rows otherwise."""
+    def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
+        """An answer of many rows: the whole of it as JSON, its rows otherwise; the sentence before it goes to stderr."""
+        cells = flat_rows(rows)
+        names = chosen(self.columns, cells, () if self.format == "csv" else usual)
+        if headline:
+            self.say(headline)
         if self.format == "json":
             self.out.write(to_json(answer))
             return
-        cells = flat_rows(rows)
         if self.format == "csv":
-            names = chosen(self.columns, cells, ())
             tables.write_csv(self.out, names, [[row[name] for name in names] for row in cells])
             return
-        names = chosen(self.columns, cells, usual)
         self.table([label(name, self.language) for name in names], [self._words(row, names) for row in cells])
 
-    def show_one(self, answer: object, row: object, extra: Sequence[tuple[str, str]] = ()) -> None:
+    def show_one(self, answer: object, row: object, headline: Message, extra: Sequence[tuple[str, str]] = ()) -> None:
         """An answer about one thing: every fact on a line of its own, in the formats meant for reading."""
         if self.format in ("json", "csv") or self.columns:
-            self.show(answer, [row], ())
+            self.show(answer, [row], (), headline)
             return
+        self.say(headline)
         cells = flat_rows([row])[0]
         facts = [(label(name, self.language), human(name, value, self.language)) for name, value in cells.items()]
         header = [self.language.text("column.fact"), self.language.text("column.value")]
@@ -92,7 +95,7 @@ class Session:
         return error.exit_code
 
     def _coloured(self, word: str, colour: str) -> str:
-        plain = "NO_COLOR" in os.environ or not self.err.isatty()
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not self.err.isatty()
         return word if plain else f"\033[1;{colour}m{word}\033[0m"
 
     def _words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:

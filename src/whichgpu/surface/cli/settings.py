@@ -9,7 +9,7 @@ from typing import Any
 
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import msg
-from whichgpu.base.names import nearest
+from whichgpu.base.names import unknown_word
 
 # Options every command takes; in the config file they stand at the top, a command's own under [command].
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
@@ -37,48 +37,45 @@ def config_path(named: str | None) -> Path | None:
     return usual if usual.is_file() else None
 
 
-def read_config(path: Path | None, commands: Sequence[str]) -> dict[str, Any]:
-    """The config as click's default map: shared options are spread over every command."""
+def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """The shared settings, and each command's own; `options` are the settings each command knows."""
     if path is None:
-        return {}
+        return {}, {}
+    shared: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {}
+    for key, value in _load(path).items():
+        name = key.replace("-", "_")
+        if isinstance(value, dict) and key in options:
+            own[key] = {_known(option, options[key], path): _text(setting) for option, setting in value.items()}
+        elif name in SHARED and not isinstance(value, dict):
+            shared[name] = _text(value)
+        else:
+            raise _unknown_key(key, (*SHARED, *options), path)
+    return shared, own
+
+
+def _load(path: Path) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.config")) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         message = msg("error.config-malformed", path=str(path), why=str(problem))
         raise UsageError("config-malformed", message, msg("hint.config")) from problem
-    shared: dict[str, Any] = {}
-    own: dict[str, dict[str, Any]] = {command: {} for command in commands}
-    for key, value in data.items():
-        name = key.replace("-", "_")
-        if isinstance(value, dict) and key in own:
-            own[key] = _checked(value, path)
-        elif name in SHARED:
-            shared[name] = str(value)
-        else:
-            raise _unknown_key(key, (*SHARED, *commands), path)
-    return {command: shared | values for command, values in own.items()}
 
 
-def check_keys(values: Mapping[str, Any], known: Sequence[str], path: Path) -> None:
-    """Every key of a command's section must be one of its options."""
-    for key in values:
-        if key not in known and key not in SHARED:
-            raise _unknown_key(key, known, path)
+def _known(option: str, known: Sequence[str], path: Path) -> str:
+    name = option.replace("-", "_")
+    if name not in (*known, *SHARED):
+        raise _unknown_key(option, (*known, *SHARED), path)
+    return name
 
 
-def _checked(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    plain: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            raise _unknown_key(key, SHARED, path)
-        plain[key.replace("-", "_")] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return plain
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _unknown_key(key: str, known: Sequence[str], path: Path) -> UnknownName:
-    choices = nearest(key, known, least=0.4) or tuple(known)
-    message = msg("error.unknown-key", name=key, path=str(path))
-    return UnknownName("unknown-key", message, msg("hint.choices", choices=choices), choices)
+    error = unknown_word("key", key, known)
+    return UnknownName(error.kind, msg("error.in-file", path=str(path), what=error.message), error.hint, error.choices)
