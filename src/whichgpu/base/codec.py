@@ -6,18 +6,20 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, cast, get_args, get_type_hints
 
-import msgspec
-
 Cell = str | int | float | bool | None
 
 
 def plain(value: object) -> Any:
     """Nested dicts, lists and scalars of a value: Decimals and dates become strings."""
+    import msgspec
+
     return msgspec.to_builtins(value)
 
 
 def to_json(value: object) -> str:
     """One indented JSON document, ending in a newline."""
+    import msgspec  # here, since help and completion print no JSON and start a fifth faster without it
+
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 

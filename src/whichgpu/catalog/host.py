@@ -20,6 +20,7 @@ class Provider:
     kind: str
     url: str | None
     sources: tuple[str, ...]
+    recorded: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Source:
     url: str
     published: str | None
     read: str | None
+    recorded: str
 
 
 def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[str, int]) -> Instance:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from whichgpu.base.dates import last_day
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.cache import cached
 from whichgpu.catalog.gpu import Gpu, build_gpu
 from whichgpu.catalog.host import (
     Cpu,
@@ -26,6 +29,18 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import Row, read_table
 
 
+class Recorded(Protocol):
+    """A row that says when it was last changed here."""
+
+    @property
+    def recorded(self) -> str:
+        """The day."""
+        ...
+
+
+R = TypeVar("R", bound=Recorded)
+
+
 class Catalog:
     """Facts as known now, or (`as_known`) from the rows recorded by a day."""
 
@@ -39,35 +54,44 @@ class Catalog:
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
         """Every variant, in the table's order."""
-        targets, quirks = self._by_id("targets"), self._by_id("quirks")
-        return tuple(build_gpu(row, targets, quirks) for row in self._rows("gpus"))
+
+        def build() -> tuple[Gpu, ...]:
+            targets, quirks = self._by_id("targets"), self._by_id("quirks")
+            return tuple(build_gpu(row, targets, quirks) for row in self._rows("gpus"))
+
+        return self._known(Gpu, ("gpus", "targets", "quirks"), build)
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
         """Every cloud machine and server."""
-        names = {gpu.id: gpu.name for gpu in self.gpus}
-        memory = {gpu.id: gpu.memory_bytes for gpu in self.gpus}
-        return tuple(build_instance(row, names, memory) for row in self._rows("instances"))
+
+        def build() -> tuple[Instance, ...]:
+            names = {gpu.id: gpu.name for gpu in self.gpus}
+            memory = {gpu.id: gpu.memory_bytes for gpu in self.gpus}
+            return tuple(build_instance(row, names, memory) for row in self._rows("instances"))
+
+        return self._known(Instance, ("instances", "gpus", "targets", "quirks"), build)
 
     @cached_property
     def cpus(self) -> tuple[Cpu, ...]:
         """Every host processor."""
-        return tuple(build_cpu(row) for row in self._rows("cpus"))
+        return self._known(Cpu, ("cpus",), lambda: tuple(map(build_cpu, self._rows("cpus"))))
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """Every region."""
-        return tuple(build_region(row) for row in self._rows("regions"))
+        return self._known(Region, ("regions",), lambda: tuple(map(build_region, self._rows("regions"))))
 
     @cached_property
     def providers(self) -> tuple[Provider, ...]:
         """Every provider."""
-        return tuple(build_provider(row) for row in self._rows("providers"))
+        return self._known(Provider, ("providers",), lambda: tuple(map(build_provider, self._rows("providers"))))
 
     @cached_property
     def sources(self) -> dict[str, Source]:
         """Every source by its id."""
-        return {row["id"]: build_source(row) for row in self._rows("sources")}
+        rows = self._known(Source, ("sources",), lambda: tuple(map(build_source, self._rows("sources"))))
+        return {source.id: source for source in rows}
 
     @cached_property
     def name_parts(self) -> list[Row]:
@@ -88,7 +112,11 @@ class Catalog:
         return {row["id"]: row for row in self._rows(table)}
 
     def _rows(self, table: str) -> list[Row]:
-        rows = read_table(self.folder, table).trusted_rows()
+        return read_table(self.folder, table).trusted_rows()
+
+    def _known(self, kind: type[R], tables: tuple[str, ...], build: Callable[[], tuple[R, ...]]) -> tuple[R, ...]:
+        """Records of a kind, from the cache where the tables behind them have not changed; as known then, if a day is set."""
+        records = cached(tables[0], kind, [self.folder / f"{table}.csv" for table in tables], build)
         if self.as_known is None:
-            return rows
-        return [row for row in rows if last_day(row["recorded"]) <= self.as_known]
+            return records
+        return tuple(record for record in records if last_day(record.recorded) <= self.as_known)

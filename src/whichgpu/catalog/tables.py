@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,11 @@ def read_table(folder: Path, name: str) -> Table:
         why = ", ".join([f"lacks {column}" for column in missing] + [f"unknown {column}" for column in unknown])
         message = msg("error.malformed-data", path=str(path), why=f"line 1: {why or 'a column twice'}")
         raise DataError("malformed-data", message, msg("hint.data"))
-    columns = [(fields[column], _memo(fields[column])) for column in header]
-    table = Table(name, path, [])
-    for _, cells in lines:
-        row = {spec.column: memo[cell] for (spec, memo), cell in zip(columns, cells, strict=True)}
-        table.rows.append(row)
-        if FAULT in row.values():
+    memos = [_memo(fields[column]) for column in header]
+    rows = [dict(zip(header, map(getitem, memos, cells), strict=True)) for _, cells in lines]
+    table = Table(name, path, rows)
+    if any(value is FAULT for memo in memos for value in memo.values()):
+        for row, (_, cells) in zip(rows, lines, strict=True):
             _set_right(table, row, dict(zip(header, cells, strict=True)))
     return table
 
@@ -86,12 +86,12 @@ class _Memo(dict[str, Any]):
     """Cells already read: tables repeat themselves, so most cells cost one look-up."""
 
     def __init__(self, read: Callable[[str], Any], empty: Any) -> None:
-        super().__init__({"": empty})
         self._read = read
+        self._empty = empty
 
     def __missing__(self, cell: str) -> Any:
         try:
-            value = self._read(cell)
+            value = self._read(cell) if cell else self._empty
         except ValueError:
             value = FAULT
         self[cell] = value
@@ -106,6 +106,8 @@ def _memo(spec: Field) -> _Memo:
 def _set_right(table: Table, row: Row, cells: dict[str, str]) -> None:
     """Report a row's faults and leave the cells empty."""
     faults = [schema()[table.name][column] for column, value in row.items() if value is FAULT]
+    if not faults:
+        return
     row.update({spec.column: () if spec.many else None for spec in faults})
     key = row_key(table.name, row)
     for spec in faults:

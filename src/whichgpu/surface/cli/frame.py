@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,8 +13,10 @@ from whichgpu.base.dates import parse_as_of
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.names import squash, unknown_word
-from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.session import Session
+
+if TYPE_CHECKING:
+    from whichgpu.catalog.store import Catalog
 
 FLAGS = ("json", "csv", "markdown", "tsv")
 FORMATS = (*FLAGS, "table")
@@ -148,6 +150,8 @@ def _ready(session: Session, values: dict[str, Any]) -> Session:
 
 def catalog_of(session: Session) -> Catalog:
     """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
+    from whichgpu.catalog.store import Catalog  # help does without it, and it takes longer to load than all the rest
+
     return Catalog(session.catalog_folder, session.as_known)
 
 
@@ -200,7 +204,7 @@ class Names(click.ParamType[Any]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         start = squash(incomplete)
-        return [CompletionItem(word) for word in self._known(Catalog()) if squash(word).startswith(start)]
+        return [CompletionItem(word) for word in self._known(catalog_of(session_of(ctx))) if squash(word).startswith(start)]
 
 
 def gpu_names(catalog: Catalog) -> list[str]:
@@ -215,6 +219,8 @@ def instance_names(catalog: Catalog) -> list[str]:
 
 def provider_names() -> list[str]:
     """Ids of all providers."""
+    from whichgpu.catalog.store import Catalog
+
     return [provider.id for provider in Catalog().providers]
 
 
