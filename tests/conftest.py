@@ -6,8 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from whichgpu.catalog.store import Catalog
+
+# Examples are the same on every run, and none is failed for being slow on a busy machine.
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))

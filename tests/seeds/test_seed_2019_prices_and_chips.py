@@ -158,7 +158,7 @@ def test_slip_k80_base_clock(gpu: Callable[[str], Gpu]) -> None:
     assert round(gflops(row, row.base_clock_hz)) == 5611
 
 
-@pytest.mark.parametrize(("name", "quoted", "owner"), [("P40", 3584, "P100 SXM 16GB"), ("P4", 1024, "M4")])
+@pytest.mark.parametrize(("name", "quoted", "owner"), [("P40", 3584, "P100 SXM 16GB"), ("P4", 1024, "Tesla M4")])
 def test_slip_quoted_core_counts_are_of_other_cards(name: str, quoted: int, owner: str, gpu: Callable[[str], Gpu]) -> None:
     """Slip: the shop's text the post quotes gives P40 and P4 the core counts of the P100 and M4, against the post's own list."""
     listed = next(chip.cores for chip in CHIPS if chip.name == name)

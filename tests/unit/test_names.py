@@ -32,7 +32,7 @@ from whichgpu.catalog.store import Catalog
         ("mi300x", "mi300x"),
         ("T4", "t4"),
         ("p3.2xlarge", "v100-sxm-16gb"),
-        ("Tesla M4", "m4"),
+        ("Tesla M4", "tesla-m4"),
         ("Apple M4", "apple-m4"),
     ],
 )
