@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from whichgpu.base.version import __version__
 
 __all__ = ["__version__", "catalog_check", "catalog_status", "compare", "cpus", "gpus", "instances", "regions"]
 

@@ -11,10 +11,10 @@ from datetime import date
 from pathlib import Path
 from typing import TypeVar
 
-from whichgpu import __version__
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
+from whichgpu.base.version import __version__
 from whichgpu.catalog.checks import CheckReport, check_catalog
 from whichgpu.catalog.find import (
     exact_instances,
@@ -110,7 +110,7 @@ def gpus(
 ) -> GpusAnswer:
     """GPUs by name (a family name means all its variants), filtered and ordered."""
     catalog = catalog or Catalog()
-    names = join_names(names, lambda text: gpus_named(catalog, text))
+    names = join_names(names, lambda text: gpus_named(catalog, text, loosely=False))
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
@@ -165,7 +165,7 @@ def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
     """GPUs and machines side by side; a family name means all its variants."""
     catalog = catalog or Catalog()
     columns: dict[str, Compared] = {}
-    for name in join_names(names, lambda text: gpus_named(catalog, text)):
+    for name in join_names(names, lambda text: gpus_named(catalog, text, loosely=False)):
         for column in _compared(catalog, name):
             columns.setdefault(column.name, column)
     cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from whichgpu import __version__
+from whichgpu.base.version import __version__
 
 T = TypeVar("T")
 

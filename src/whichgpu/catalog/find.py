@@ -41,9 +41,9 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
     raise _unknown("gpu", bare, known)
 
 
-def gpus_named(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
-    """GPUs a name fits by themselves: exactly, as a family, or as an architecture or vendor; () for none."""
-    attempts = (_exact_gpus, _family_gpus, _group_gpus)
+def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, ...]:
+    """GPUs a name fits by themselves: exactly or as a family; loosely also as an architecture, vendor, series or brand."""
+    attempts = (_exact_gpus, _family_gpus, _group_gpus, _series_gpus)[: 4 if loosely else 2]
     for text in (name, split_count(name)[1]):  # whole first: 5700XT is no 5,700 of something
         for attempt in attempts:
             if found := attempt(catalog.gpus, text):
@@ -123,6 +123,9 @@ def find_provider(catalog: Catalog, name: str) -> str:
     for provider in catalog.providers:
         if squash(name) in (squash(provider.id), squash(provider.name)):
             return provider.id
+    by_word = [provider.id for provider in catalog.providers if name.lower() in words(provider.name)]  # Amazon, Google
+    if len(by_word) == 1:
+        return by_word[0]
     known = [text for provider in catalog.providers for text in (provider.id, provider.name)]
     raise _unknown("provider", name, known)
 
@@ -151,6 +154,20 @@ def sorted_words(family: str) -> tuple[str, ...]:
     """The words of a family name that tell it from others, in their order."""
     kept = tuple(word for word in words(family) if word not in BRANDS)
     return kept or words(family)
+
+
+def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
+    """All whose name goes on from it with no further digit (`MI300`, `TPU`, `Gaudi`), or that bear it as a brand (`Radeon`)."""
+    joined = squash(name)
+    if len(joined) < 3:
+        return ()
+
+    def goes_on(text: str) -> bool:
+        rest = squash(text).removeprefix(joined)
+        return rest != squash(text) and not (joined[-1].isdigit() and rest[:1].isdigit())
+
+    found = tuple(gpu for gpu in gpus if goes_on(gpu.family) or goes_on(gpu.name))
+    return found or tuple(gpu for gpu in gpus if any(joined in words(alias) for alias in gpu.aliases))
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:

@@ -28,6 +28,8 @@ PEAKS = (
     "int8",
     "int4",
 )
+# Frameworks whose newest release runs on a GPU are among what it supports.
+FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "numba")
 # A GPU "supports fp64" when it has a use for it: at least this share of its fp32 rate (GeForce cards have 1/24 to 1/64).
 FP64_SHARE = Decimal("0.25")
 # One PCIe lane, one way, after line coding: 8b/10b up to generation 2, 128b/130b to 5, PAM4 flits in 6 (PCI-SIG).
@@ -93,6 +95,7 @@ class Gpu:
     link: Link | None
     pcie: Pcie | None
     l2_bytes: int | None
+    l3_bytes: int | None
     sms: int | None
     cores: int | None
     base_clock_hz: int | None
@@ -117,7 +120,7 @@ class Gpu:
     checked: str
 
 
-def build_gpu(row: Row, targets: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
+def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
     """The GPU of a table row, with what its target and quirks add."""
     target = targets.get(row["target"])
     peaks = {dtype: scaled(row[f"{dtype}_tflops"], 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
@@ -144,6 +147,7 @@ def build_gpu(row: Row, targets: Mapping[str, Row], quirks: Mapping[str, Row]) -
         link=link,
         pcie=_pcie(row["pcie_generation"], row["pcie_lanes"]),
         l2_bytes=_optional(row["l2_kib"], 1024),
+        l3_bytes=_optional(row["l3_kib"], 1024),
         sms=row["sms"],
         cores=row["cores"],
         base_clock_hz=_optional(row["base_clock_mhz"], 10**6),
@@ -159,7 +163,7 @@ def build_gpu(row: Row, targets: Mapping[str, Row], quirks: Mapping[str, Row]) -
         dies=row["dies"],
         cooling=row["cooling"],
         display={"yes": True, "no": False}.get(row["display"] or ""),
-        supports=_supports(row, target, peaks, link),
+        supports=_supports(row, target, rates.get(row["rates"]), peaks, link),
         software=_software(target) if target else None,
         quirks=tuple(quirks[id]["text"] for id in row["quirks"] if id in quirks),
         quirk_ids=row["quirks"],
@@ -191,10 +195,14 @@ def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
     return Pcie(int(generation), lanes, 2 * lanes * PCIE_LANE_BYTES[int(generation)])
 
 
-def _supports(row: Row, target: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
-    """What one can ask for with `--supports`: the target's features as far as this chip has a rate for them."""
+def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
+    """What one can ask for with `--supports`: the target's features, less those whose units this chip is known to lack."""
     features = set(target["features"]) if target else set()
-    features -= {dtype for dtype in PEAKS if dtype in features and dtype not in peaks and f"{dtype}_plain" not in peaks}
+    if unit:
+        features -= {
+            dtype for dtype in PEAKS if dtype not in peaks and unit[dtype] is None and unit.get(f"{dtype}_plain") is None
+        }
+    features |= {name for name in FRAMEWORKS if target and target[f"{name}_last"] == "current"}
     if "tensor-cores" in features and peaks.get("fp16", 0) <= peaks.get("fp16_plain", -1):
         features -= {"tensor-cores", "sparsity"}
     versions = target["flash_attention"] if target and "tensor-cores" in features else ()

@@ -56,10 +56,10 @@ class Catalog:
         """Every variant, in the table's order."""
 
         def build() -> tuple[Gpu, ...]:
-            targets, quirks = self._by_id("targets"), self._by_id("quirks")
-            return tuple(build_gpu(row, targets, quirks) for row in self._rows("gpus"))
+            targets, rates, quirks = (self._by_id(table) for table in ("targets", "rates", "quirks"))
+            return tuple(build_gpu(row, targets, rates, quirks) for row in self._rows("gpus"))
 
-        return self._known(Gpu, ("gpus", "targets", "quirks"), build)
+        return self._known(Gpu, ("gpus", "targets", "rates", "quirks"), build)
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
@@ -70,7 +70,7 @@ class Catalog:
             memory = {gpu.id: gpu.memory_bytes for gpu in self.gpus}
             return tuple(build_instance(row, names, memory) for row in self._rows("instances"))
 
-        return self._known(Instance, ("instances", "gpus", "targets", "quirks"), build)
+        return self._known(Instance, ("instances", "gpus", "targets", "rates", "quirks"), build)
 
     @cached_property
     def cpus(self) -> tuple[Cpu, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whichgpu.base.codec import Cell, flat
+from whichgpu.base.codec import Cell, columns, flat
 from whichgpu.base.messages import Language
-from whichgpu.base.names import unknown_word
+from whichgpu.base.names import squash, unknown_word
 from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
 
 
@@ -46,6 +46,21 @@ def label(name: str, language: Language) -> str:
     return language.text(id) if id in language else name
 
 
+def field_named(text: str | None, kind: type, language: Language) -> str | None:
+    """A field by its own name or by its heading (`power` is tdp_watts), with the minus of a sort order kept."""
+    if text is None:
+        return None
+    minus = "-" if text.startswith("-") else ""
+    return minus + _by_heading(text.removeprefix("-"), columns(kind), language).removeprefix("peaks.")
+
+
+def _by_heading(text: str, known: Sequence[str], language: Language) -> str:
+    name = text.strip().replace("-", "_")
+    if name in known:
+        return name
+    return next((field for field in known if squash(label(field, language)) == squash(text)), name)
+
+
 def flat_rows(values: Sequence[object]) -> list[dict[str, Cell]]:
     """Rows with one set of columns: what one of them has, all have."""
     rows = [flat(value) for value in values]
@@ -53,17 +68,17 @@ def flat_rows(values: Sequence[object]) -> list[dict[str, Cell]]:
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def chosen(columns: str | None, rows: list[dict[str, Cell]], usual: Sequence[str]) -> list[str]:
+def chosen(wanted: str | None, rows: list[dict[str, Cell]], usual: Sequence[str], language: Language) -> list[str]:
     """Columns to show: the usual ones, all, or those the user names (`peaks` stands for all of `peaks.*`)."""
     known = list(rows[0]) if rows else []
-    if columns is None:
+    if wanted is None:
         return [name for name in usual if name in known] or known
-    if columns == "all":
+    if wanted == "all":
         return known
     names: list[str] = []
-    for wanted in (part.strip().replace("-", "_") for part in columns.split(",")):
-        found = [name for name in known if name in (wanted, f"peaks.{wanted}") or name.startswith(f"{wanted}.")]
+    for part in (_by_heading(part, known, language) for part in wanted.split(",")):
+        found = [name for name in known if name in (part, f"peaks.{part}") or name.startswith(f"{part}.")]
         if not found:
-            raise unknown_word("field", wanted, known)
+            raise unknown_word("field", part, known)
         names += [name for name in found if name not in names]
     return names

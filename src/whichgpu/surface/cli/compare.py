@@ -15,7 +15,7 @@ from whichgpu.surface.fields import chosen, flat_rows, human, label
 USUAL = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
     "peaks.fp8 peaks.fp4 peaks.int8 link.kind link.bandwidth pcie.generation l2_bytes tdp_watts compute_capability launch_date "
-    "software.toolkit_last software.pytorch_last quirks"
+    "software.toolkit_last software.pytorch_last"
 ).split()
 MACHINE = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconnect.kind topology".split()
 
@@ -31,7 +31,7 @@ def compare(session: Session, names: tuple[str, ...]) -> None:
     merged: list[dict[str, Cell]] = [
         card | {name: machine.get(name) for name in usual} for card, machine in zip(rows, machines, strict=True)
     ]
-    facts = chosen(session.columns, merged, (*usual, *USUAL))
+    facts = chosen(session.columns, merged, (*usual, *USUAL), session.language)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
         session.out.write(to_json(answer))
@@ -41,7 +41,7 @@ def compare(session: Session, names: tuple[str, ...]) -> None:
     if session.format == "csv":
         session.table(["field", *header[1:]], [[name, *(row[name] for row in merged)] for name in told])
         return
-    session.table(
+    session.table_of_columns(
         header, [[label(name, session.language), *(human(name, row[name], session.language) for row in merged)] for name in told]
     )
     say_sources(session, answer.sources)

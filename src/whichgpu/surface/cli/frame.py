@@ -224,9 +224,19 @@ def provider_names() -> list[str]:
     return [provider.id for provider in Catalog().providers]
 
 
+class Provider(Words):
+    """A provider by its id, its name or a word of it."""
+
+    def _one(self, word: str) -> str:
+        from whichgpu.catalog.find import find_provider
+        from whichgpu.catalog.store import Catalog
+
+        return find_provider(Catalog(), word)
+
+
 GPU = Names(gpu_names)
 INSTANCE = Names(instance_names)
-PROVIDER = Words("provider", provider_names)
+PROVIDER = Provider("provider", provider_names)
 
 _SHARED_OPTIONS = (
     option("--json", is_flag=True),

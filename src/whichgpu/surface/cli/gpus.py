@@ -15,7 +15,8 @@ from whichgpu.catalog.select import GpuFilter, parse_capability
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.frame import GPU, Parsed, Words, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources
+from whichgpu.surface.cli.sources import say_sources, say_where_from
+from whichgpu.surface.fields import field_named
 
 USUAL = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
 
@@ -40,20 +41,20 @@ def _features() -> list[str]:
 @option("--min-bandwidth", type=Parsed("bandwidth", parse_bandwidth), metavar="RATE")
 @option("--supports", type=Words("feature", _features, many=True), metavar="FEATURES", default=None)
 @option("--compute-capability", type=Parsed("capability", parse_capability), metavar="N.N[+]")
-@option("--form-factor", type=Words("form factor", partial(_choices, "form_factor")), metavar="NAME")
+@option("--form-factor", type=Words("form-factor", partial(_choices, "form_factor")), metavar="NAME")
 @option("--sort", metavar="FIELD")
 def gpus(session: Session, names: tuple[str, ...], sort: str | None, supports: tuple[str, ...] | None, **wanted: object) -> None:
     """List GPUs, or every fact about one."""
     filter = GpuFilter(**wanted, supports=supports or (), as_of=session.as_of)  # type: ignore[arg-type]
     catalog = catalog_of(session)
-    answer = api.gpus(names, filter, sort, catalog)
+    answer = api.gpus(names, filter, field_named(sort, Gpu, session.language), catalog)
     if names and len(answer.gpus) == 1:
         gpu = answer.gpus[0]
         session.show_one(answer, gpu, _sentence(gpu))
         say_sources(session, answer.sources)
     else:
         session.show(answer, answer.gpus, USUAL, msg("gpus.count", n=len(answer.gpus)))
-        session.say(msg("gpus.more"))
+        say_where_from(session, answer.gpus, answer.sources)
 
 
 def _sentence(gpu: Gpu) -> Message:

@@ -13,7 +13,8 @@ from whichgpu.catalog.naming import NamePart
 from whichgpu.catalog.select import InstanceFilter, parse_span
 from whichgpu.surface.cli.frame import GPU, INSTANCE, PROVIDER, Parsed, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources
+from whichgpu.surface.cli.sources import say_sources, say_where_from
+from whichgpu.surface.fields import field_named
 
 USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 
@@ -31,13 +32,14 @@ def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: s
     catalog = catalog_of(session)
     ids = frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu else None
     filter = InstanceFilter(**wanted, gpu_ids=ids, as_of=session.as_of)  # type: ignore[arg-type]
-    answer = api.instances(names, filter, sort, catalog)
+    answer = api.instances(names, filter, field_named(sort, Instance, session.language), catalog)
     if names and len(answer.instances) == 1:
         row = answer.instances[0]
         session.show_one(answer, row, _sentence(row), [_told(session.language, part) for part in answer.name_parts])
         say_sources(session, answer.sources)
     else:
         session.show(answer, answer.instances, USUAL, msg("instances.count", n=len(answer.instances)))
+        say_where_from(session, answer.instances, answer.sources)
     if answer.undated:
         session.say(msg("instances.undated", n=answer.undated))
 

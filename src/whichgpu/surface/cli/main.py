@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
-from whichgpu import __version__
-from whichgpu.base.errors import DataError, UsageError, WhichGpuError
+from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, language, languages, msg
 from whichgpu.base.names import unknown_word
+from whichgpu.base.version import __version__
 from whichgpu.surface.cli.frame import Group, options_of
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import config_path, early, read_config
@@ -47,9 +47,28 @@ class Root(Group):
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "help":
+            args = ["--help"] if len(args) == 1 else [args[1], "--help"]
+            if args == ["--help"]:
+                print(ctx.get_help())
+                ctx.exit()
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            self._say_what_it_is(args[0])
         if not {"--help", "-h"} & set(args):  # help is there for those whose config file is broken, too
             ctx.default_map = self._defaults(ctx, ctx.obj)
         return super().resolve_command(ctx, args)
+
+    @staticmethod
+    def _say_what_it_is(word: str) -> None:
+        """Someone who types a GPU or a machine where a command goes is told which command they mean."""
+        from whichgpu.catalog.find import exact_instances, gpus_named
+        from whichgpu.catalog.store import Catalog
+
+        catalog = Catalog()
+        meant = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
+        if meant:
+            hint = msg("hint.try", command=f"whichgpu {meant} {word}")
+            raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (meant,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
         """The config file as defaults for every command and the commands under it."""
@@ -126,6 +145,9 @@ def _answer(args: list[str], session: Session) -> int:
         return 130
     except OSError:
         raise
+    except ModuleNotFoundError as problem:
+        hint = msg("hint.missing-package")
+        return session.fail(DataError("missing-package", msg("error.missing-package", name=problem.name or "?"), hint))
     except Exception as problem:
         if os.environ.get("WHICHGPU_DEBUG"):
             raise

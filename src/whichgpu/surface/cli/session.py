@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language, Message
 from whichgpu.surface import tables
 from whichgpu.surface.fields import chosen, flat_rows, human, label
+
+FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts stand in rows
 
 
 @dataclass(slots=True)
@@ -46,7 +49,7 @@ class Session:
     def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
         """An answer of many rows: the whole of it as JSON, its rows otherwise; the sentence before it goes to stderr."""
         cells = flat_rows(rows)
-        names = chosen(self.columns, cells, () if self.format == "csv" else usual)
+        names = chosen(self.columns, cells, () if self.format == "csv" else usual, self.language)
         if headline:
             self.say(headline)
         if self.format == "json":
@@ -80,6 +83,16 @@ class Session:
         else:
             right = [tables.is_numeric([row[index] for row in rows]) for index in range(len(header))]
             tables.write_terminal(self.out, header, rows, right)
+
+    def table_of_columns(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A table that grows sideways: on a terminal in groups of columns that fit, the first repeated."""
+        if (self.format or "table") != "table" or not self.out.isatty():
+            self.table(header, rows)
+            return
+        room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)
+        for start in range(1, len(header), room):
+            stop = start + room
+            self.table([header[0], *header[start:stop]], [[row[0], *row[start:stop]] for row in rows])
 
     def fail(self, error: WhichGpuError) -> int:
         """Print an error in the one shape errors have, and return its exit code."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from whichgpu.base.messages import msg
 from whichgpu.catalog.host import Source
@@ -17,3 +18,18 @@ def say_sources(session: Session, sources: Sequence[Source]) -> None:
     for source in sources:
         dated = f", {source.published}" if source.published else ""
         session.note(f"  {source.title} ({source.publisher}{dated}) {source.url}")
+
+
+class Checked(Protocol):
+    """A row that says when it was last checked."""
+
+    @property
+    def checked(self) -> str:
+        """The day."""
+        ...
+
+
+def say_where_from(session: Session, rows: Sequence[Checked], sources: Sequence[Source]) -> None:
+    """Under a list: how many documents stand behind it, when its rows were checked, and where to see them."""
+    oldest = min(row.checked for row in rows)
+    session.say(msg("sources.count", n=len(sources), checked=oldest))
