@@ -29,4 +29,4 @@ benchmarks: environment
 	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks
 
 clean:
-	@rm -rf "$(VENV)" "$(VENV).lock"
+	@if [ -e "$(VENV)/.whichgpu" ]; then rm -rf "$(VENV)" "$(VENV).lock"; fi

@@ -9,6 +9,8 @@ def main() -> int:
     """Run the command line; say plainly which library is missing where one is."""
     try:
         from whichgpu.surface.cli.main import main as run
+    except KeyboardInterrupt:
+        return 130
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "whichgpu":
             raise

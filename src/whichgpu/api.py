@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -103,14 +104,14 @@ class FactReport:
 
 
 def gpus(
-    names: Sequence[str] = (),
+    names: Sequence[str] | str | None = (),
     filter: GpuFilter = GpuFilter(),  # noqa: B008 - frozen
     sort: str | None = None,
     catalog: Catalog | None = None,
 ) -> GpusAnswer:
     """GPUs by name (a family name means all its variants), filtered and ordered."""
-    catalog = catalog or Catalog()
-    names = join_names(names, lambda text: gpus_named(catalog, text, loosely=False))
+    catalog, names = catalog or Catalog(), _listed(names)
+    names = join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False)))
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
@@ -118,13 +119,13 @@ def gpus(
 
 
 def instances(
-    names: Sequence[str] = (),
+    names: Sequence[str] | str | None = (),
     filter: InstanceFilter = InstanceFilter(),  # noqa: B008 - frozen
     sort: str | None = None,
     catalog: Catalog | None = None,
 ) -> InstancesAnswer:
     """Machines by name or by the beginning of one, filtered and ordered."""
-    catalog = catalog or Catalog()
+    catalog, names = catalog or Catalog(), _listed(names)
     rows = _named(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
     found = ordered([row for row in rows if filter.matches(row)], sort, Instance)
     parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
@@ -133,23 +134,23 @@ def instances(
     return InstancesAnswer(_some(found, "instance", rows, filter.wishes()), parts, undated, cited)
 
 
-def cpus(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
+def cpus(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
     """Host processors by name or by words of it."""
-    catalog = catalog or Catalog()
+    catalog, names = catalog or Catalog(), _listed(names)
     rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
     found = ordered(rows, sort, Cpu)
     return CpusAnswer(_some(found, "cpu", rows, {}), catalog.cited(*(row.sources for row in found)))
 
 
 def regions(
-    names: Sequence[str] = (),
+    names: Sequence[str] | str | None = (),
     provider: str | None = None,
     sort: str | None = None,
     as_of: date | None = None,
     catalog: Catalog | None = None,
 ) -> RegionsAnswer:
     """Regions by name, city, country or provider, open on a day."""
-    catalog = catalog or Catalog()
+    catalog, names = catalog or Catalog(), _listed(names)
     rows = _named(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
     wishes: dict[str, Callable[[Region], bool]] = {}
     if provider:
@@ -161,11 +162,11 @@ def regions(
     return RegionsAnswer(_some(found, "region", rows, wishes), catalog.cited(*(row.sources for row in found)))
 
 
-def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
+def compare(names: Sequence[str] | str, catalog: Catalog | None = None) -> Comparison:
     """GPUs and machines side by side; a family name means all its variants."""
-    catalog = catalog or Catalog()
+    catalog, names = catalog or Catalog(), _listed(names)
     columns: dict[str, Compared] = {}
-    for name in join_names(names, lambda text: gpus_named(catalog, text, loosely=False)):
+    for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
         for column in _compared(catalog, name):
             columns.setdefault(column.name, column)
     cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
@@ -175,7 +176,7 @@ def compare(names: Sequence[str], catalog: Catalog | None = None) -> Comparison:
 def _compared(catalog: Catalog, name: str) -> list[Compared]:
     machines = () if gpus_named(catalog, name) else exact_instances(catalog.instances, name)
     if machines:
-        return [Compared(row.instance, catalog.gpu_by_id[row.gpu], row) for row in machines]
+        return [Compared(row.instance, catalog.gpu_in(row), row) for row in machines]
     return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
 
 
@@ -221,6 +222,13 @@ def catalog_status(catalog: Catalog | None = None) -> CatalogStatus:
 def catalog_check(folder: Path | None = None, today: date | None = None) -> CheckReport:
     """Every integrity check on the bundled catalog or on another folder of the same tables."""
     return check_catalog(Catalog(folder).folder, today or date.today())
+
+
+def _listed(names: Sequence[str] | str | None) -> Sequence[str]:
+    """A single name is a list of one: in Python a text is a sequence of letters, which nobody means."""
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:

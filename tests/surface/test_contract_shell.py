@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -160,3 +161,27 @@ def test_a_broken_catalog_does_not_break_completion() -> None:
     )
     assert "Traceback" not in reply.err
     assert "error" not in reply.out
+
+
+# Streams that fail
+
+
+def run_with(stderr: int | None, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "whichgpu", *argv]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, timeout=60)
+
+
+def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        told = run_with(writer, "gpus", "T4", "--csv")
+        assert (told.returncode, told.stdout.startswith("id,name,")) == (0, True)
+        assert run_with(writer, "gpus", "nosuchgpu").returncode == 2
+    finally:
+        os.close(writer)
+
+
+def test_escape_codes_in_what_was_typed_are_not_sent_back_to_the_terminal() -> None:
+    for argv in (["--\x1b[2J"], ["gpus", "--catalog", "/n\x1b[2J"], ["gpus", "\x1b[2J"]):
+        assert "\x1b" not in run_with(subprocess.STDOUT, *argv).stdout

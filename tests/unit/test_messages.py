@@ -81,4 +81,4 @@ def test_errors_read_as_english_for_python_users() -> None:
 def test_every_column_says_what_it_means(table: str) -> None:
     for field in schema()[table].values():
         assert field.meaning
-        assert re.fullmatch(r"id|text|integer|number|date|list|choice:.+|refs?:[a-z_]+", field.type)
+        assert re.fullmatch(r"id|text|integers?|number|date|list|capability|choice:.+|refs?:[a-z_]+", field.type)

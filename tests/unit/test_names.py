@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whichgpu.base.errors import AmbiguousName, UnknownName
+from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.names import nearest, split_count
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, join_names
@@ -69,7 +69,7 @@ def test_ambiguity_is_answered_with_the_choices(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize("typed", ["H101 SXM", "gtx 99999", "", "   ", "💥", "a" * 10_000, "'; drop table"])
 def test_an_unknown_name_is_never_guessed(catalog: Catalog, typed: str) -> None:
-    with pytest.raises(UnknownName):
+    with pytest.raises(UsageError):
         find_gpus(catalog, typed)
 
 

@@ -20,7 +20,20 @@ def to_json(value: object) -> str:
     """One indented JSON document, ending in a newline."""
     import msgspec  # here, since help and completion print no JSON and start a fifth faster without it
 
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a file name that is not UTF-8 somewhere inside
+        encoded = msgspec.json.encode(_readable(plain(value)))
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def _readable(value: Any) -> Any:
+    """The same with what cannot be written as UTF-8 written out."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def flat(value: object) -> dict[str, Cell]:

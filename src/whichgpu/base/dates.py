@@ -12,7 +12,7 @@ from whichgpu.base.messages import msg
 EARLIEST = 1990
 LATEST = 2100
 
-_PARTIAL = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?")
+_PARTIAL = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 
 
 def is_date(text: str) -> bool:

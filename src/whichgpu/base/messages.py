@@ -20,6 +20,8 @@ _ENTRY = re.compile(r'^(msgid|msgstr(?:\[(\d)\])?) (".*")$|^(".*")$', re.MULTILI
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "t": "\t"}
 
+LONGEST = 2000  # characters of one value in a message
+
 Value = object  # a word, a number, a Message or a tuple of them
 
 
@@ -73,7 +75,13 @@ class Language:
             return self.render(value)
         if isinstance(value, tuple | list):
             return ", ".join(str(self._word(item)) for item in value)
-        return value
+        return printable(value) if isinstance(value, str) else value
+
+
+def printable(text: str) -> str:
+    """A text that comes from outside, with what would steer a terminal written out, and not endless."""
+    shown = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shown)
 
 
 @cache

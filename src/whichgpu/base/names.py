@@ -11,8 +11,7 @@ from whichgpu.base.errors import UnknownName
 from whichgpu.base.messages import msg
 
 _WORD = re.compile(r"[a-z0-9.]+")
-_COUNT_FIRST = re.compile(r"(\d{1,6})\s*[x×*]\s*(.+)", re.IGNORECASE)
-_COUNT_LAST = re.compile(r"(.+?)\s*:\s*(\d{1,6})")
+_COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=65536)
@@ -43,8 +42,9 @@ def split_count(name: str) -> tuple[int | None, str]:
     text = name.strip()
     if match := _COUNT_FIRST.fullmatch(text):
         return int(match[1]), match[2]
-    if match := _COUNT_LAST.fullmatch(text):
-        return int(match[2]), match[1]
+    bare, colon, count = text.rpartition(":")
+    if colon and bare.strip() and re.fullmatch(r"[0-9]{1,6}", count.strip()):
+        return int(count), bare.strip()
     return None, text
 
 

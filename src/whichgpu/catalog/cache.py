@@ -14,43 +14,43 @@ from typing import TypeVar
 
 import msgspec
 
+from whichgpu.base.files import read_regular, user_folder
 from whichgpu.base.version import __version__
 
 T = TypeVar("T")
+MOST_BYTES = 64 << 20
+SCHEMA = Path(__file__).parent / "data" / "fields.csv"
 
 
 def cached(name: str, kind: type[T], files: Sequence[Path], build: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
     """What `build` gives, from the cache where these files have not changed since."""
-    folder = _folder()
-    path = folder / f"{name}-{_stamp(files)}.msgpack"
+    folder = user_folder("XDG_CACHE_HOME", ".cache")
+    if folder is None:
+        return build()
+    path = folder / "whichgpu" / f"{name}-{_stamp(files)}.msgpack"
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=tuple[kind, ...])  # type: ignore[valid-type]
-    except (OSError, msgspec.DecodeError):
+        return msgspec.msgpack.decode(read_regular(path, MOST_BYTES), type=tuple[kind, ...])  # type: ignore[valid-type]
+    except (OSError, ValueError, msgspec.DecodeError):
         records = build()
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError, OverflowError):
+        path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(msgspec.msgpack.encode(records))
-        for old in folder.glob(f"{name}-*.msgpack"):
+        for old in path.parent.glob(f"{name}-*.msgpack"):
             old.unlink(missing_ok=True)
         fresh.replace(path)
     return records
 
 
-def _folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path("~/.cache").expanduser()) / "whichgpu"
-
-
 def _stamp(files: Sequence[Path]) -> str:
-    """Names this very state of the tables and of the code that reads them."""
-    code = sorted(Path(__file__).parent.glob("*.py"))
-    stats = [(str(path), stat.st_mtime_ns, stat.st_size) for path in (*files, *code) for stat in [_stat(path)]]
-    return blake2b(repr((__version__, stats)).encode(), digest_size=10).hexdigest()
-
-
-def _stat(path: Path) -> os.stat_result:
-    try:
-        return path.stat()
-    except OSError:  # the build will say what is wrong with it
-        return os.stat(path.parent)
+    """Names this very content of the tables and of the code that reads them."""
+    rooms = (Path(__file__).parent, Path(__file__).parent.parent / "base")
+    code = [path for room in rooms for path in sorted(room.glob("*.py"))]
+    digest = blake2b(__version__.encode(), digest_size=16)
+    for path in (*files, SCHEMA, *code):
+        try:
+            content = read_regular(path, MOST_BYTES)
+        except OSError:  # the build will say what is wrong with it
+            content = b"unreadable"
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()

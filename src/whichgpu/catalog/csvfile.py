@@ -8,17 +8,21 @@ import re
 from pathlib import Path
 
 from whichgpu.base.errors import DataError
+from whichgpu.base.files import read_regular
 from whichgpu.base.messages import msg
 
 Line = tuple[int, list[str]]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+MOST_BYTES = 64 << 20  # no table of facts is larger
+
+# Characters no fact has: they would steer a terminal or turn the reading order round.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def read_cells(path: Path) -> tuple[list[str], list[Line]]:
     """The header, and each row with its line number; every row as long as the header."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_regular(path, MOST_BYTES).decode("utf-8")
         reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
         header = next(reader, [])
         rows = [(reader.line_num, cells) for cells in reader if cells]

@@ -19,6 +19,7 @@ T = TypeVar("T")
 # Words people leave out or add without meaning another GPU.
 BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
 
+LONGEST_TEXT = 200
 LONGEST_NAME = 6  # words: NVIDIA RTX PRO 6000 Blackwell Server
 
 _SXM = re.compile(r"sxm\d")
@@ -30,13 +31,15 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
 
     A leading or trailing count (`8xA100`) is read over. Unknown names raise with the nearest known ones.
     """
+    if len(name) > LONGEST_TEXT:
+        raise UsageError("name-too-long", msg("error.name-too-long", n=len(name)), msg("hint.list-gpus"))
     count, bare = split_count(name)
     if count == 0 or name.lstrip().startswith("-"):
         raise UsageError("bad-count", msg("error.bad-count", name=name), msg("hint.bad-count"))
     if found := gpus_named(catalog, name):
         return found
     if machines := exact_instances(catalog.instances, bare):
-        return tuple(catalog.gpu_by_id[id] for id in dict.fromkeys(machine.gpu for machine in machines))
+        return tuple({machine.gpu: catalog.gpu_in(machine) for machine in machines}.values())
     known = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
     raise _unknown("gpu", bare, known)
 

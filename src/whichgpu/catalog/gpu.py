@@ -51,7 +51,7 @@ class Pcie:
 
     generation: int | float
     lanes: int
-    bandwidth: int
+    bandwidth: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,8 @@ def _optional(cell: Decimal | int | None, scale: int) -> int | None:
 def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
     if generation is None or lanes is None:
         return None
-    return Pcie(int(generation), lanes, 2 * lanes * PCIE_LANE_BYTES[int(generation)])
+    lane = PCIE_LANE_BYTES.get(int(generation))
+    return Pcie(int(generation), lanes, 2 * lanes * lane if lane else None)
 
 
 def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
@@ -207,7 +208,7 @@ def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str
         features -= {"tensor-cores", "sparsity"}
     versions = target["flash_attention"] if target and "tensor-cores" in features else ()
     features |= {f"flash-attention-{version}" for version in versions}
-    if any(int(version) >= 2 for version in versions):
+    if any(version >= 2 for version in versions):
         features.add("flash-attention")
     if peaks.get("fp64", 0) >= FP64_SHARE * peaks.get("fp32", 1):
         features.add("fp64")

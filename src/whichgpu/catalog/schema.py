@@ -43,7 +43,7 @@ class Field:
     @property
     def many(self) -> bool:
         """Whether a cell holds a list."""
-        return self.type == "list" or self.type.startswith("refs:")
+        return self.type in ("list", "integers") or self.type.startswith("refs:")
 
 
 @cache

@@ -17,7 +17,7 @@ from whichgpu.catalog.host import Instance, Region
 
 T = TypeVar("T")
 
-_CAPABILITY = re.compile(r"(\d{1,2})\.(\d)(\+|(?:\.\.|-)(\d{1,2})\.(\d))?")
+_CAPABILITY = re.compile(r"([0-9]{1,2})\.([0-9])(\+|(?:\.\.|-)([0-9]{1,2})\.([0-9]))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def parse_span(text: str) -> tuple[float, float]:
     >>> parse_span("1..8"), parse_span("0.5")
     ((1.0, 8.0), (0.5, 0.5))
     """
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(?:\.\.(\d{1,6}(?:\.\d+)?))?", text.strip())
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:\.\.([0-9]{1,6}(?:\.[0-9]{1,6})?))?", text.strip())
     if match is None:
         raise UsageError("bad-span", msg("error.bad-span", text=text), msg("hint.bad-span"))
     low = float(match[1])
@@ -161,7 +161,9 @@ def _sort_key(value: Any) -> Any:
 
 def sortable(kind: type) -> tuple[str, ...]:
     """Fields rows of that kind can be ordered by."""
-    names = [field.name for field in fields(kind) if "tuple" not in str(field.type) and "Mapping" not in str(field.type)]
+    names = [
+        field.name for field in fields(kind) if not any(word in str(field.type) for word in ("tuple", "Mapping", "Software"))
+    ]
     return tuple(names + (list(PEAKS) if kind is Gpu else []))
 
 

@@ -41,13 +41,20 @@ class Recorded(Protocol):
 R = TypeVar("R", bound=Recorded)
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 class Catalog:
     """Facts as known now, or (`as_known`) from the rows recorded by a day."""
 
     def __init__(self, folder: Path | None = None, as_known: date | None = None) -> None:
-        self.folder = folder or DATA_DIR
+        self.folder = Path(folder) if folder else DATA_DIR
         self.as_known = as_known
-        if not self.folder.is_dir():
+        if not _is_folder(self.folder):
             message = msg("error.no-data-folder", path=str(self.folder))
             raise DataError("no-data-folder", message, msg("hint.no-data-folder"))
 
@@ -107,6 +114,16 @@ class Catalog:
         """The sources these ids name, each once, in order of first mention."""
         ids = dict.fromkeys(id for group in groups for id in group)
         return tuple(self.sources[id] for id in ids if id in self.sources)
+
+    def gpu_in(self, machine: Instance) -> Gpu:
+        """The GPU a machine holds."""
+        found = self.gpu_by_id.get(machine.gpu)
+        if found is None:
+            detail = msg("finding.unknown-reference", id=machine.gpu, table="gpus")
+            path = str(self.folder / "instances.csv")
+            message = msg("error.bad-data", path=path, key=f"{machine.provider}/{machine.instance}", column="gpu", detail=detail)
+            raise DataError("bad-data", message, msg("hint.data"))
+        return found
 
     def _by_id(self, table: str) -> dict[str, Row]:
         return {row["id"]: row for row in self._rows(table)}

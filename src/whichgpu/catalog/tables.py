@@ -19,7 +19,8 @@ from whichgpu.catalog.schema import Field, key_of, schema
 Row = dict[str, Any]
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9._+-]*")
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_NUMBER = re.compile(r"-?[0-9]{1,7}(\.[0-9]{1,12})?")
+_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,13 @@ def _set_right(table: Table, row: Row, cells: dict[str, str]) -> None:
 
 
 def _reader(spec: Field) -> Callable[[str], Any]:
+    if spec.type in _READERS:
+        return _READERS[spec.type]
     if spec.many:
         return _list
     if spec.choices:
         return _choice(frozenset(spec.choices))
-    return _READERS.get(spec.type, _plain)
+    return _plain
 
 
 def _plain(cell: str) -> str:
@@ -138,13 +141,13 @@ def _slug(cell: str) -> str:
 
 
 def _integer(cell: str) -> int:
-    if not cell.isascii() or not cell.isdigit() or len(cell) > 18:
+    if not cell.isascii() or not cell.isdigit() or len(cell) > 13:  # a larger one would not fit 64 bits once scaled to base units
         raise ValueError(cell)
     return int(cell)
 
 
 def _number(cell: str) -> Decimal:
-    if not _NUMBER.fullmatch(cell) or len(cell) > 30:
+    if not _NUMBER.fullmatch(cell):
         raise ValueError(cell)
     try:
         return Decimal(cell)
@@ -165,6 +168,16 @@ def _list(cell: str) -> tuple[str, ...]:
     return items
 
 
+def _integers(cell: str) -> tuple[int, ...]:
+    return tuple(map(_integer, _list(cell)))
+
+
+def _capability(cell: str) -> str:
+    if not _CAPABILITY.fullmatch(cell):
+        raise ValueError(cell)
+    return cell
+
+
 def _choice(allowed: frozenset[str]) -> Callable[[str], str]:
     def read(cell: str) -> str:
         if cell not in allowed:
@@ -174,7 +187,14 @@ def _choice(allowed: frozenset[str]) -> Callable[[str], str]:
     return read
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"id": _slug, "integer": _integer, "number": _number, "date": _date}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "id": _slug,
+    "integer": _integer,
+    "integers": _integers,
+    "number": _number,
+    "date": _date,
+    "capability": _capability,
+}
 
 
 def _text(value: object) -> str:

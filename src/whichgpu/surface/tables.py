@@ -43,6 +43,8 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, right: Seq
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, emoji=False)
+    if console.width < 1:  # COLUMNS=0, or a terminal that does not say
+        console = Console(file=stream, highlight=False, emoji=False, width=80)
     if console.width < NARROWEST * len(header):
         _write_stacked(console, header, rows)
         return

@@ -30,7 +30,11 @@ PLAUSIBLE: dict[str, tuple[int, int]] = {
     "tensor_clock_mhz": (200, 4000),
     "l2_kib": (64, 1024 * 1024),
     "link_bandwidth_gbs": (10, 20000),
+    "pcie_generation": (1, 7),
     "pcie_lanes": (1, 16),
+    "dies": (1, 8),
+    "mig_instances": (2, 16),
+    "memory_reported_mib": (512, 1024 * 1024),
     "tdp_watts": (5, 3000),
     "launch_price": (20, 500000),
 }
@@ -145,11 +149,17 @@ def plausible(tables: Tables) -> list[Finding]:
 
 
 def names(tables: Tables) -> list[Finding]:
-    """No name or alias means two variants."""
+    """No name or alias means two variants, nor another product's family."""
     owners: dict[str, str] = {}
     found = []
+    families = {squash(row["family"] or ""): row["family"] for row in tables["gpus"].rows}
     for row in tables["gpus"].rows:
-        for name in {squash(text) for text in (row["id"], row["name"] or "", *row["aliases"])}:
+        for alias in row["aliases"]:
+            family = families.get(squash(alias), row["family"])
+            if family != row["family"]:
+                detail = msg("finding.shared-name", name=alias, other=family)
+                found.append(Finding("gpus", row["id"] or "", "shared-name", "aliases", detail))
+        for name in {squash(text) for text in (row["id"] or "", row["name"] or "", *row["aliases"])}:
             if owners.setdefault(name, row["id"]) != row["id"]:
                 detail = msg("finding.shared-name", name=name, other=owners[name])
                 found.append(Finding("gpus", row["id"], "shared-name", "aliases", detail))

@@ -20,6 +20,7 @@ INSTANCE_RANGES: dict[str, tuple[int, int]] = {
     "local_disk_gb": (0, 1000000),
     "network_gbps": (0, 100000),
     "interconnect_gbs": (1, 20000),
+    "cpu_sockets": (1, 128),
 }
 CPU_RANGES: dict[str, tuple[int, int]] = {
     "cores": (1, 512),
@@ -29,6 +30,7 @@ CPU_RANGES: dict[str, tuple[int, int]] = {
     "l3_mib": (1, 2048),
     "memory_channels": (1, 64),
     "memory_rate_mtps": (800, 20000),
+    "pcie_generation": (1, 7),
     "pcie_lanes": (4, 256),
     "sockets_max": (1, 16),
     "tdp_watts": (5, 1000),
@@ -93,6 +95,8 @@ def regions(tables: Tables) -> list[Finding]:
             faults.append(("country", "country", msg("finding.country", country=row["country"])))
         if (row["latitude"] is None) != (row["longitude"] is None):
             faults.append(("coordinates", "latitude", msg("finding.coordinates")))
+        if row["opened"] and row["closed"] and first_day(row["opened"]) > last_day(row["closed"]):
+            faults.append(("seen-order", "closed", msg("finding.seen-order", first=row["opened"], last=row["closed"])))
         found += [Finding("regions", row_key("regions", row), *fault) for fault in faults]
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 
-from whichgpu.base.dates import first_day
+from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.messages import msg
 from whichgpu.catalog.schema import Field, schema
 from whichgpu.catalog.tables import Finding, Row, Table, row_key
@@ -52,7 +52,27 @@ def dates(tables: Tables, today: date) -> list[Finding]:
                 if row[column] and first_day(row[column]) > today:
                     detail = msg("finding.future-date", date=row[column])
                     found.append(Finding(name, row_key(name, row), "future-date", column, detail))
+            recorded, checked = row.get("recorded"), row.get("checked")
+            if recorded and checked and last_day(checked) < first_day(recorded):
+                detail = msg("finding.checked-before", checked=checked, recorded=recorded)
+                found.append(Finding(name, row_key(name, row), "checked-before", "checked", detail))
     return found
+
+
+def filled(tables: Tables) -> list[Finding]:
+    """No table but that of explanations is empty."""
+    empty = [name for name, table in tables.items() if not table.rows and name != "explained"]
+    return [Finding(name, "", "empty-table", "", msg("finding.empty-table")) for name in empty]
+
+
+def addresses(tables: Tables) -> list[Finding]:
+    """Addresses are web addresses."""
+    return [
+        Finding(name, row_key(name, row), "address", "url", msg("finding.address", url=row["url"]))
+        for name in ("sources", "providers")
+        for row in tables[name].rows
+        if row["url"] and not row["url"].startswith(("https://", "http://"))
+    ]
 
 
 def _pointed(row: Row, field: Field) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,9 +10,10 @@ from click.shell_completion import CompletionItem
 
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import Language, language, msg
+from whichgpu.base.messages import Language, language, languages, msg
 from whichgpu.base.names import squash, unknown_word
 from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.settings import user_path
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
@@ -139,13 +139,21 @@ def _ready(session: Session, values: dict[str, Any]) -> Session:
     session.format = forms[0] if forms else named
     session.columns = values.pop("columns")
     folder = values.pop("catalog")
-    session.catalog_folder = Path(folder).expanduser() if folder else None
+    session.catalog_folder = user_path(folder) if folder else None
     lang, _ = values.pop("lang"), values.pop("config")
-    session.language = language(lang) if lang else session.language
+    session.language = chosen_language(lang) if lang else session.language
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
     session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
     session.as_known = None if as_known is None else parse_as_of(as_known, session.today)
     return session
+
+
+def chosen_language(code: str) -> Language:
+    """The language a user names, which must be one there is."""
+    found = language(code)
+    if found.code != code.strip().lower()[: len(found.code)]:
+        raise unknown_word("language", code, languages())
+    return found
 
 
 def catalog_of(session: Session) -> Catalog:

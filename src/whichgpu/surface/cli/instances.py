@@ -30,7 +30,7 @@ USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: str | None, **wanted: object) -> None:
     """List machines, or every fact about one with the parts of its name."""
     catalog = catalog_of(session)
-    ids = frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu else None
+    ids = frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu is not None else None
     filter = InstanceFilter(**wanted, gpu_ids=ids, as_of=session.as_of)  # type: ignore[arg-type]
     answer = api.instances(names, filter, field_named(sort, Instance, session.language), catalog)
     if names and len(answer.instances) == 1:

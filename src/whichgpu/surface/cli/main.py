@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO, cast
 
 import click
 from click.shell_completion import shell_complete
 
 from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
-from whichgpu.base.messages import Language, language, languages, msg
-from whichgpu.base.names import unknown_word
+from whichgpu.base.messages import language, msg
 from whichgpu.base.version import __version__
-from whichgpu.surface.cli.frame import Group, options_of
+from whichgpu.surface.cli.frame import Group, chosen_language, options_of
+from whichgpu.surface.cli.output import CannotWrite, Output, ReaderGone, write_error
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import config_path, early, read_config
 
@@ -50,7 +53,7 @@ class Root(Group):
         if args[0] == "help":
             args = ["--help"] if len(args) == 1 else [args[1], "--help"]
             if args == ["--help"]:
-                print(ctx.get_help())
+                ctx.obj.out.write(ctx.get_help() + "\n")
                 ctx.exit()
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             self._say_what_it_is(args[0])
@@ -92,59 +95,80 @@ class Root(Group):
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        print(f"whichgpu {__version__}")
+        ctx.find_root().obj.out.write(f"whichgpu {__version__}\n")
         ctx.exit()
 
 
 @click.group(cls=Root, invoke_without_command=True, help="help.about", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="option.version")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    allow_from_autoenv=False,
+    help="option.version",
+)
 @click.option("--lang", expose_value=False, hidden=True)
 @click.option("--config", expose_value=False, hidden=True)
 @click.pass_context
 def root(ctx: click.Context) -> None:
     """Greet whoever comes without a question."""
     if ctx.invoked_subcommand is None:
-        print(ctx.obj.language.text("greeting"))
+        ctx.obj.out.write(ctx.obj.language.text("greeting") + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Nothing but an exit code leaves here."""
     args = list(sys.argv[1:] if argv is None else argv)
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    session = Session(language(_system_language()))
+    sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
+    session = Session(language(_system_language()), out=cast("TextIO", Output(sys.stdout)))
     try:
         return _answer(args, session)
-    except BrokenPipeError:  # the reader has gone (`| head`): nothing more to say, not even at exit
+    except ReaderGone:  # `| head`: nothing more to say, not even at exit
         _silence_stdout()
         return 0
-    except OSError as problem:  # a full disk behind stdout
+    except CannotWrite as problem:  # a full disk behind stdout
         _silence_stdout()
         session.format = None
-        return session.fail(DataError("cannot-write", msg("error.cannot-write", why=problem.strerror or str(problem))))
+        return session.fail(DataError("cannot-write", msg("error.cannot-write", why=str(problem))))
+
+
+def _stream(stream: TextIO | None) -> TextIO:
+    """A stream that can be written to whatever the caller closed and whatever the terminal's alphabet."""
+    if stream is None:
+        return open(os.devnull, "w")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    return stream
 
 
 def _answer(args: list[str], session: Session) -> int:
     """Run a command; every error of ours or of the parser's becomes one of one shape."""
     try:
-        if "--json" in args or early(args, os.environ, "format") == "json":
+        if "--json" in args or (early(args, os.environ, "format") or "").lower() == "json":
             session.format = "json"
-        session.language = _chosen_language(early(args, os.environ, "lang")) or session.language
+        if named := early(args, os.environ, "lang"):
+            session.language = chosen_language(named)
         session.config_named = early(args, os.environ, "config")
         result = _run(args, session)
-        sys.stdout.flush()
+        session.out.flush()
         return result
     except WhichGpuError as error:
         return session.fail(error)
     except click.UsageError as error:
         return session.fail(_usage_error(error, session))
     except click.exceptions.Exit as stop:
+        session.out.flush()
         return stop.exit_code
     except (KeyboardInterrupt, click.Abort):
-        print(file=sys.stderr)
         return 130
-    except OSError:
+    except (ReaderGone, CannotWrite):
         raise
+    except OSError as problem:  # help is printed by the parser, past our output
+        if problem.errno in (errno.EPIPE, errno.ENOSPC, errno.EIO):
+            raise write_error(problem) from problem
+        return session.fail(DataError("unreadable", msg("error.unreadable", why=str(problem)), msg("hint.internal")))
     except ModuleNotFoundError as problem:
         hint = msg("hint.missing-package")
         return session.fail(DataError("missing-package", msg("error.missing-package", name=problem.name or "?"), hint))
@@ -157,6 +181,8 @@ def _answer(args: list[str], session: Session) -> int:
 
 def _run(args: list[str], session: Session) -> int:
     if instruction := os.environ.get(COMPLETE):
+        if "complete" in instruction and "COMP_WORDS" not in os.environ:
+            return 2
         return shell_complete(root, {"obj": session}, "whichgpu", COMPLETE, instruction)
     with root.make_context("whichgpu", args, obj=session, auto_envvar_prefix="WHICHGPU") as ctx:
         result = root.invoke(ctx)
@@ -169,16 +195,6 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-
-
-def _chosen_language(code: str | None) -> Language | None:
-    """The language a user names, which must be one there is."""
-    if code is None:
-        return None
-    found = language(code)
-    if found.code != code.strip().lower()[: len(found.code)]:
-        raise unknown_word("language", code, languages())
-    return found
 
 
 def _system_language() -> str:

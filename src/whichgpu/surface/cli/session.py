@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import sys
@@ -38,13 +40,16 @@ class Session:
 
     def say(self, message: Message) -> None:
         """Words go to stderr; JSON readers get none."""
-        if self.format != "json":
-            print(self.language.render(message), file=self.err)
+        self.note(self.language.render(message))
 
     def note(self, text: str) -> None:
         """A line already in the reader's language."""
         if self.format != "json":
-            print(text, file=self.err)
+            self._tell(text)
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody may be listening; the data on stdout go out all the same
+            print(line, file=self.err, flush=True)
 
     def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
         """An answer of many rows: the whole of it as JSON, its rows otherwise; the sentence before it goes to stderr."""
@@ -100,11 +105,11 @@ class Session:
         hint = self.language.render(error.hint) if error.hint else None
         if self.format == "json":
             body = {"kind": error.kind, "message": message, "hint": hint, "choices": list(error.choices)}
-            self.out.write(to_json({"ok": False, "error": body}))
+            self.out.write(json.dumps({"ok": False, "error": body}, indent=2, ensure_ascii=False) + "\n")
         else:
             for word, colour, text in (("word.error", "31", message), ("word.hint", "36", hint)):
                 if text:
-                    print(f"{self._coloured(self.language.text(word), colour)}: {text}", file=self.err)
+                    self._tell(f"{self._coloured(self.language.text(word), colour)}: {text}")
         return error.exit_code
 
     def _coloured(self, word: str, colour: str) -> str:

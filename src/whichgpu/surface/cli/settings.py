@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import UnknownName, UsageError
+from whichgpu.base.files import read_regular
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
 # Options every command takes; in the config file they stand at the top, a command's own under [command].
+MOST_BYTES = 1 << 20
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 
 
@@ -30,11 +32,22 @@ def early(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> str | N
 def config_path(named: str | None) -> Path | None:
     """The config file: the one named, else the user's own where there is one."""
     if named:
-        return Path(named).expanduser()
+        return user_path(named)
     from platformdirs import user_config_path
 
-    usual = user_config_path("whichgpu", appauthor=False) / "config.toml"
-    return usual if usual.is_file() else None
+    try:
+        usual = user_config_path("whichgpu", appauthor=False) / "config.toml"
+        return usual if usual.is_file() else None
+    except (OSError, RuntimeError):  # no home, or one that cannot be looked into
+        return None
+
+
+def user_path(text: str) -> Path:
+    """A path as typed, with ~ read as the home directory where there is one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -56,11 +69,11 @@ def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tupl
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.config")) from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # bad TOML and bad UTF-8 are ValueErrors too
         message = msg("error.config-malformed", path=str(path), why=str(problem))
         raise UsageError("config-malformed", message, msg("hint.config")) from problem
 
