@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from whichgpu.surface.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -85,7 +87,10 @@ def process(*argv: str, cwd: Path | None = None, **changes: str) -> Reply:
 
 def terminal(*argv: str, env: Mapping[str, str]) -> Reply:
     """Run the tool with a terminal for both its streams; all it writes is in `out`."""
-    leader, follower = pty.openpty()
+    try:
+        leader, follower = pty.openpty()
+    except OSError:
+        pytest.skip("this system has no pseudo-terminals to give")
     settings = environment(**{"TERM": "xterm-256color", **env})
     with subprocess.Popen([*COMMAND, *argv], stdin=follower, stdout=follower, stderr=follower, env=settings) as child:
         os.close(follower)

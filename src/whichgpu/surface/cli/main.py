@@ -17,7 +17,7 @@ from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuErr
 from whichgpu.base.messages import language, msg
 from whichgpu.base.version import __version__
 from whichgpu.surface.cli.frame import Group, chosen_language, options_of
-from whichgpu.surface.cli.output import CannotWrite, Output, ReaderGone, write_error
+from whichgpu.surface.cli.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import config_path, early, read_config
 
@@ -126,10 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _answer(args, session)
     except ReaderGone:  # `| head`: nothing more to say, not even at exit
-        _silence_stdout()
+        silence(sys.stdout)
         return 0
     except CannotWrite as problem:  # a full disk behind stdout
-        _silence_stdout()
+        silence(sys.stdout)
         session.format = None
         return session.fail(DataError("cannot-write", msg("error.cannot-write", why=str(problem))))
 
@@ -187,14 +187,6 @@ def _run(args: list[str], session: Session) -> int:
     with root.make_context("whichgpu", args, obj=session, auto_envvar_prefix="WHICHGPU") as ctx:
         result = root.invoke(ctx)
     return result if isinstance(result, int) else 0
-
-
-def _silence_stdout() -> None:
-    """What is still buffered can go nowhere; do not let the interpreter complain of it at exit."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _system_language() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import Any, TextIO
 
 
@@ -40,3 +42,9 @@ class Output:
 def write_error(problem: OSError) -> Exception:
     """What a failed write means."""
     return ReaderGone() if isinstance(problem, BrokenPipeError) else CannotWrite(problem.strerror or str(problem))
+
+
+def silence(stream: TextIO) -> None:
+    """What is still buffered can go nowhere; do not let the interpreter complain of it at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

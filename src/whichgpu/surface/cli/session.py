@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language, Message
 from whichgpu.surface import tables
+from whichgpu.surface.cli.output import silence
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 
 FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts stand in rows
@@ -48,8 +48,10 @@ class Session:
             self._tell(text)
 
     def _tell(self, line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody may be listening; the data on stdout go out all the same
+        try:
             print(line, file=self.err, flush=True)
+        except (OSError, ValueError):  # nobody is listening; the data on stdout go out all the same
+            silence(self.err)
 
     def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
         """An answer of many rows: the whole of it as JSON, its rows otherwise; the sentence before it goes to stderr."""
