@@ -25,6 +25,7 @@ from whichgpu.catalog.host import (
     build_region,
     build_source,
 )
+from whichgpu.catalog.model import Model, build_model
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import Row, read_table
 
@@ -93,6 +94,11 @@ class Catalog:
     def providers(self) -> tuple[Provider, ...]:
         """Every provider."""
         return self._known(Provider, ("providers",), lambda: tuple(map(build_provider, self._rows("providers"))))
+
+    @cached_property
+    def models(self) -> tuple[Model, ...]:
+        """Every built-in model."""
+        return self._known(Model, ("models",), lambda: tuple(map(build_model, self._rows("models"))))
 
     @cached_property
     def sources(self) -> dict[str, Source]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.checks import gpus, hosts, structure
+from whichgpu.catalog.checks import gpus, hosts, models, structure
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.tables import Finding, Row, Table, read_table
 
@@ -28,6 +28,8 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     hosts.instances,
     hosts.cpus,
     hosts.regions,
+    models.models,
+    models.names,
 )
 
 

@@ -1,0 +1,80 @@
+"""Checks of models: configs that can be read, names that mean one model, counts that fit name and config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.model import model_key, model_names, parse_config
+from whichgpu.catalog.tables import Finding, Row, Table
+
+Tables = Mapping[str, Table]
+Fault = tuple[str, str, Message]
+
+PARAMETERS = (10**5, 10**13)
+SIZE_TOLERANCE = 0.35  # makers round freely: Gemma 2 2B has 2.61 billion
+IMAGE = (16, 4096)
+
+_SIZE = re.compile(r" (\d+(?:\.\d+)?)([MB])(?=$|[ ,-])")  # a size of its own: neither 8x7B nor A3B
+_UNITS = {"M": 10**6, "B": 10**9}
+
+
+def models(tables: Tables) -> list[Finding]:
+    """Each config is a JSON object, and each count one that its name and config allow."""
+    return [Finding("models", row["id"], *fault) for row in tables["models"].rows for fault in _faults(row)]
+
+
+def names(tables: Tables) -> list[Finding]:
+    """No id, name or alias means two models."""
+    owners: dict[str, str] = {}
+    found = []
+    for row in tables["models"].rows:
+        for name in sorted({model_key(text) for text in model_names(row["id"] or "", row["name"] or "", row["aliases"])}):
+            if owners.setdefault(name, row["id"]) != row["id"]:
+                detail = msg("finding.shared-name", name=name, other=owners[name])
+                found.append(Finding("models", row["id"], "shared-name", "aliases", detail))
+    return found
+
+
+def _faults(row: Row) -> Iterator[Fault]:
+    count = row["parameters"]
+    if count is not None:
+        yield from _size(count, row["name"] or "")
+    if row["config"] is None:
+        return
+    try:
+        config = parse_config(row["config"])
+    except ValueError:
+        yield "bad-config", "config", msg("finding.bad-config")
+        return
+    if config["model_type"] == "traced" and not _traced(config):
+        yield "bad-table", "config", msg("finding.bad-table")
+    least = _embedding(config)
+    if count is not None and count < least:
+        yield "too-few-parameters", "parameters", msg("finding.too-few-parameters", stated=count, least=least)
+
+
+def _traced(config: Mapping[str, Any]) -> bool:
+    """Whether an operator table and an image are named."""
+    low, high = IMAGE
+    image = config.get("image")
+    return isinstance(image, int) and low <= image <= high and bool(config.get("table"))
+
+
+def _size(count: int, name: str) -> Iterator[Fault]:
+    low, high = PARAMETERS
+    if not low <= count <= high:
+        yield "implausible", "parameters", msg("finding.implausible", value=count, low=low, high=high)
+    elif size := _SIZE.search(name):
+        stated = float(size[1]) * _UNITS[size[2]]
+        if abs(count / stated - 1) > SIZE_TOLERANCE:
+            yield "name-size", "parameters", msg("finding.name-size", stated=count, size=size[1] + size[2])
+
+
+def _embedding(config: Mapping[str, Any]) -> int:
+    """Parameters in the embedding alone, which any count must exceed; 0 where the config has none."""
+    width = next((config[key] for key in ("hidden_size", "n_embd", "d_model") if key in config), 0)
+    vocabulary = config.get("vocab_size", 0)
+    return width * vocabulary if isinstance(width, int) and isinstance(vocabulary, int) else 0

@@ -1,0 +1,155 @@
+"""What a request means where it says nothing: every default in one place, by task and kind of model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
+from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.workload import FIELDS, Parallel, Workload
+
+SEQ_IN, SEQ_OUT = 2048, 256
+LORA_RANK = 16  # with --qlora and no rank
+# What people begin with: a handful of sequences, images by the dozen; serving is asked for one user at a time.
+TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
+OFFLINE_BATCH = 32
+ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
+ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
+             "ngc": "flash", "tensorflow": "eager", "mxnet": "eager"}  # fmt: skip
+# Traced models whose recipes use AdamW rather than SGD with momentum (attention, diffusion, ConvNeXt).
+ADAMW = re.compile(
+    r"vit|deit|swin|convnext|clip|siglip|unet|dit|flux|stable|sdxl|sd3|beit|mixer|coat|cait|xcit|maxvit|eva|dino|former", re.I
+)
+
+
+def fill_defaults(workload: Workload, shape: Shape) -> Workload:
+    """The same request with a value in every field that matters to its task."""
+    workload = _laid_out(workload, shape)
+    precision = workload.precision or _precision(workload, shape)
+    engine = workload.engine or _engine(workload, shape)
+    filled = workload.with_defaults(
+        precision=precision,
+        engine=engine,
+        batch=_batch(workload, shape),
+        attention=ATTENTION.get(engine, "sdpa") if isinstance(shape, Transformer) else None,
+    )
+    if isinstance(shape, Transformer):
+        filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
+    if isinstance(shape, Traced) and shape.image:
+        filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
+    if filled.training:
+        filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
+    elif _speaks(shape):
+        filled = filled.with_defaults(kv_precision=_kv_precision(precision))
+    return filled
+
+
+def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
+    """Every field with the value it took, and under `defaults` the names of those nobody gave."""
+    values = {name: getattr(workload, name) for name in FIELDS}
+    told = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
+    return told | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
+
+
+def _precision(workload: Workload, shape: Shape) -> str:
+    if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
+        return _named_in(workload.model) or "q4_k_m"
+    if isinstance(shape, Mlp | Dlrm):
+        return "fp32"
+    if _sees(shape):
+        return "amp-bf16" if workload.training else "fp16"
+    return "bf16"
+
+
+def _sees(shape: Shape) -> bool:
+    """Vision and the like: images in, not tokens."""
+    return isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
+
+
+def _speaks(shape: Shape) -> bool:
+    """Token by token, with a cache of what was said."""
+    return isinstance(shape, Transformer) and shape.causal and shape.patches is None
+
+
+def _named_in(path: str) -> str | None:
+    """The type a GGUF file's name ends in: …-Q4_K_M.gguf."""
+    stem = path.lower().removesuffix(".gguf")
+    return next((name for name in sorted((*GGUF_PRECISIONS, "bf16"), key=len, reverse=True) if stem.endswith(name)), None)
+
+
+def _engine(workload: Workload, shape: Shape) -> str:
+    if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
+        return "llama.cpp"
+    if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
+        return "llama.cpp"
+    return ENGINE.get(workload.task, "pytorch") if _speaks(shape) else "pytorch"
+
+
+def _batch(workload: Workload, shape: Shape) -> int:
+    split = workload.parallel.dp * (workload.accumulation if workload.training else 1)
+    if workload.micro_batch is not None:
+        return workload.micro_batch * split
+    if workload.training:
+        usual = IMAGE_BATCH if _sees(shape) else TEXT_BATCH if isinstance(shape, Transformer) else ROW_BATCH
+        return max(split, usual)
+    return max(split, OFFLINE_BATCH if workload.task == "batch" else 1)
+
+
+def _sequences(workload: Workload, shape: Transformer) -> Workload:
+    """2048 tokens in and 256 out, or what the model's context leaves."""
+    limit = shape.max_context or SEQ_IN + SEQ_OUT
+    if workload.task in ("serve", "batch") and _speaks(shape):
+        workload = workload.with_defaults(seq_out=min(SEQ_OUT, max(1, limit // 4)))
+        return workload.with_defaults(seq_in=max(1, min(SEQ_IN, limit - (workload.seq_out or 0))))
+    return workload.with_defaults(seq_in=min(SEQ_IN, limit))
+
+
+def _patched(workload: Workload, patches: Patches) -> Workload:
+    """An image's patches are its tokens."""
+    workload = workload.with_defaults(image=patches.image)
+    return workload.with_defaults(seq_in=replace(patches, image=workload.image or patches.image).tokens)
+
+
+def _optimizer(shape: Shape) -> str:
+    if isinstance(shape, Traced):
+        return "adamw" if ADAMW.search(shape.table) else "sgd-momentum"
+    return "adamw" if isinstance(shape, Transformer | WeightsOnly) else "sgd-momentum"
+
+
+def _kv_precision(precision: str) -> str:
+    if precision in GGUF_PRECISIONS:
+        return "f16"
+    return {"fp32": "fp32", "fp32-default": "fp32", "tf32": "fp32", "fp16": "fp16", "amp-fp16": "fp16"}.get(precision, "bf16")
+
+
+def _laid_out(workload: Workload, shape: Shape) -> Workload:
+    """GPUs and layout made to agree: as many GPUs as the layout takes, or a plain layout for the GPUs there are."""
+    layout, gpus = workload.parallel, workload.gpus
+    used = layout.dp * layout.tp * layout.pp * layout.cp
+    if used > 1 and gpus == 1:
+        workload = replace(workload, gpus=used)
+    elif used == 1 and gpus > 1:
+        workload = replace(workload, parallel=_plain_layout(workload, shape))
+    elif used != gpus:
+        if layout.dp > 1 or gpus % used:
+            message = msg("error.layout", used=used, gpus=gpus)
+            raise UsageError("bad-field", message, msg("hint.layout"), ("gpus", "parallel"))
+        workload = replace(workload, parallel=replace(layout, dp=gpus // used))
+    if workload.gpus % workload.nodes:
+        raise UsageError("bad-field", msg("error.nodes", gpus=workload.gpus, nodes=workload.nodes), msg("hint.nodes"), ("nodes",))
+    return workload
+
+
+def _plain_layout(workload: Workload, shape: Shape) -> Parallel:
+    """Language models: shards of everything when training (ZeRO 3), of the weights when serving (TP). Others: copies."""
+    layout, gpus = workload.parallel, workload.gpus
+    if workload.training or not isinstance(shape, Transformer):
+        sharded = workload.training and isinstance(shape, Transformer) and layout.zero == 0
+        return replace(layout, dp=gpus, zero=3 if sharded else layout.zero)
+    tp = next(degree for degree in range(gpus, 0, -1) if gpus % degree == 0 and shape.heads % degree == 0)
+    return replace(layout, tp=tp, dp=gpus // tp)

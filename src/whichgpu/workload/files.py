@@ -1,0 +1,43 @@
+"""Small files of others, read with a limit: config.json and its like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+
+MOST_CONFIG = 2_000_000  # bytes; the largest published config.json files are some 100 kB
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_CONFIG + 1)
+    except (OSError, ValueError) as problem:
+        raise unreadable(path, problem) from problem
+    return parse_config(data, str(path))
+
+
+def parse_config(data: bytes, where: str) -> dict[str, Any]:
+    """The JSON object in these bytes."""
+    if len(data) > MOST_CONFIG:
+        message = msg("error.config-too-long", path=where, most=MOST_CONFIG)
+        raise UsageError("bad-config", message, msg("hint.bad-config"))
+    try:
+        found = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        message = msg("error.config-not-json", path=where, why=str(problem)[:120])
+        raise UsageError("bad-config", message, msg("hint.bad-config")) from problem
+    if not isinstance(found, dict):
+        raise UsageError("bad-config", msg("error.config-not-object", path=where), msg("hint.bad-config"))
+    return found
+
+
+def unreadable(path: Path, problem: Exception) -> UsageError:
+    """The error for a file that cannot be opened or read."""
+    why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)[:120]
+    return UsageError("file-unreadable", msg("error.file-unreadable", path=str(path), why=why), msg("hint.model"))

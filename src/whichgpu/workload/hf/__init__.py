@@ -1,0 +1,118 @@
+"""From a Hugging Face config.json, as it stands, to the shape of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.workload.hf import encoder, families, seq2seq, towers, vision
+from whichgpu.workload.hf.decoder import decoder
+from whichgpu.workload.hf.fields import Fields
+from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+
+Reader = Callable[[Fields, str], Transformer]
+
+READERS: Mapping[str, Reader] = {
+    **dict.fromkeys(encoder.ENCODERS, encoder.encoder),
+    **dict.fromkeys(seq2seq.SEQ2SEQ, seq2seq.seq2seq),
+    **dict.fromkeys(vision.VISION, vision.vision_encoder),
+    **dict.fromkeys(vision.PAIRS, vision.pair),
+    **dict.fromkeys(vision.TEXT_TOWERS, vision.text_tower),
+}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {**families.DEFAULTS, **vision.DEFAULTS}
+LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")  # where multimodal configs keep it
+DEEPEST = 3  # configs within configs
+
+
+def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Traced | Dlrm:
+    """The shape a config describes; nonsense is an error that names the field.
+
+    An unknown `model_type` is read as Llama-shaped, which most new models are, if it has Llama's keys.
+    """
+    fields = Fields(config, name)
+    model_type = fields.word("model_type")
+    if not model_type:
+        raise fields.error("model_type", msg("config.missing"))
+    if model_type == "traced":
+        return Traced(name, _required(fields, "table"), fields.size("image", default=0, low=0, high=100_000))
+    if model_type == "dlrm":
+        return _dlrm(fields)
+    return _transformer(config, name)
+
+
+def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
+    """A transformer, its language model first where it is one part of several."""
+    model_type = Fields(config, name).word("model_type", default=outer.word("model_type") if outer else "")
+    family = families.family_name(model_type)
+    fields = Fields(_flattened(config, family), name, prefix, DEFAULTS.get(family))
+    if model_type in families.NOT_OURS or "linear_attention" in fields.words("layer_types"):
+        raise UsageError(
+            "unsupported-model", msg("error.unsupported-model", name=name, type=model_type), msg("hint.unsupported-model")
+        )
+    if model_type in READERS:
+        return _headed(fields, READERS[model_type](fields, model_type), model_type)
+    for key in LANGUAGE_MODEL:
+        if outer is None or (key == "text_config" and prefix.count(".") < DEEPEST):
+            inner = config.get(key)
+            if isinstance(inner, Mapping) and (key != "thinker_config" or "text_config" in inner):
+                return _multimodal(fields, _transformer(inner, name, f"{prefix}{key}.", fields), model_type)
+    shape = decoder(fields, model_type)
+    shape = _multimodal(fields, shape, model_type) if "vision_config" in fields else shape
+    return _headed(fields, shape, model_type)
+
+
+def _multimodal(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
+    """The language model with what stands beside it; the outer config decides whether the head is tied."""
+    beside = towers.tower_parameters(fields, model_type, shape.hidden)
+    tied = fields.flag("tie_word_embeddings", default=shape.tied)
+    return replace(shape, tied=tied, other=shape.other + beside)
+
+
+def _headed(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
+    """With the head the config's architecture names: none for a bare model, a classifier, or the language model's own."""
+    architecture = next(iter(fields.words("architectures")), "")
+    if not shape.head:
+        return shape
+    if architecture.endswith("Model") and not architecture.endswith(("LMHeadModel", "EncoderModel")):
+        return encoder.bare(shape, model_type) if model_type in encoder.ENCODERS else replace(shape, head=False)
+    if architecture.endswith("ForSequenceClassification") and not shape.encoder_layers:
+        classifier = shape.hidden * vision.labels(fields)
+        if model_type in encoder.ENCODERS:
+            classes = vision.labels(fields)
+            bare = encoder.bare(shape, model_type)
+            return replace(bare, pooler=True, other=shape.other + classifier + classes)
+        return replace(shape, head=False, other=shape.other + classifier)
+    return shape
+
+
+def _flattened(config: Mapping[str, Any], family: str) -> Mapping[str, Any]:
+    """DBRX keeps attention and experts in configs of their own."""
+    inner = [part for key in ("attn_config", "ffn_config") if isinstance(part := config.get(key), Mapping)]
+    if family != "dbrx" or not inner:
+        return config
+    return {**inner[0], **inner[-1], **config, "intermediate_size": inner[-1].get("ffn_hidden_size")}
+
+
+def _dlrm(fields: Fields) -> Dlrm:
+    shape = Dlrm(
+        name=fields.name,
+        embedding_dim=fields.size("embedding_dim", high=100_000),
+        tables=fields.sizes("tables", high=10**11),
+        bottom=fields.sizes("bottom", fewest=2, most=64),
+        top=fields.sizes("top", most=64),
+    )
+    if shape.bottom[-1] != shape.embedding_dim:
+        raise fields.error(
+            "bottom", msg("config.not-equal", value=shape.bottom[-1], wanted=shape.embedding_dim, other="embedding_dim")
+        )
+    return shape
+
+
+def _required(fields: Fields, key: str) -> str:
+    word = fields.word(key)
+    if not word:
+        raise fields.error(key, msg("config.missing"))
+    return word

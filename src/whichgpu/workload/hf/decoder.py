@@ -1,0 +1,191 @@
+"""Decoder-only language models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from whichgpu.base.messages import msg
+from whichgpu.workload.hf.families import FAMILIES, Family, family_name
+from whichgpu.workload.hf.fields import Fields
+from whichgpu.workload.hf.mixture import experts_of, latent_of
+from whichgpu.workload.shapes import Transformer
+
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "swiglu": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_python": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu",  # one kernel
+    "gelu_accurate": "gelu",
+    "relu": "relu",
+    "relu2": "relu",
+    "quick_gelu": "quick_gelu",
+}
+LONGEST = 10**9  # tokens
+CONTEXT = 2048  # where a config does not say what it was made for
+STRETCHED = ("linear", "dynamic", "yarn")  # kinds of rope scaling whose factor is not yet in max_position_embeddings
+
+
+def decoder(fields: Fields, model_type: str) -> Transformer:
+    """A decoder by its config; an unknown model type is read as Llama-shaped, as most are."""
+    name = family_name(model_type)
+    family = _as_configured(fields, name, FAMILIES.get(name, FAMILIES["llama"]))
+    hidden = fields.size("hidden_size", "n_embd", "d_model", "dim")
+    layers = fields.layers("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    heads = fields.size("num_attention_heads", "n_head", "n_heads", "num_heads", high=100_000)
+    latent = latent_of(fields)
+    head_dim = latent.nope_dim + latent.rope_dim if latent else _head_dim(fields, hidden, heads)
+    kv_heads = heads if latent else _kv_heads(fields, name, heads)
+    ffn = _ffn(fields, name, hidden)
+    context = _context(fields, name)
+    window, global_every = _window(fields, family, layers, context)
+    shape = Transformer(
+        name=fields.name,
+        model_type=model_type.removesuffix("_text"),
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn=ffn,
+        vocab=fields.size("vocab_size", "padded_vocab_size", high=10**8),
+        gated=family.gated,
+        norm=family.norm,
+        activation=activation(fields, family.activation),
+        tied=fields.flag("tie_word_embeddings", default=family.tied),
+        rope=family.rope,
+        positions=0 if family.position_offset is None else context + family.position_offset,
+        max_context=context,
+        qkv_bias=family.qkv_bias,
+        out_bias=family.out_bias,
+        mlp_bias=family.mlp_bias,
+        qk_norm=family.qk_norm,
+        norms=family.norms,
+        parallel_block=family.parallel,
+        embedding_norm=family.embedding_norm,
+        dropout=fields.fraction("resid_pdrop", "hidden_dropout", "dropout", "resid_dropout", default=family.dropout),
+        window=window,
+        global_every=global_every,
+        experts=experts_of(fields, name, hidden),
+        latent=latent,
+        head_bias=family.head_bias,
+        norm_affine=family.norm_affine,
+        norm_bias=family.norm_bias,
+        layer_other=_layer_other(name, family, heads, kv_heads, head_dim),
+    )
+    return _projected(fields, shape) if name == "opt" else shape
+
+
+def activation(fields: Fields, default: str) -> str:
+    """The activation by our word for it; one we have none for keeps its own."""
+    key = fields.word("hidden_act", "hidden_activation", "activation_function", "activation", default=default)
+    return ACTIVATIONS.get(key, key)
+
+
+def _as_configured(fields: Fields, name: str, family: Family) -> Family:
+    """The family with what this config says about biases and blocks."""
+    if family.bias_key:
+        bias = fields.flag(family.bias_key, default=family.qkv_bias)
+        family = replace(family, qkv_bias=bias, out_bias=bias, mlp_bias=bias)
+    if fields.flag("attention_bias", default=False) and family.out_follows:
+        family = replace(family, out_bias=True)
+    elif "attention_bias" in fields:
+        family = replace(family, out_bias=False)
+    if name == "falcon":
+        family = _falcon(fields, family)
+    return replace(
+        family,
+        qkv_bias=fields.flag("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", default=family.qkv_bias),
+        out_bias=fields.flag("attention_out_bias", default=family.out_bias),
+        mlp_bias=fields.flag("mlp_bias", default=family.mlp_bias),
+        head_bias=fields.flag("lm_head_bias", default=family.head_bias),
+        qk_norm=fields.flag("use_qk_norm", "qk_layernorm", default=family.qk_norm) and name != "llama4",  # unlearned there
+        parallel=fields.flag("use_parallel_residual", default=family.parallel),
+    )
+
+
+def _falcon(fields: Fields, family: Family) -> Family:
+    """Falcon's blocks: attention and MLP after one another, side by side on one norm, or on two."""
+    new = fields.flag("new_decoder_architecture", default=False)
+    parallel = new or fields.flag("parallel_attn", default=True)
+    norms = fields.size("num_ln_in_parallel_attn", default=2 if new else 1, high=2) if parallel else 2
+    return replace(family, norms=norms, parallel=parallel, rope=not fields.flag("alibi", default=False))
+
+
+def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
+    stated = fields.size("head_dim", "kv_channels", default=0)
+    if not stated and hidden % heads:
+        raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
+    return stated or hidden // heads
+
+
+def _kv_heads(fields: Fields, name: str, heads: int) -> int:
+    """Heads of keys and values: as many as queries, fewer (grouped), or one."""
+    one = name == "gpt_bigcode" and fields.flag("multi_query", default=True)
+    if name == "falcon" and not fields.flag("new_decoder_architecture", default=False):
+        one = fields.flag("multi_query", default=True)
+        default = heads
+    elif name == "chatglm":
+        default = fields.size("multi_query_group_num", default=heads)
+    else:
+        default = fields.size("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", default=heads)
+    count = 1 if one else default
+    if heads % count:
+        raise fields.error(
+            "num_key_value_heads", msg("config.indivisible", value=count, whole=heads, other="num_attention_heads")
+        )
+    return count
+
+
+def _ffn(fields: Fields, name: str, hidden: int) -> int:
+    """Width of the MLP; the GPT families write none and mean four times the hidden size."""
+    if name == "mpt":
+        return hidden * fields.size("expansion_ratio", default=4, high=64)
+    four = 4 * hidden if name in ("gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon") else None
+    first = ("intermediate_size_mlp",) if name == "llama4" else ()
+    width = fields.size(*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", default=four)
+    return width // 2 if name == "qwen" else width
+
+
+def _context(fields: Fields, name: str) -> int:
+    keys = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
+    stated = fields.size(*keys, default=CONTEXT, high=LONGEST)
+    scaling = fields.nested("rope_scaling") or fields.nested("rope_parameters")
+    if scaling is None or name == "gemma3" or scaling.word("rope_type", "type") not in STRETCHED:
+        return stated
+    factor = scaling.get("factor")
+    if not isinstance(factor, int | float) or not 1 <= factor <= 10_000:
+        return stated
+    stretched = int(factor * scaling.size("original_max_position_embeddings", default=stated, high=LONGEST))
+    return min(max(stated, stretched), LONGEST)
+
+
+def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[int, int]:
+    """Tokens of sliding-window or chunked attention, and every how many layers one sees all."""
+    window = fields.size("sliding_window", "attention_chunk_size", "window_size", default=family.window, low=0, high=LONGEST)
+    kinds = fields.words("layer_types") or fields.words("attention_layers")
+    if not window or not fields.flag("use_sliding_window", default=family.windowed or bool(kinds)) or (window >= context > 0):
+        return 0, 0
+    if kinds:
+        seeing = sum(kind in ("full_attention", "global") for kind in kinds)
+        return (0, 0) if seeing >= len(kinds) else (window, round(layers / seeing) if seeing else 0)
+    pattern = fields.get("sliding_window_pattern", "_sliding_window_pattern", "no_rope_layer_interval")
+    every = pattern if isinstance(pattern, int) and 0 < pattern <= layers else family.global_every
+    return (0, 0) if every == 1 else (window, every)
+
+
+def _layer_other(name: str, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
+    """Parameters in a layer that no field of the shape tells."""
+    sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)  # the latter: its activation's two numbers
+    wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0
+    return sinks + wide
+
+
+def _projected(fields: Fields, shape: Transformer) -> Transformer:
+    """OPT-350M: embeddings of another width, and normalisation after each block, none at the end."""
+    width = fields.size("word_embed_proj_dim", default=shape.hidden)
+    final = fields.flag("do_layer_norm_before", default=True) and not fields.flag("_remove_final_layer_norm", default=False)
+    return replace(shape, embedding=0 if width == shape.hidden else width, final_norm=final)

@@ -1,0 +1,150 @@
+"""Encoders of text: BERT and its descendants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.workload.hf.decoder import activation
+from whichgpu.workload.hf.fields import Fields
+from whichgpu.workload.shapes import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderFamily:
+    """What sets an encoder apart from BERT."""
+
+    token_types: int = 2
+    position_offset: int = 0
+    pooled: bool = True  # the bare model ends in a pooler
+    relative: bool = False  # one table of relative positions a head, for all layers (MPNet)
+
+
+ENCODERS: Mapping[str, EncoderFamily] = {
+    "bert": EncoderFamily(),
+    "camembert": EncoderFamily(token_types=1),
+    "deberta": EncoderFamily(token_types=0, pooled=False),
+    "deberta-v2": EncoderFamily(token_types=0, pooled=False),
+    "distilbert": EncoderFamily(token_types=0, pooled=False),
+    "ernie": EncoderFamily(),
+    "modernbert": EncoderFamily(token_types=0, pooled=False),
+    "mpnet": EncoderFamily(token_types=0, relative=True),
+    "roberta": EncoderFamily(token_types=1),
+    "xlm-roberta": EncoderFamily(token_types=1),
+    "xlm-roberta-xl": EncoderFamily(token_types=1),
+}
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"distilbert": {"activation": "gelu"}}
+
+
+def encoder(fields: Fields, model_type: str) -> Transformer:
+    """An encoder with the head it was trained with, a prediction of masked tokens."""
+    if model_type == "modernbert":
+        return _modern(fields)
+    family = ENCODERS[model_type]
+    hidden = fields.size("hidden_size", "dim")
+    heads = fields.size("num_attention_heads", "n_heads", high=100_000)
+    if hidden % heads:
+        raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
+    context = fields.size("max_position_embeddings", default=512)
+    shape = Transformer(
+        name=fields.name,
+        model_type=model_type,
+        hidden=hidden,
+        layers=fields.layers("num_hidden_layers", "n_layers"),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=fields.size("intermediate_size", "hidden_dim"),
+        vocab=fields.size("vocab_size", high=10**8),
+        gated=False,
+        norm="layer",
+        activation=activation(fields, "gelu"),
+        tied=fields.flag("tie_word_embeddings", default=True),
+        rope=False,
+        positions=context if fields.flag("position_biased_input", default=True) else 0,
+        max_context=context - (context % 2),  # RoBERTa's 514 rows hold 512 tokens
+        causal=fields.flag("is_decoder", default=False),
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        token_types=fields.size("type_vocab_size", default=family.token_types, low=0),
+        lm_transform=True,
+        embedding_norm=True,
+        dropout=fields.fraction("hidden_dropout_prob", "dropout", default=0.1),
+        head_bias=True,
+        final_norm=False,
+    )
+    if model_type in ("deberta", "deberta-v2"):
+        return _disentangled(fields, shape, model_type)
+    if family.relative:
+        return replace(shape, token_types=0, other=fields.size("relative_attention_num_buckets", default=32) * heads)
+    return shape
+
+
+def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
+    """DeBERTa (arXiv 2006.03654): a table of relative positions that attention projects again."""
+    if not fields.flag("relative_attention", default=False):
+        return shape
+    stated = fields.get("max_relative_positions")
+    span = stated if isinstance(stated, int) and 0 < stated <= 10**6 else fields.size("max_position_embeddings", default=512)
+    hidden, newer = shape.hidden, model_type == "deberta-v2"
+    if newer:
+        buckets = fields.get("position_buckets")
+        span = buckets if isinstance(buckets, int) and 0 < buckets <= 10**6 else span
+    table = 2 * span * hidden
+    if newer and "layer_norm" in fields.word("norm_rel_ebd"):
+        table += 2 * hidden
+    kinds = fields.get("pos_att_type") or ()
+    kinds = kinds.split("|") if isinstance(kinds, str) else kinds
+    across = [kind for kind in ("c2p", "p2c") if isinstance(kinds, list | tuple) and kind in kinds]
+    if newer:
+        square = hidden * (hidden + 1)
+        projections = 0 if fields.flag("share_att_key", default=False) else square * len(across)
+        kernel = fields.size("conv_kernel_size", default=0, low=0, high=100)
+        table += hidden * hidden * kernel + 3 * hidden if kernel else 0  # a convolution beside the first layer, and its norm
+        return replace(shape, layer_other=projections, other=table)
+    projections = hidden * hidden * len(across) + (hidden if "p2c" in across else 0)
+    return replace(shape, key_bias=False, layer_other=projections, other=table)
+
+
+def _modern(fields: Fields) -> Transformer:
+    """ModernBERT (arXiv 2412.13663): rotary, gated, no biases, every third layer sees everything."""
+    hidden = fields.size("hidden_size")
+    heads = fields.size("num_attention_heads", high=100_000)
+    if hidden % heads:
+        raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
+    return Transformer(
+        name=fields.name,
+        model_type="modernbert",
+        hidden=hidden,
+        layers=fields.layers("num_hidden_layers"),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=fields.size("intermediate_size"),
+        vocab=fields.size("vocab_size", high=10**8),
+        gated=True,
+        norm="layer",
+        activation=activation(fields, "gelu"),
+        tied=fields.flag("tie_word_embeddings", default=True),
+        rope=True,
+        positions=0,
+        max_context=fields.size("max_position_embeddings", default=8192),
+        causal=False,
+        lm_transform=True,
+        embedding_norm=True,
+        window=fields.size("local_attention", default=128),
+        global_every=fields.size("global_attn_every_n_layers", default=3),
+        head_bias=fields.flag("decoder_bias", default=True),
+        norm_bias=fields.flag("norm_bias", default=False),
+        other=-hidden,  # the first layer reads the embedding's normalisation and has none of its own before attention
+    )
+
+
+def bare(shape: Transformer, model_type: str) -> Transformer:
+    """The encoder without its head, as sentence embeddings use it."""
+    pooled = ENCODERS[model_type].pooled if model_type in ENCODERS else False
+    return replace(shape, head=False, lm_transform=False, head_bias=False, pooler=pooled)

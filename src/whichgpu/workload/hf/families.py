@@ -1,0 +1,151 @@
+"""What sets each family of decoders apart from Llama, beyond the numbers its config.json states.
+
+Facts of the published architectures; every row is checked against the parameter counts of the reference implementations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a decoder is built where its config does not say. The defaults are Llama's."""
+
+    norm: Literal["rms", "layer"] = "rms"
+    gated: bool = True
+    activation: str = "silu"
+    qkv_bias: bool = False
+    out_bias: bool = False
+    out_follows: bool = True  # `attention_bias` is meant for the output projection too
+    bias_key: str = ""  # one key for all biases
+    mlp_bias: bool = False
+    head_bias: bool = False
+    tied: bool = False
+    rope: bool = True
+    qk_norm: bool = False
+    wide_qk_norm: bool = False  # over all heads at once
+    norms: int = 2
+    norm_bias: bool = True
+    norm_affine: bool = True
+    parallel: bool = False
+    embedding_norm: bool = False
+    position_offset: int | None = None  # rows a learned position table has beyond the context; None: there is no table
+    dropout: float = 0.0
+    window: int = 0  # where the config names none
+    global_every: int = 0
+    windowed: bool = True  # `sliding_window` counts though `use_sliding_window` is not there
+
+
+_LLAMA = Family()
+_GEMMA = Family(activation="gelu_pytorch_tanh", tied=True)
+_GPT = Family(norm="layer", gated=False, activation="gelu_new", qkv_bias=True, out_bias=True, mlp_bias=True, rope=False)
+_COHERE = Family(norm="layer", norms=1, norm_bias=False, tied=True, parallel=True, wide_qk_norm=True)
+_GLM = Family(qkv_bias=True, out_follows=False)
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": _LLAMA,
+    "apertus": Family(gated=False, qk_norm=True),
+    "arcee": Family(gated=False, activation="relu2"),
+    "bloom": replace(_GPT, activation="gelu", tied=True, embedding_norm=True),
+    "chatglm": Family(qkv_bias=True),
+    "codegen": replace(_GPT, qkv_bias=False, out_bias=False, head_bias=True, rope=True, norms=1, parallel=True),
+    "cohere": _COHERE,
+    "cohere2": replace(_COHERE, global_every=4),
+    "dbrx": Family(norm="layer", norm_bias=False),
+    "exaone4": Family(qk_norm=True, global_every=4),
+    "ernie4_5": Family(bias_key="use_bias", tied=True),
+    "ernie4_5_moe": Family(bias_key="use_bias", tied=True),
+    "falcon": replace(_GPT, activation="gelu", qkv_bias=False, bias_key="bias", tied=True, norms=1, parallel=True, rope=True),
+    "gemma": _GEMMA,
+    "gemma2": replace(_GEMMA, norms=4, global_every=2),
+    "gemma3": replace(_GEMMA, norms=4, qk_norm=True, global_every=6),
+    "glm": _GLM,
+    "glm4": replace(_GLM, norms=4),
+    "glm4_moe": replace(_GLM, qkv_bias=False),
+    "gpt2": replace(_GPT, tied=True, position_offset=0, dropout=0.1),
+    "gpt_bigcode": replace(_GPT, activation="gelu_pytorch_tanh", tied=True, position_offset=0, dropout=0.1),
+    "gpt_neo": replace(_GPT, qkv_bias=False, tied=True, position_offset=0, window=256, global_every=2),
+    "gpt_neox": replace(_GPT, activation="gelu", rope=True, parallel=True),
+    "gpt_oss": Family(qkv_bias=True, out_bias=True, global_every=2),
+    "gptj": replace(_GPT, qkv_bias=False, out_bias=False, head_bias=True, rope=True, norms=1, parallel=True),
+    "hunyuan_v1_dense": Family(qk_norm=True, tied=True),
+    "hunyuan_v1_moe": Family(qk_norm=True, tied=True),
+    "mpt": replace(_GPT, activation="gelu", qkv_bias=False, out_bias=False, mlp_bias=False, norm_bias=False, tied=True),
+    "nemotron": Family(norm="layer", gated=False, activation="relu2"),
+    "olmo": Family(norm="layer", norm_affine=False),
+    "olmo2": Family(qk_norm=True, wide_qk_norm=True),
+    "olmo3": Family(qk_norm=True, wide_qk_norm=True, global_every=4),
+    "olmoe": Family(qk_norm=True, wide_qk_norm=True),
+    "internlm2": Family(bias_key="bias"),
+    "llama4": Family(global_every=4),
+    "minimax_m2": Family(qk_norm=True, wide_qk_norm=True),
+    "opt": replace(_GPT, bias_key="enable_bias", activation="relu", tied=True, position_offset=2, dropout=0.1),
+    "phi": replace(_GPT, head_bias=True, rope=True, norms=1, parallel=True),
+    "phimoe": Family(norm="layer", qkv_bias=True, out_bias=True, head_bias=True),
+    "qwen": Family(qkv_bias=True),
+    "qwen2": Family(qkv_bias=True, windowed=False),
+    "qwen2_moe": Family(qkv_bias=True, windowed=False),
+    "qwen3": Family(qk_norm=True, windowed=False),
+    "qwen3_moe": Family(qk_norm=True, windowed=False),
+    "seed_oss": Family(qkv_bias=True, out_follows=False),
+    "smollm3": Family(tied=True, windowed=False),
+    "stablelm": Family(norm="layer"),
+    "starcoder2": replace(_GPT, bias_key="use_bias", activation="gelu_pytorch_tanh", tied=True, rope=True),
+}
+
+# Families that differ from another in nothing that counts here.
+SAME: Mapping[str, str] = {
+    "gemma3_text": "gemma3",
+    "glm4v": "glm4",
+    "glm4v_moe": "glm4_moe",
+    "llama4_text": "llama4",
+    "mllama_text_model": "llama",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
+
+# Published files leave these out because the reference implementation has them as defaults.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gemma3": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "sliding_window": 4096,
+        "max_position_embeddings": 131072,
+    },
+    "gemma2": {"head_dim": 256, "sliding_window": 4096},
+    "gemma": {"head_dim": 256},
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
+    "qwen2_moe": {
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+    },
+    "bloom": {"max_position_embeddings": 2048},
+    "gpt2": {"n_positions": 1024},
+    "gptj": {"n_positions": 2048},
+    "llama4": {"attention_chunk_size": 8192, "head_dim": 128},
+}
+
+# State-space, recurrent and other layers that are no attention and MLP: counting them as such would be wrong.
+NOT_OURS = frozenset(
+    "albert bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba jetmoe kimi_linear lfm2 lfm2_moe longformer "
+    "mamba mamba2 minimax nemotron_h olmo_hybrid openelm qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma reformer rwkv xlstm "
+    "zamba zamba2".split()
+)
+
+
+def family_name(model_type: str) -> str:
+    """The family a model type belongs to."""
+    return SAME.get(model_type, model_type)

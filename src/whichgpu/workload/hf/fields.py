@@ -1,0 +1,125 @@
+"""A config.json's keys, read with their bounds: what is missing or absurd is an error that names the key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+
+MOST = 10**7  # of widths and counts; no published model has a width near it
+MOST_LAYERS = 10_000
+SHOWN = 40  # characters of a wrong value that are repeated to the user
+
+
+def printable(text: str) -> str:
+    """A text from a file, short and without anything that would steer a terminal."""
+    return "".join(letter for letter in text[:80] if letter.isprintable())
+
+
+class Fields:
+    """The keys of one (perhaps nested) config, with the model type's own defaults behind them."""
+
+    def __init__(self, config: Mapping[str, Any], name: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
+        self.config = config
+        self.name = name
+        self.prefix = prefix
+        self.defaults = defaults or {}
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def get(self, *keys: str) -> Any:
+        """The value of the first of these keys that has one, else the model type's default, else None."""
+        for source in (self.config, self.defaults):
+            for key in keys:
+                if source.get(key) is not None:
+                    return source[key]
+        return None
+
+    def size(self, *keys: str, default: int | None = None, low: int = 1, high: int = MOST) -> int:
+        """A whole number under any of these spellings; without a default it has to be there."""
+        value = self.get(*keys)
+        if value is None:
+            if default is None:
+                raise self.error(keys[0], msg("config.missing"))
+            return default
+        key = self._spelled(*keys)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(key, msg("config.not-whole", value=_shown(value)))
+        if not low <= value <= high:
+            raise self.error(key, msg("config.range", value=_shown(value), low=low, high=high))
+        return value
+
+    def layers(self, *keys: str, default: int | None = None, low: int = 1) -> int:
+        """A number of layers."""
+        return self.size(*keys, default=default, low=low, high=MOST_LAYERS)
+
+    def sizes(self, key: str, low: int = 1, high: int = MOST, fewest: int = 1, most: int = MOST_LAYERS) -> tuple[int, ...]:
+        """A list of whole numbers."""
+        found = self.get(key)
+        if found is None:
+            raise self.error(key, msg("config.missing"))
+        if not isinstance(found, list | tuple) or not fewest <= len(found) <= most:
+            raise self.error(key, msg("config.not-list", low=fewest, high=most))
+        return tuple(Fields({key: item}, self.name, self.prefix).size(key, low=low, high=high) for item in found)
+
+    def flag(self, *keys: str, default: bool) -> bool:
+        """A yes or no."""
+        value = self.get(*keys)
+        if value is None:
+            return default
+        if not isinstance(value, bool | int):
+            raise self.error(self._spelled(*keys), msg("config.not-flag", value=_shown(value)))
+        return bool(value)
+
+    def word(self, *keys: str, default: str = "") -> str:
+        """A short text; anything else counts as not said."""
+        value = self.get(*keys)
+        return printable(value) if isinstance(value, str) else default
+
+    def fraction(self, *keys: str, default: float = 0.0) -> float:
+        """A number from 0 to below 1, such as a dropout rate."""
+        value = self.get(*keys)
+        if value is None:
+            return default
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+            raise self.error(self._spelled(*keys), msg("config.range", value=_shown(value), low=0, high=1))
+        return float(value)
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """A list of short texts, () where there is none."""
+        found = self.get(key)
+        if not isinstance(found, list | tuple) or len(found) > MOST_LAYERS:
+            return ()
+        return tuple(printable(item) for item in found if isinstance(item, str))
+
+    def nested(self, *keys: str, defaults: Mapping[str, Any] | None = None) -> Fields | None:
+        """A config within this one, if it is there."""
+        value = self.get(*keys)
+        if not isinstance(value, Mapping):
+            return None
+        return Fields(value, self.name, f"{self.prefix}{self._spelled(*keys)}.", defaults)
+
+    def error(self, key: str, why: Message) -> UsageError:
+        """What is wrong with a key."""
+        message = msg("error.bad-config", name=self.name, field=self.prefix + key, why=why)
+        return UsageError("bad-config", message, msg("hint.bad-config"))
+
+    def _spelled(self, *keys: str) -> str:
+        for source in (self.config, self.defaults):
+            for key in keys:
+                if source.get(key) is not None:
+                    return key
+        return keys[0]
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a list nested without end
+        return "…"
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

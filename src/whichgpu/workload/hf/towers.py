@@ -1,0 +1,129 @@
+"""What stands beside the language model in a multimodal one: the vision tower and its projector, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from whichgpu.workload.hf.fields import Fields
+from whichgpu.workload.hf.vision import DEFAULTS, square, vision_encoder
+from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.shapes import Transformer
+
+Tower = Callable[[Fields, int], int]
+
+
+def tower_parameters(fields: Fields, model_type: str, hidden: int) -> int:
+    """Parameters of the towers of a config whose language model is `hidden` wide; 0 where the kind is not known to us."""
+    count = TOWERS.get(model_type)
+    return count(fields, hidden) if count and fields.nested("vision_config") else 0
+
+
+def _inner(fields: Fields, kind: str = "") -> Fields:
+    inner = fields.nested("vision_config", defaults=DEFAULTS.get(kind, {}))
+    return inner or Fields({}, fields.name, "vision_config.")
+
+
+def _siglip(fields: Fields) -> Transformer:
+    kind = "siglip_vision_model"
+    inner = _inner(fields, kind)
+    shape = vision_encoder(inner, kind)
+    return shape if inner.flag("vision_use_head", default=False) else replace(shape, other=0)
+
+
+def _gemma3(fields: Fields, hidden: int) -> int:
+    tower = _siglip(fields)
+    return count_parameters(tower).total + tower.hidden * (hidden + 1)  # a matrix and a normalisation
+
+
+def _paligemma(fields: Fields, hidden: int) -> int:
+    tower = _siglip(fields)
+    return count_parameters(tower).total + (tower.hidden + 1) * hidden
+
+
+def _llava(fields: Fields, hidden: int) -> int:
+    inner = _inner(fields)
+    if inner.word("model_type") not in ("clip_vision_model", ""):
+        return 0
+    tower = vision_encoder(_inner(fields, "clip_vision_model"), "clip_vision_model")
+    return count_parameters(tower).total + (tower.hidden + 1) * hidden + (hidden + 1) * hidden
+
+
+def _llama4(fields: Fields, hidden: int) -> int:
+    """A ViT whose patches are a matrix without bias; four tokens are shuffled into one and pass two matrices."""
+    inner = _inner(fields)
+    width, ffn = inner.size("hidden_size"), inner.size("intermediate_size")
+    tokens = (square(inner, "image_size") // square(inner, "patch_size")) ** 2 + 1
+    layer = 4 * width * (width + 1) + 2 * width * ffn + ffn + width + 4 * width
+    patches = width * inner.size("num_channels", default=3) * square(inner, "patch_size") ** 2
+    tower = inner.layers("num_hidden_layers") * layer + patches + width * (tokens + 1) + 4 * width
+    inward, outward = inner.size("projector_input_dim", default=4096), inner.size("projector_output_dim", default=4096)
+    return tower + ffn * inward + outward * outward + inner.size("vision_output_dim", default=outward) * hidden
+
+
+def _qwen2(fields: Fields, hidden: int) -> int:
+    inner = _inner(fields)
+    width = inner.size("embed_dim", default=1280)
+    ffn = width * inner.size("mlp_ratio", default=4, high=64)
+    layer = 4 * width * (width + 1) + 2 * width * ffn + ffn + width + 4 * width
+    return inner.layers("depth", default=32) * layer + _cubes(inner, width) + _merger(inner, width, hidden) + 2 * width
+
+
+def _qwen2_5(fields: Fields, hidden: int) -> int:
+    inner = _inner(fields)
+    width, ffn = inner.size("hidden_size", default=1280), inner.size("intermediate_size", default=3420)
+    layer = 4 * width * (width + 1) + 3 * width * ffn + 2 * ffn + width + 2 * width
+    return inner.layers("depth", default=32) * layer + _cubes(inner, width) + _merger(inner, width, hidden) + width
+
+
+def _qwen3(fields: Fields, hidden: int) -> int:
+    """As Qwen2's, with learned positions, and further mergers that feed the language model's first layers."""
+    inner = _inner(fields)
+    width, ffn = inner.size("hidden_size", default=1152), inner.size("intermediate_size", default=4304)
+    layer = 4 * width * (width + 1) + 2 * width * ffn + ffn + width + 4 * width
+    positions = inner.size("num_position_embeddings", default=2304) * width
+    merger = _merger(inner, width, hidden)
+    merged = width * inner.size("spatial_merge_size", default=2, high=64) ** 2
+    deep = inner.get("deepstack_visual_indexes")
+    deep_mergers = (len(deep) if isinstance(deep, list | tuple) else 3) * (merger + 2 * merged)
+    patches = _cubes(inner, width) + width
+    return inner.layers("depth", default=27) * layer + patches + positions + merger + 2 * width + deep_mergers
+
+
+def _cubes(inner: Fields, width: int) -> int:
+    """Patches over two frames at once, without bias."""
+    frames = inner.size("temporal_patch_size", default=2, high=64)
+    return (
+        width * inner.size("in_channels", "in_chans", default=3) * frames * inner.size("patch_size", default=14, high=10_000) ** 2
+    )
+
+
+def _merger(inner: Fields, width: int, hidden: int) -> int:
+    """Two matrices over four neighbouring patches; their normalisation is counted by the caller."""
+    merged = width * inner.size("spatial_merge_size", default=2, high=64) ** 2
+    return (merged + 1) * merged + (merged + 1) * hidden
+
+
+def _mistral3(fields: Fields, hidden: int) -> int:
+    """Pixtral's encoder, whose blocks are Llama's, and a projector that merges neighbouring patches."""
+    inner = _inner(fields)
+    width, ffn = inner.size("hidden_size", default=1024), inner.size("intermediate_size", default=4096)
+    layer = 4 * width * width + 3 * width * ffn + 2 * width
+    patches = width * inner.size("num_channels", default=3) * square(inner, "patch_size") ** 2
+    merge = fields.size("spatial_merge_size", default=2, high=64) ** 2
+    bias = 2 * hidden if fields.flag("multimodal_projector_bias", default=False) else 0
+    projector = width + merge * width * width + width * hidden + hidden * hidden + bias
+    return inner.layers("num_hidden_layers", default=24) * layer + patches + width + projector
+
+
+TOWERS: Mapping[str, Tower] = {
+    "gemma3": _gemma3,
+    "paligemma": _paligemma,
+    "llava": _llava,
+    "llama4": _llama4,
+    "mistral3": _mistral3,
+    "qwen2_vl": _qwen2,
+    "qwen2_5_vl": _qwen2_5,
+    "qwen3_vl": _qwen3,
+    "qwen3_vl_moe": _qwen3,
+}

@@ -1,0 +1,47 @@
+"""JSON as others send it: no doubled keys, no NaN, no depth or digits that would stop the reader."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+DEEPEST = 64  # a config.json nests three or four levels
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The object a text holds; ValueError, in words, for anything else."""
+    try:
+        found = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except RecursionError as problem:
+        raise ValueError("nested too deeply") from problem
+    if not isinstance(found, dict):
+        raise ValueError(f"an object is wanted, not {type(found).__name__}")
+    if _depth(found) > DEEPEST:
+        raise ValueError("nested too deeply")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return found
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, counted without recursion."""
+    level, deepest = [value], 0
+    while level := [inner for item in level if isinstance(item, dict | list) for inner in _inside(item)]:
+        deepest += 1
+        if deepest > DEEPEST:
+            break
+    return deepest
+
+
+def _inside(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value

@@ -1,0 +1,334 @@
+"""What each field of a workload may hold: how it is read from JSON or from text, how it is written back, what is refused.
+
+A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises `Refused` with what would have worked;
+`spelling.py` adds the field's name as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.names import nearest, squash
+from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.workload.workload import (
+    ATTENTION,
+    CHECKPOINTING,
+    ENGINES,
+    MEMORY_FORMATS,
+    OPTIMIZERS,
+    PRECISIONS,
+    TASKS,
+    Parallel,
+)
+
+# File types of llama.cpp (llama-quantize --help), as their files are named.
+GGUF_PRECISIONS = tuple(
+    "f32 f16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 q3_k_l q3_k_m q3_k_s q2_k q2_k_s iq4_nl iq4_xs iq3_m "
+    "iq3_s iq3_xs iq3_xxs iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s tq2_0 tq1_0 mxfp4".split()
+)
+KV_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+METHODS = ("blog-2015",)
+SYNONYMS = {
+    "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "amp": "amp-bf16", "mixed": "amp-bf16",
+    "float8": "fp8", "e4m3": "fp8", "fp8e4m3": "fp8", "fp4": "nvfp4", "4bit": "int4", "8bit": "int8", "momentum": "sgd-momentum",
+    "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "llamacpp": "llama.cpp", "trtllm": "tensorrt-llm", "trt": "tensorrt",
+    "torch": "pytorch", "compile": "pytorch-compile", "flashattention": "flash", "fa2": "flash", "finetuning": "finetune",
+    "training": "train", "serving": "serve", "none": "none", "nhwc": "channels_last", "nchw": "contiguous",
+}  # fmt: skip
+LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
+MOST = 10**9  # no batch, sequence or count of GPUs a person means is larger
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+
+
+class Refused(Exception):
+    """A value a field cannot take: what was wrong with it, what would work, and the nearest choices."""
+
+    def __init__(self, wants: Message, choices: tuple[str, ...] = (), said: Message | None = None) -> None:
+        super().__init__(wants)
+        self.wants = wants
+        self.choices = choices
+        self.said = said
+
+
+class Kind(Protocol):
+    """How one field is read and written."""
+
+    def read(self, value: Any) -> Any:
+        """The value of a typed spelling."""
+
+    def read_text(self, text: str) -> Any:
+        """The value of a text."""
+
+    def write_text(self, value: Any) -> str:
+        """A text that reads back as this very value."""
+
+    def write(self, value: Any) -> Any:
+        """What JSON holds for it."""
+
+
+class Base:
+    """Most kinds: JSON holds the value as it is."""
+
+    def write(self, value: Any) -> Any:
+        return value
+
+    def write_text(self, value: Any) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Base):
+    """A whole number within bounds; with `scales`, texts may say 300B or 15T."""
+
+    low: int = 1
+    high: int = MOST
+    scales: bool = False
+
+    def read(self, value: Any) -> int:
+        if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise Refused(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
+        return value
+
+    def read_text(self, text: str) -> int:
+        digits, scale = text.strip().replace(",", "").replace("_", ""), 1
+        if self.scales and digits[-1:].lower() in _SCALES:
+            digits, scale = digits[:-1], _SCALES[digits[-1:].lower()]
+        if scale > 1 and _NUMBER.fullmatch(digits):
+            return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
+        if _WHOLE.fullmatch(digits) is None:
+            raise Refused(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
+        return self.read(int(digits))
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Base):
+    """A number above zero, with a unit where texts need one."""
+
+    wants: str = "wants.number"
+    high: float = 1e12
+    unit: str = ""
+    parse: Callable[[str], float] | None = None
+
+    def read(self, value: Any) -> float:
+        if isinstance(value, str) and self.unit:
+            return self.read_text(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
+            raise Refused(msg(self.wants, high=f"{self.high:g}"))
+        return float(value)
+
+    def read_text(self, text: str) -> float:
+        bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
+        if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # exactly, where the base unit is written
+            return self.read(float(bare))
+        try:
+            return self.read(self.parse(text)) if self.parse else self.read(None)
+        except UsageError as problem:
+            raise Refused(msg(self.wants, high=f"{self.high:g}")) from problem
+
+    def write_text(self, value: float) -> str:
+        return f"{value!r}{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Word(Base):
+    """One word of a list, whatever its case and dashes."""
+
+    known: tuple[str, ...]
+
+    def read(self, value: Any) -> str:
+        if isinstance(value, str):
+            wanted = squash(SYNONYMS.get(squash(value), value))
+            for word in self.known:
+                if squash(word) == wanted:
+                    return word
+        near = nearest(str(value)[:80], self.known)
+        raise Refused(msg("hint.nearest" if near else "hint.choices", choices=near or self.known), near or self.known)
+
+    def read_text(self, text: str) -> str:
+        return self.read(text)
+
+
+class Flag(Base):
+    """True or false."""
+
+    def read(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise Refused(msg("wants.flag"))
+        return value
+
+    def read_text(self, text: str) -> bool:
+        word = text.strip().lower()
+        if word not in (*TRUE, *FALSE):
+            raise Refused(msg("wants.flag"))
+        return word in TRUE
+
+    def write_text(self, value: bool) -> str:
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing(Word):
+    """none, full or selective; true means full."""
+
+    def read(self, value: Any) -> str:
+        if isinstance(value, bool):
+            return "full" if value else "none"
+        return Word.read(self, value)
+
+    def read_text(self, text: str) -> str:
+        word = text.strip().lower()
+        return "full" if word in TRUE else "none" if word in FALSE else self.read(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Base):
+    """A name."""
+
+    longest: int = 4096
+
+    def read(self, value: Any) -> str:
+        if not isinstance(value, str) or not value.strip() or len(value) > self.longest or not value.isprintable():
+            raise Refused(msg("wants.text", longest=self.longest))
+        return value.strip()
+
+    def read_text(self, text: str) -> str:
+        return self.read(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets(Base):
+    """Where LoRA adapters sit: all-linear, or some of the projections."""
+
+    def read(self, value: Any) -> str:
+        words = value if isinstance(value, list | tuple) else str(value).split(",") if isinstance(value, str) else []
+        kind = Word(LORA_TARGETS)
+        found = [kind.read(word.strip().removesuffix("_proj") if isinstance(word, str) else word) for word in words]
+        if not found:
+            raise Refused(msg("hint.choices", choices=LORA_TARGETS), LORA_TARGETS)
+        return ",".join(dict.fromkeys(found))
+
+    def read_text(self, text: str) -> str:
+        return self.read(text)
+
+
+class Layout(Base):
+    """The split over GPUs: an object, or `tp=2,zero=3` as text."""
+
+    DEGREES = Whole(1, 2**20)
+    ZERO = Whole(0, 3)
+
+    def read(self, value: Any) -> Parallel:
+        if isinstance(value, str):
+            return self.read_text(value)
+        if not isinstance(value, Mapping):
+            raise Refused(msg("wants.parallel"))
+        return self._built({str(name): item for name, item in value.items()}, lambda kind, item: kind.read(item))
+
+    def read_text(self, text: str) -> Parallel:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        given = {name: value or ("true" if name == "sp" else "") for name, _, value in (part.partition("=") for part in parts)}
+        if len(given) < len(parts):
+            raise Refused(msg("wants.parallel"))
+        return self._built(given, lambda kind, item: kind.read_text(item))
+
+    def _built(self, given: Mapping[str, Any], read: Callable[[Kind, Any], Any]) -> Parallel:
+        if any(name not in LAYOUT for name in given):
+            raise Refused(msg("wants.parallel"), LAYOUT)
+        try:
+            return Parallel(**{name: read(self._kind(name), item) for name, item in given.items()})
+        except Refused as refused:
+            raise Refused(msg("wants.parallel")) from refused
+
+    def write(self, value: Parallel) -> dict[str, Any]:
+        return {name: getattr(value, name) for name in LAYOUT}
+
+    def write_text(self, value: Parallel) -> str:
+        return ",".join(f"{name}={self._kind(name).write_text(getattr(value, name))}" for name in LAYOUT)
+
+    def _kind(self, name: str) -> Kind:
+        return Flag() if name == "sp" else self.ZERO if name == "zero" else self.DEGREES
+
+
+LAYOUT = tuple(field.name for field in fields(Parallel))
+
+
+class Model(Base):
+    """A name, or the content of a config.json; as text the latter is JSON."""
+
+    def read(self, value: Any) -> str | Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            if not value:
+                raise Refused(msg("wants.model"))
+            return value
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            return self._config(value)
+        try:
+            return Text().read(value)
+        except Refused:
+            raise Refused(msg("wants.model")) from None
+
+    def read_text(self, text: str) -> str | Mapping[str, Any]:
+        return self.read(text)
+
+    def write_text(self, value: str | Mapping[str, Any]) -> str:
+        import json
+
+        return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+    def _config(self, text: str) -> Mapping[str, Any]:
+        from whichgpu.workload.jsontext import read_object
+
+        try:
+            return self.read(read_object(text))  # type: ignore[return-value]
+        except ValueError as problem:
+            raise Refused(msg("wants.model"), said=msg("error.not-json", why=str(problem))) from problem
+
+
+PRECISION = Word((*PRECISIONS, *(name for name in GGUF_PRECISIONS if name not in PRECISIONS)))
+SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
+KINDS: dict[str, Kind] = {
+    "task": Word(TASKS),
+    "model": Model(),
+    "gpu": Text(200),
+    "gpus": Whole(1, 2**20),
+    "nodes": Whole(1, 2**20),
+    "precision": PRECISION,
+    "kv_precision": Word(KV_PRECISIONS),
+    "batch": Whole(),
+    "micro_batch": Whole(),
+    "rate": Number("wants.rate", 1e9, "/s", parse_rate),
+    "seq_in": Whole(),
+    "seq_out": Whole(0),
+    "image": Whole(1, 65536),
+    "memory_format": Word(MEMORY_FORMATS),
+    "optimizer": Word(OPTIMIZERS),
+    "optimizer_fused": Flag(),
+    "include_optimizer_step": Flag(),
+    "checkpointing": Checkpointing(CHECKPOINTING),
+    "lora_rank": Whole(0, 65536),
+    "lora_targets": Targets(),
+    "qlora": Flag(),
+    "attention": Word(ATTENTION),
+    "parallel": Layout(),
+    "accumulation": Whole(),
+    "epochs": Number(),
+    "steps": Whole(1, 10**15, True),
+    "tokens": Whole(1, 10**18, True),
+    "samples": Whole(1, 10**18, True),
+    "ttft_max": SECONDS,
+    "tpot_max": SECONDS,
+    "percentile": Number("wants.percentile", 99.9999),
+    "engine": Word(ENGINES),
+    "year": Whole(2006, 2100),
+    "method": Word(METHODS),
+}

@@ -1,0 +1,53 @@
+"""What a layout leaves on one GPU: a smaller model, fewer layers, fewer tokens, a share of states.
+
+Tensor parallelism cuts heads, MLP widths and the vocabulary (arXiv 1909.08053); expert parallelism cuts the experts; pipeline
+parallelism cuts the layers; context parallelism cuts the sequence; ZeRO cuts optimizer states, gradients and weights over the
+data-parallel group (arXiv 1910.02054).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Parallel
+
+
+def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
+    """The model as one tensor- and expert-parallel rank sees it; key-value heads are replicated rather than cut below one."""
+    tp, ep = parallel.tp, parallel.ep
+    if tp == 1 and ep == 1:
+        return shape
+    experts = shape.experts
+    if experts:
+        experts = replace(
+            experts,
+            count=_share(experts.count, ep),
+            ffn=_share(experts.ffn, tp),
+            shared_ffn=_share(experts.shared_ffn, tp),
+            active=max(1, experts.active),
+        )
+    return replace(
+        shape,
+        heads=_share(shape.heads, tp),
+        kv_heads=_share(shape.kv_heads, tp),
+        ffn=_share(shape.ffn, tp),
+        vocab=_share(shape.vocab, tp),
+        experts=experts,
+    )
+
+
+def stage_layers(layers: int, stages: int, stage: int) -> range:
+    """Layers of a pipeline stage: as even as can be, the first stages taking what is left over."""
+    share, rest = divmod(layers, stages)
+    start = stage * share + min(stage, rest)
+    return range(start, start + share + (stage < rest))
+
+
+def in_flight(parallel: Parallel, accumulation: int, stage: int) -> int:
+    """Micro-batches whose activations a stage holds at once under 1F1B (arXiv 2104.04473)."""
+    return max(1, min(parallel.pp - stage, accumulation))
+
+
+def _share(whole: int, parts: int) -> int:
+    return -(-whole // parts) if whole else 0

@@ -1,0 +1,172 @@
+"""From what a user calls a model to its shape: a built-in name, a file, a repository, the sizes of a perceptron."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest
+from whichgpu.catalog.model import model_key
+from whichgpu.workload.files import read_config
+from whichgpu.workload.hf import shape_from_config
+from whichgpu.workload.hf.fields import printable
+from whichgpu.workload.shapes import Mlp, Shape
+
+SUFFIXES = (".json", ".gguf", ".safetensors")
+INDEX = "model.safetensors.index.json"
+TRACED = ("python:", "torchvision:", "timm:")
+MOST_UNITS, MOST_SIZES = 10**7, 64
+LONGEST_NAME = 4096
+
+_SIZES = re.compile(r"\d{1,9}(?:[x×]\d{1,9})*")
+
+Tracer = Callable[[str], Shape | None]
+"""Traces what `python:…`, `torchvision:…`, `timm:…` or a plain name mean where torch is installed; None where it knows none."""
+
+
+class Named(Protocol):
+    """A built-in model, as the catalog has it."""
+
+    @property
+    def id(self) -> str:
+        """Its name for programs."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name it answers to."""
+        ...
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its config.json."""
+        ...
+
+
+class Models(Protocol):
+    """A catalog, as far as models are concerned."""
+
+    @property
+    def models(self) -> tuple[Named, ...]:
+        """All that are built in."""
+        ...
+
+
+def find_model(model: str | Mapping[str, Any], catalog: Models, trace: Tracer | None = None) -> Shape:
+    """The shape a model's name, file, or config stands for; what is wrong with it is said with what would work."""
+    if isinstance(model, Mapping):
+        return shape_from_config(model, _own_name(model))
+    name = model.strip()
+    if not name or len(name) > LONGEST_NAME or "\0" in name:
+        raise UsageError("bad-model", msg("error.bad-model", name=name[:80]), msg("hint.model"))
+    if name.startswith("hf:"):
+        repository = name.removeprefix("hf:")
+        from whichgpu.workload.hub import hub_config
+
+        return shape_from_config(hub_config(repository), repository.rpartition("/")[2])
+    if name.startswith("mlp:"):
+        return parse_mlp(name)
+    if name.startswith(TRACED):
+        return _traced(name, trace)
+    if name.lower().endswith(SUFFIXES):
+        return _from_file(Path(os.path.expanduser(name)))
+    if name.startswith((".", "/", "~")) or "\\" in name:
+        return _from_folder(Path(os.path.expanduser(name)))
+    if found := _built_in(name, catalog):
+        return shape_from_config(found.config, found.id)
+    if os.path.isdir(name):
+        return _from_folder(Path(name))
+    if trace is not None and (shape := trace(name)) is not None:
+        return shape
+    raise _unknown(name, catalog)
+
+
+def parse_mlp(text: str) -> Mlp:
+    """A perceptron by its layers' units, inputs first.
+
+    >>> parse_mlp("mlp:784x2048x10").units
+    (784, 2048, 10)
+    """
+    sizes = text.removeprefix("mlp:").strip().lower()
+    units = tuple(int(size) for size in re.split("[x×]", sizes)) if _SIZES.fullmatch(sizes) else ()
+    if not 2 <= len(units) <= MOST_SIZES or not all(1 <= size <= MOST_UNITS for size in units):
+        hint = msg("hint.bad-mlp", layers=MOST_SIZES, most=MOST_UNITS)
+        raise UsageError("bad-mlp", msg("error.bad-mlp", text=text[:80]), hint)
+    return Mlp("mlp:" + "x".join(map(str, units)), units)
+
+
+def _own_name(config: Mapping[str, Any]) -> str:
+    """What to call a model given as an object: the name it carries, else its type."""
+    for key in ("_name_or_path", "name", "model_type"):
+        if isinstance(config.get(key), str) and config[key]:
+            return printable(config[key])
+    return "config"
+
+
+def _built_in(name: str, catalog: Models) -> Named | None:
+    wanted = model_key(name)
+    exact = [model for model in catalog.models if name in model.names]
+    found = exact or [model for model in catalog.models if wanted and wanted in map(model_key, model.names)]
+    if len(found) > 1:
+        choices = tuple(model.id for model in found)
+        message = msg("error.ambiguous-model", name=name)
+        raise AmbiguousName("ambiguous-model", message, msg("hint.choices", choices=choices), choices)
+    return found[0] if found else None
+
+
+def _unknown(name: str, catalog: Models) -> UnknownName:
+    owners = {known: model.id for model in catalog.models for known in model.names}
+    near = tuple(dict.fromkeys(owners[known] for known in nearest(name, owners, most=8)))[:5]
+    if near:
+        hint = msg("hint.nearest", choices=near)
+    else:
+        hint = msg("hint.repository", name=name) if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else msg("hint.model")
+    return UnknownName("unknown-model", msg("error.unknown-model", name=name[:80]), hint, near)
+
+
+def _traced(name: str, trace: Tracer | None) -> Shape:
+    if trace is None:
+        raise UsageError("needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch"))
+    shape = trace(name)
+    if shape is None:
+        raise UnknownName("unknown-model", msg("error.unknown-model", name=name[:80]), msg("hint.model"))
+    return shape
+
+
+def _from_file(path: Path) -> Shape:
+    suffix = path.suffix.lower()
+    if suffix == ".gguf":
+        from whichgpu.workload.gguf import read_gguf  # readers of files are loaded when a file is named
+
+        return read_gguf(path)[0]
+    if suffix == ".json" and not path.name.endswith(".safetensors.index.json"):
+        return shape_from_config(read_config(path), _name_of(path))
+    config = path.with_name("config.json")
+    if os.path.isfile(config):
+        return shape_from_config(read_config(config), _name_of(config))
+    index = path.with_name(INDEX)
+    from whichgpu.workload.safetensors import read_safetensors
+
+    return read_safetensors(index if os.path.isfile(index) else path)
+
+
+def _from_folder(path: Path) -> Shape:
+    for name in ("config.json", INDEX, "model.safetensors"):
+        if os.path.isfile(path / name):
+            return _from_file(path / name)
+    files = sorted(path.glob("*.gguf"))
+    if files:
+        return _from_file(files[0])
+    if os.path.isdir(path):
+        raise UsageError("no-config", msg("error.no-config", path=str(path)), msg("hint.model"))
+    raise UsageError("file-unreadable", msg("error.no-file", path=str(path)), msg("hint.model"))
+
+
+def _name_of(path: Path) -> str:
+    """A config's model is called like its folder; a file of another name like itself."""
+    return path.absolute().parent.name or path.stem if path.name == "config.json" else path.stem

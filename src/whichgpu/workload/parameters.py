@@ -1,0 +1,187 @@
+"""Parameters of a model, counted exactly from its shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, Traced, Transformer, WeightsOnly
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How many there are, and where."""
+
+    total: int
+    active: int  # used for one token: all but the experts it does not visit
+    embedding: int = 0  # tables looked up: tokens, learned positions, token types; an image's patch projection
+    head: int = 0  # output over the vocabulary where it is not the embedding's own table, and what stands before it
+    layer: int = 0  # one decoder layer (the encoder's where there is no other); a mixture's where layers differ
+    encoder_layer: int = 0  # one encoder layer of an encoder-decoder model
+    linear: int = 0  # in the layers' weight matrices, which quantisation and LoRA touch; routers are left alone
+    norm: int = 0  # all normalisations
+    experts: int = 0  # in routed experts, visited or not
+
+
+def count_parameters(shape: Shape) -> Parameters:
+    """Count by kind of shape.
+
+    >>> count_parameters(Mlp("", (9000, 4000, 4000, 32))).total
+    52136032
+    """
+    if isinstance(shape, Transformer):
+        return _transformer(shape)
+    if isinstance(shape, Mlp):
+        return _perceptron(shape.units)
+    if isinstance(shape, Dlrm):
+        return _dlrm(shape)
+    if isinstance(shape, WeightsOnly):
+        return Parameters(shape.parameters, shape.parameters, linear=shape.parameters)
+    return _traced(shape)
+
+
+def mixture_layers(shape: Transformer) -> int:
+    """Layers whose MLP is a mixture of experts."""
+    if shape.experts is None:
+        return 0
+    dense, every = min(shape.experts.dense_layers, shape.layers), shape.experts.every
+    return shape.layers // every - dense // every
+
+
+def attention_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
+    """(inputs, outputs) of each projection of one self-attention, in the order they run."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if shape.latent is None:
+        return ((shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden))
+    latent = shape.latent  # names and sizes as in arXiv 2405.04434, section 2.1
+    to_queries = ((shape.hidden, latent.q_rank), (latent.q_rank, queries)) if latent.q_rank else ((shape.hidden, queries),)
+    return (
+        *to_queries,
+        (shape.hidden, latent.kv_rank + latent.rope_dim),
+        (latent.kv_rank, shape.heads * (latent.nope_dim + latent.value_dim)),
+        (shape.heads * latent.value_dim, shape.hidden),
+    )
+
+
+def mlp_matrices(shape: Transformer, ffn: int) -> tuple[tuple[int, int], ...]:
+    """(inputs, outputs) of each matrix of one MLP of that width."""
+    up = (shape.hidden, ffn)
+    return (*((up, up) if shape.gated else (up,)), (ffn, shape.hidden))
+
+
+def norm_parameters(shape: Transformer) -> int:
+    """Of one normalisation over the hidden size."""
+    if not shape.norm_affine:
+        return 0
+    return shape.hidden * (2 if shape.norm == "layer" and shape.norm_bias else 1)
+
+
+def _transformer(shape: Transformer) -> Parameters:
+    attention, mlp = _matrices(attention_matrices(shape)), _matrices(mlp_matrices(shape, shape.ffn))
+    cross = bool(shape.encoder_layers)
+    norm, inner = norm_parameters(shape), _inner_norms(shape)
+    self_attention = attention + _attention_bias(shape)
+    shared = self_attention + shape.norms * norm + inner + shape.layer_other
+    dense = shared + mlp + _mlp_bias(shape, shape.ffn)
+    across = self_attention + norm if cross else 0
+    mixtures = mixture_layers(shape)
+    of_mixture, visited, routed, routed_linear = _mixture(shape) if shape.experts else (0, 0, 0, 0)
+    shared_linear = _matrices(mlp_matrices(shape, shape.experts.shared_ffn)) if shape.experts and shape.experts.shared_ffn else 0
+    plain = shape.layers - mixtures
+    layers = plain * dense + mixtures * (shared + of_mixture) + shape.layers * across + shape.encoder_layers * dense
+
+    outside = norm * ((1 + cross) * (shape.final_norm + shape.embedding_norm) + (shape.lm_transform and shape.head))
+    embedding, head = _embedding(shape), _head(shape)
+    total = embedding + head + layers + outside + shape.other
+    everywhere = shape.layers + shape.encoder_layers
+    norms = everywhere * (shape.norms * norm + inner) + (shape.layers * norm if cross else 0) + outside
+    return Parameters(
+        total=total,
+        active=total - mixtures * (routed - visited),
+        embedding=embedding,
+        head=head,
+        layer=(shared + of_mixture if mixtures else dense) + across,
+        encoder_layer=dense if cross else 0,
+        linear=everywhere * attention
+        + (plain + shape.encoder_layers) * mlp
+        + mixtures * (routed_linear + shared_linear)
+        + (shape.layers * attention if cross else 0),
+        norm=norms,
+        experts=mixtures * routed,
+    )
+
+
+def _matrices(sizes: tuple[tuple[int, int], ...]) -> int:
+    return sum(rows * columns for rows, columns in sizes)
+
+
+def _attention_bias(shape: Transformer) -> int:
+    keys = shape.kv_heads * shape.head_dim
+    if shape.latent is not None:
+        one = shape.latent.q_rank + shape.latent.kv_rank + shape.latent.rope_dim
+        return (one if shape.qkv_bias else 0) + (shape.hidden if shape.out_bias else 0)
+    inward = shape.heads * shape.head_dim + keys * (1 + shape.key_bias)
+    return (inward if shape.qkv_bias else 0) + (shape.hidden if shape.out_bias else 0)
+
+
+def _inner_norms(shape: Transformer) -> int:
+    """Of queries and keys, or of the latents."""
+    if shape.latent is not None:
+        return shape.latent.q_rank + shape.latent.kv_rank
+    return 2 * shape.head_dim if shape.qk_norm else 0
+
+
+def _mlp_bias(shape: Transformer, ffn: int) -> int:
+    return (1 + shape.gated) * ffn + shape.hidden if shape.mlp_bias else 0
+
+
+def _mixture(shape: Transformer) -> tuple[int, int, int, int]:
+    """Of one mixture in place of an MLP: all of it; in the experts a token visits; in all routed ones; their matrices."""
+    experts = shape.experts or Experts(0, 0, 0)
+    matrices = _matrices(mlp_matrices(shape, experts.ffn))
+    one = matrices + ((1 + shape.gated) * experts.ffn + shape.hidden if experts.bias else 0)
+    shared = _matrices(mlp_matrices(shape, experts.shared_ffn)) if experts.shared_ffn else 0
+    routed = experts.count * one
+    router = shape.hidden * experts.count
+    return routed + shared + router + experts.other, experts.active * one, routed, experts.count * matrices
+
+
+def _embedding(shape: Transformer) -> int:
+    width = shape.embedding or shape.hidden
+    tokens = shape.vocab * width
+    projections = 2 * shape.embedding * shape.hidden  # in and out again (OPT-350M)
+    tables = (shape.positions + shape.token_types) * shape.hidden
+    if shape.patches is None:
+        return tokens + projections + tables
+    patch = shape.patches
+    return tables + shape.hidden * (patch.channels * patch.size**2 + patch.extra + patch.bias)
+
+
+def _head(shape: Transformer) -> int:
+    pooler = shape.hidden * (shape.hidden + 1) if shape.pooler else 0
+    if not shape.head:
+        return pooler
+    table = 0 if shape.tied else shape.vocab * (shape.embedding or shape.hidden)
+    transform = shape.hidden * (shape.hidden + shape.mlp_bias) if shape.lm_transform else 0
+    return pooler + table + transform + (shape.vocab if shape.head_bias else 0)
+
+
+def _perceptron(units: tuple[int, ...]) -> Parameters:
+    matrices = sum(rows * columns for rows, columns in pairwise(units))
+    total = matrices + sum(units[1:])
+    return Parameters(total, total, linear=matrices)
+
+
+def _dlrm(shape: Dlrm) -> Parameters:
+    towers = [_perceptron(shape.bottom), _perceptron((shape.interaction, *shape.top))]
+    embedding = shape.embedding_dim * sum(shape.tables)
+    dense = sum(tower.total for tower in towers)
+    looked_up = shape.embedding_dim * len(shape.tables)  # one row of each table a sample
+    return Parameters(embedding + dense, looked_up + dense, embedding, linear=sum(tower.linear for tower in towers))
+
+
+def _traced(shape: Traced) -> Parameters:
+    from whichgpu.workload.tables import load_table  # the tables are large; most questions need none
+
+    count = load_table(shape.table, shape.image or None).parameters
+    return Parameters(count, count, linear=count)

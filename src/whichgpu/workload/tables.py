@@ -1,0 +1,204 @@
+"""Operator tables: what our tracer saw of vision models and others, kept so that no torch is needed to ask about them.
+
+`catalog/data/operator_tables.bin` is one file, written by `tools/trace_vision.py`:
+
+    8 bytes   magic, b"WGPUTAB1"
+    4 bytes   length of the index, big-endian
+    index     JSON: {"written": date, "versions": {package: version}, "tables": {"NAME@IMAGE": [offset, length]}}
+    blocks    one a table, each a JSON document compressed by LZMA; offsets count from the end of the index
+
+A block is {"parameters": n, "kinds": […], "passes": {"train/fp32": …}}.
+
+- A pass is what ran ("train": forward and backward; "infer": forward without gradients) and its precision ("fp32", "amp",
+  "bf16").
+- `kinds` are the allocations met: [label, bytes, operands]. The label says what for. The last is 0, or the bytes of input, output
+  and filter where a dense convolution wider than 1x1 had just made it: there the library has a workspace.
+- A pass is {"before": n, "moves": […], "operators": "…"}. A move 2 * kind allocates; 2 * age + 1 frees what was allocated `age`
+  allocations ago (0: the latest). The first `before` moves are weights, buffers and inputs; gradients are still there at the end.
+- `operators` is again JSON, in a string, so that questions about memory need not read it. An operator is [phase, name, dtype,
+  count, inputs, outputs, attributes] as torch names it, once, in order of first call; views have no shapes.
+
+Every size and dimension is affine in the batch: n is constant, [a, b] means a + b * batch. The tool traces two batch sizes and
+checks the result on a third.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+
+TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
+MAGIC = b"WGPUTAB1"
+# A dictionary of 1 MiB holds any block whole; LZMA's own header is the smallest there is.
+FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20}]
+
+# Precisions that allocate alike share one trace: TF32 is fp32 in memory, fp16 is as wide as bf16.
+TRACE_OF_PRECISION: Mapping[str, str] = {
+    "fp32": "fp32",
+    "fp32-default": "fp32",
+    "tf32": "fp32",
+    "amp-bf16": "amp",
+    "amp-fp16": "amp",
+    "bf16": "bf16",
+    "fp16": "bf16",
+}
+
+Affine = tuple[int, int]  # (a, b): a + b * batch
+Dims = tuple[Affine, ...]
+
+
+def at(size: Affine, batch: int) -> int:
+    """The size for a batch.
+
+    >>> at((100, 8), 4)
+    132
+    """
+    return size[0] + size[1] * batch
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A kind of allocation: what for, how large, and the operands of the convolution that made it where it needs a workspace."""
+
+    label: str  # weights, input, activations, cast_weights, gradients, temporary
+    size: Affine
+    convolution: Affine = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOperator:
+    """An operator of a pass and how many times it is called; the dimensions depend on the batch."""
+
+    phase: str  # forward, backward
+    name: str  # aten.convolution.default, …
+    dtype: str
+    count: int
+    inputs: tuple[Dims, ...] = ()
+    outputs: tuple[Dims, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One run of the model: `moves` as the file has them, the first `before` of them from before it began."""
+
+    before: int
+    moves: tuple[int, ...]
+    encoded_operators: str
+
+    @property
+    def operators(self) -> tuple[TableOperator, ...]:
+        """What was called, without repeats."""
+        return tuple(_operator(raw) for raw in json.loads(self.encoded_operators))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTable:
+    """A traced model at one image size."""
+
+    name: str
+    image: int
+    parameters: int
+    kinds: tuple[Allocation, ...]
+    passes: Mapping[str, Pass]
+
+    def run(self, training: bool, precision: str) -> Pass:
+        """The pass of a task in a precision (`TRACE_OF_PRECISION`)."""
+        return self.passes[f"{'train' if training else 'infer'}/{precision}"]
+
+
+@cache
+def table_names() -> tuple[str, ...]:
+    """Names of the models there are tables of."""
+    return tuple(sorted({key.partition("@")[0] for key in _index()[0]}))
+
+
+def table_images(name: str) -> tuple[int, ...]:
+    """Image sizes a model was traced at, the usual one first."""
+    return tuple(int(key.partition("@")[2]) for key in _index()[0] if key.partition("@")[0] == name)
+
+
+@cache
+def load_table(name: str, image: int | None = None) -> OperatorTable:
+    """The table of a model, for the image size nearest to the one asked for; its usual size by default."""
+    sizes = table_images(name)
+    if not sizes:
+        raise unknown_word("model", name, table_names())
+    size = min(sizes, key=lambda size: abs(size - image)) if image else sizes[0]
+    places, start = _index()
+    offset, length = places[f"{name}@{size}"]
+    try:
+        with TABLES_FILE.open("rb") as file:
+            file.seek(start + offset)
+            block = json.loads(lzma.decompress(file.read(length), lzma.FORMAT_RAW, filters=FILTERS))
+        return _table(name, size, block)
+    except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError, IndexError) as problem:
+        raise _broken(problem) from problem
+
+
+@cache
+def _index() -> tuple[Mapping[str, Sequence[int]], int]:
+    """Places of the blocks, and where the first begins."""
+    try:
+        with TABLES_FILE.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise ValueError("no operator tables")
+            length = int.from_bytes(file.read(4), "big")
+            return json.loads(file.read(length))["tables"], len(MAGIC) + 4 + length
+    except (OSError, ValueError, KeyError) as problem:
+        raise _broken(problem) from problem
+
+
+def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str, str]) -> bytes:
+    """The file's content for blocks by "NAME@IMAGE"; of a name's sizes the first is the usual one."""
+    packed = {key: lzma.compress(_json(block), lzma.FORMAT_RAW, filters=FILTERS) for key, block in blocks.items()}
+    places, offset = {}, 0
+    for key, block in packed.items():
+        places[key] = [offset, len(block)]
+        offset += len(block)
+    index = _json({"written": written, "versions": versions, "tables": places})
+    return b"".join((MAGIC, len(index).to_bytes(4, "big"), index, *packed.values()))
+
+
+def decode_blocks(content: bytes) -> dict[str, Any]:
+    """Every block of such a content, as it was before it was compressed."""
+    length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
+    start = len(MAGIC) + 4 + length
+    places = json.loads(content[len(MAGIC) + 4 : start])["tables"]
+    return {
+        key: json.loads(lzma.decompress(content[start + offset : start + offset + size], lzma.FORMAT_RAW, filters=FILTERS))
+        for key, (offset, size) in places.items()
+    }
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _affine(value: Any) -> Affine:
+    return (value, 0) if isinstance(value, int) else (value[0], value[1])
+
+
+def _table(name: str, image: int, block: Mapping[str, Any]) -> OperatorTable:
+    kinds = tuple(Allocation(label, _affine(size), _affine(operands)) for label, size, operands in block["kinds"])
+    passes = {key: Pass(one["before"], tuple(one["moves"]), one["operators"]) for key, one in block["passes"].items()}
+    return OperatorTable(name, image, block["parameters"], kinds, passes)
+
+
+def _operator(raw: Sequence[Any]) -> TableOperator:
+    phase, name, dtype, count, inputs, outputs, attributes = raw
+    read = [tuple(tuple(_affine(dim) for dim in shape) for shape in shapes) for shapes in (inputs, outputs)]
+    return TableOperator(phase, name, dtype, count, read[0], read[1], attributes)
+
+
+def _broken(problem: Exception) -> DataError:
+    return DataError("malformed-data", msg("error.malformed-data", path=str(TABLES_FILE), why=str(problem)), msg("hint.data"))

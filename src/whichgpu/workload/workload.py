@@ -1,0 +1,107 @@
+"""A workload: the task, the model and every choice that decides memory and speed, each with a visible value.
+
+Flags, TOML, URL query and JSON are spellings of this one value (`spelling.py`); the fields bear the contract's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward"]
+TASKS: tuple[Task, ...] = ("train", "finetune", "serve", "batch", "prefill", "decode", "forward")
+TRAINING: tuple[Task, ...] = ("train", "finetune")
+
+PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4")
+ENGINES = (
+    "pytorch",
+    "pytorch-compile",
+    "cuda-graphs",
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+    "tensorrt",
+    "llama.cpp",
+    "ngc",
+    "tensorflow",
+    "mxnet",
+)
+OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
+CHECKPOINTING = ("none", "full", "selective")
+ATTENTION = ("flash", "sdpa", "eager")
+MEMORY_FORMATS = ("channels_last", "contiguous")
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+    sp: bool = False
+    zero: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One request. `model` is a name, or a config.json's content as it stands; `None` asks for the default."""
+
+    task: Task
+    model: str | Mapping[str, Any]
+    gpu: str | None = None
+    gpus: int = 1
+    nodes: int = 1
+    precision: str | None = None
+    kv_precision: str | None = None
+    batch: int | None = None
+    micro_batch: int | None = None
+    rate: float | None = None
+    seq_in: int | None = None
+    seq_out: int | None = None
+    image: int | None = None
+    memory_format: str | None = None
+    optimizer: str | None = None
+    optimizer_fused: bool = True
+    include_optimizer_step: bool = True
+    checkpointing: str = "none"
+    lora_rank: int | None = None
+    lora_targets: str = "all-linear"
+    qlora: bool = False
+    attention: str | None = None
+    parallel: Parallel = field(default_factory=Parallel)
+    accumulation: int = 1
+    epochs: float | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    samples: int | None = None
+    ttft_max: float | None = None
+    tpot_max: float | None = None
+    percentile: float = 95
+    engine: str | None = None
+    year: int | None = None
+    method: str | None = None  # another way to count memory: blog-2015
+
+    def with_defaults(self, **values: Any) -> Workload:
+        """The same request with values put where none was given."""
+        wanted = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return replace(self, **wanted)
+
+    @property
+    def training(self) -> bool:
+        """Whether gradients are computed."""
+        return self.task in TRAINING
+
+    @property
+    def local_batch(self) -> int:
+        """Sequences or samples one GPU works on at a time."""
+        if self.micro_batch is not None:
+            return self.micro_batch
+        split = self.parallel.dp * (self.accumulation if self.training else 1)
+        return max(1, -(-(self.batch or 1) // split))
+
+
+FIELDS = tuple(field.name for field in fields(Workload))
