@@ -1,0 +1,152 @@
+"""Does it fit: a verdict for a GPU, the headroom, and the largest batch and context that still fit.
+
+Pure functions over a `memory(workload)` that someone hands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Literal
+
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_memory
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.memory.engines import engine_of, family
+from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.estimate.usable import fast_bytes, usable_bytes
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
+
+Verdict = Literal["fits", "tight", "no"]
+MemoryOf = Callable[[Workload], MemoryEstimate]
+Field = Literal["batch", "context"]
+RESERVING = ("vllm", "sglang", "tensorrt-llm")
+MOST = {"batch": 1 << 20, "context": 1 << 24}  # no one runs more; the search stops there
+BLOCK = 16  # tokens: the smallest step of a context, since caches are made of blocks
+SURE = 0.02  # share of one batch or token: how near the limit a point is computed rather than read off a line
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What one GPU says to one workload. Bytes; a negative headroom is what is missing."""
+
+    fits: Verdict
+    usable: int
+    headroom: int
+    warnings: tuple[Message, ...] = ()
+
+
+def needed(found: MemoryEstimate, workload: Workload) -> Figure:
+    """What a device must have room for. Engines that fill the GPU at start show more: there the parts are added up."""
+    if workload.training or family(engine_of(workload)) not in RESERVING:
+        return found.device
+    parts = found.parts.values()
+    value = sum(part.value for part in parts)
+    below = sqrt(sum((part.value - part.low) ** 2 for part in parts))  # parts err independently
+    above = sqrt(sum((part.high - part.value) ** 2 for part in parts))
+    return Figure(value, value - below, value + above, "byte", found.device.basis, found.device.sources)
+
+
+def verdict(need: Figure, usable: int) -> Verdict:
+    """Fits when even the upper end of the range does, tight when the limit lies inside it.
+
+    >>> need = Figure(10.0, 9.0, 11.0, "byte", "modelled")
+    >>> verdict(need, 12), verdict(need, 10), verdict(need, 8)
+    ('fits', 'tight', 'no')
+    """
+    if need.high <= usable:
+        return "fits"
+    return "tight" if need.low <= usable else "no"
+
+
+def fit(need: Figure, workload: Workload, gpu: Gpu) -> Fit:
+    """The verdict of a GPU on a need (bytes the device has to show)."""
+    usable, fast = usable_bytes(gpu, workload), fast_bytes(gpu)
+    found = verdict(need, usable)
+    warnings = []
+    if fast is not None:
+        over = need.high > fast
+        found = "tight" if over and found == "fits" else found
+        id = "warning.slow-part" if over else "warning.slow-part-unused"
+        warnings.append(msg(id, gpu=gpu.name, fast=format_memory(fast), need=format_memory(int(need.value))))
+    if unknown := lacking(gpu, workload):
+        warnings.append(msg("warning.no-dtype", gpu=gpu.name, dtype=unknown))
+    return Fit(found, usable, usable - int(need.value), tuple(warnings))
+
+
+def lacking(gpu: Gpu, workload: Workload) -> str | None:
+    """The dtype a workload computes in that a GPU has no units for, if any."""
+    dtype = (workload.precision or "").removeprefix("amp-")
+    return dtype if dtype in ("bf16", "fp8") and dtype not in gpu.supports else None
+
+
+class Curve:
+    """The need as one field grows, each point computed once however many GPUs ask."""
+
+    def __init__(self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf) -> None:
+        self._workload = workload
+        self._field = field
+        self._memory = memory
+        self._points: dict[int, float] = {}
+        self._straight: dict[tuple[int, int], bool] = {}
+        self._step = BLOCK
+        limit = shape.max_context if isinstance(shape, Transformer) and shape.max_context else MOST["context"]
+        self._most = max(1, limit // BLOCK)
+        if field == "batch":
+            self._step = workload.parallel.dp * (workload.accumulation if workload.training else 1)
+            self._most = MOST["batch"]
+
+    def at(self, size: int) -> Workload:
+        """The workload with the field at that size: one GPU's share of the batch, or blocks of tokens, the answer's included."""
+        if self._field == "batch":
+            return replace(self._workload, batch=size * self._step, micro_batch=None)
+        answer = 0 if self._workload.training else self._workload.seq_out or 0
+        return replace(self._workload, seq_in=max(1, size * BLOCK - answer))
+
+    def need(self, size: int) -> float:
+        """Bytes at the upper end of the range."""
+        if size not in self._points:
+            workload = self.at(size)
+            self._points[size] = needed(self._memory(workload), workload).high
+        return self._points[size]
+
+    def largest(self, usable: int) -> int:
+        """The largest size that fits: doubling to find a span, then narrowing it; 0 where not even 1 fits."""
+        if self.need(1) > usable:
+            return 0
+        low = 1
+        while low < self._most and self.need(min(2 * low, self._most)) <= usable:
+            low = min(2 * low, self._most)
+        if low == self._most:
+            return low
+        high = min(2 * low, self._most)
+        while high - low > 1:
+            place = low + (usable - self.need(low)) / (self.need(high) - self.need(low)) * (high - low)
+            if abs(place - round(place)) > SURE and self._is_straight(low, high):
+                return int(place)
+            edge = max(1, (high - low) // 64)  # kept off the ends, so that the span shrinks from both sides
+            middle = min(max(int(place), low + edge), high - edge)
+            low, high = (middle, high) if self.need(middle) <= usable else (low, middle)
+        return low
+
+    def told(self, size: int) -> int:
+        """The size as users count it: the global batch; tokens of prompt and answer together."""
+        return size * self._step
+
+    def _is_straight(self, low: int, high: int) -> bool:
+        """Whether the need is a line between two points, so that it can be read off without computing each point."""
+        if (low, high) not in self._straight:
+            start, slope = self.need(low), (self.need(high) - self.need(low)) / (high - low)
+            between = {low + (high - low) * part // 3 for part in (1, 2)} if high - low > 8 else ()
+            off = [abs(self.need(point) - start - slope * (point - low)) for point in between]
+            self._straight[low, high] = bool(off) and max(off) < SURE / 2 * slope
+        return self._straight[low, high]
+
+
+def largest(workload: Workload, shape: Shape, usable: int, field: Field, memory: MemoryOf) -> int:
+    """Largest global batch, or context (prompt and answer, in blocks), that fits in so many bytes; 0 where none does."""
+    curve = Curve(workload, shape, field, memory)
+    return curve.told(curve.largest(usable))

@@ -1,0 +1,52 @@
+"""Which way of counting answers a request: by formula, by operator table, or the way of 2015. Each is loaded when needed."""
+
+from __future__ import annotations
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.workload.shapes import Dlrm, Shape, Traced, WeightsOnly
+from whichgpu.workload.workload import Workload
+
+TRAINED = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
+
+
+def memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
+    """Peak memory on the fullest GPU. `workload` has its defaults filled in."""
+    if workload.method == "blog-2015":
+        from whichgpu.estimate.memory.blog2015 import blog_2015
+
+        return blog_2015(workload, shape, _ours(workload, shape, gpu))
+    return _ours(workload, shape, gpu)
+
+
+def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
+    if workload.training:
+        _check_training(workload, shape)
+    if isinstance(shape, Traced) and ":" in shape.table:  # a module to trace now, not a table
+        from whichgpu.estimate.memory.module import module_memory
+
+        return module_memory(workload, shape, gpu)
+    if isinstance(shape, Traced):
+        from whichgpu.estimate.memory.traced import traced_memory
+
+        return traced_memory(workload, shape, gpu)
+    if workload.training:
+        from whichgpu.estimate.memory.training import training_memory
+
+        return training_memory(workload, shape, gpu)
+    from whichgpu.estimate.memory.inference import inference_memory
+
+    return inference_memory(workload, shape, gpu)
+
+
+def _check_training(workload: Workload, shape: Shape) -> None:
+    """What no step can be counted for is refused in words."""
+    if isinstance(shape, Dlrm):
+        raise UsageError("no-training", msg("error.no-training", name=shape.name), msg("hint.no-training"))
+    if isinstance(shape, WeightsOnly):
+        raise UsageError("weights-only", msg("error.weights-only", name=shape.name), msg("hint.weights-only"))
+    if workload.precision not in TRAINED:
+        message = msg("error.not-trained", precision=workload.precision or "–")
+        raise UsageError("bad-field", message, msg("hint.choices", choices=TRAINED), TRAINED)

@@ -1,0 +1,253 @@
+"""GGUF weights: the block of each type, and which tensor of a model gets which type in a mix such as `q4_k_m`.
+
+Blocks are those of ggml's type table (gguf-py `GGML_QUANT_SIZES`). The rule is llama.cpp's `llama_tensor_get_type`
+(src/llama-quant.cpp): most matrices take the mix's base type, and a few that matter more get more bits, by role and layer.
+One-dimensional tensors stay f32. A matrix whose rows do not divide into blocks falls back to a type with smaller blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """So many weights stored in so many bytes.
+
+    >>> Block(256, 144).size(4096)
+    2304
+    """
+
+    weights: int
+    bytes: int
+
+    def size(self, weights: int) -> int:
+        """Bytes of that many weights, whole blocks."""
+        return -(-weights // self.weights) * self.bytes
+
+    @property
+    def bits(self) -> float:
+        """Bits a weight."""
+        return 8 * self.bytes / self.weights
+
+
+TYPES: Mapping[str, Block] = {
+    "f32": Block(1, 4),
+    "f16": Block(1, 2),
+    "bf16": Block(1, 2),
+    "q4_0": Block(32, 18),
+    "q4_1": Block(32, 20),
+    "q5_0": Block(32, 22),
+    "q5_1": Block(32, 24),
+    "q8_0": Block(32, 34),
+    "q2_k": Block(256, 84),
+    "q3_k": Block(256, 110),
+    "q4_k": Block(256, 144),
+    "q5_k": Block(256, 176),
+    "q6_k": Block(256, 210),
+    "iq1_s": Block(256, 50),
+    "iq1_m": Block(256, 56),
+    "iq2_xxs": Block(256, 66),
+    "iq2_xs": Block(256, 74),
+    "iq2_s": Block(256, 82),
+    "iq3_xxs": Block(256, 98),
+    "iq3_s": Block(256, 110),
+    "iq4_nl": Block(32, 18),
+    "iq4_xs": Block(256, 136),
+    "tq1_0": Block(256, 54),
+    "tq2_0": Block(256, 66),
+    "mxfp4": Block(32, 17),
+}
+
+# mix -> base type
+MIXES: Mapping[str, str] = {
+    **{name: name for name in ("f32", "f16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q6_k", "tq1_0", "tq2_0")},
+    **dict.fromkeys(("q2_k_s",), "q2_k"),
+    **dict.fromkeys(("q3_k_s", "q3_k_m", "q3_k_l"), "q3_k"),
+    **dict.fromkeys(("q4_k_s", "q4_k_m"), "q4_k"),
+    **dict.fromkeys(("q5_k_s", "q5_k_m"), "q5_k"),
+    **{name: name for name in ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs")},
+    **dict.fromkeys(("iq2_s",), "iq2_xs"),
+    **dict.fromkeys(("iq2_m",), "iq2_s"),
+    **dict.fromkeys(("iq3_xs", "iq3_m"), "iq3_s"),
+    "mxfp4_moe": "mxfp4",
+}
+ALIASES: Mapping[str, str] = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4": "mxfp4_moe"}  # llama-quantize's own
+
+TINY = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
+IQ2_LARGE = frozenset(("iq2_s", "iq2_m"))
+FALLBACK: Mapping[str, str] = {
+    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "q2_k", "q3_k", "iq4_xs"), "iq4_nl"),
+    "tq1_0": "q4_0",
+    "tq2_0": "q4_0",
+    "q4_k": "q5_0",
+    "q5_k": "q5_1",
+    "q6_k": "q8_0",
+}
+# With eight experts, small attention matrices cost little beside them.
+OUTPUT_OF_EIGHT = frozenset(
+    ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What of a model the rule looks at."""
+
+    layers: int
+    groups: int  # query heads a key head
+    experts: int
+    falcon: bool = False
+
+    @property
+    def seventy(self) -> bool:
+        """Llama-2/3-70B and models shaped like it, which the rule names."""
+        return self.layers == 80 and self.groups > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A matrix the rule is asked about: in which mix, of which base type, in which layer of what model."""
+
+    mix: str
+    base: str
+    layer: int
+    traits: Traits
+
+
+def more_bits(layer: int, layers: int) -> bool:
+    """Whether a layer is among those given more bits: the first and last eighth, and every third between."""
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def tensor_type(mix: str, role: str, layer: int, traits: Traits, row: int) -> str:
+    """The GGUF type of a matrix by its role and layer, with `row` weights a row.
+
+    >>> llama = Traits(layers=32, groups=4, experts=1)
+    >>> [tensor_type("q4_k_m", "ffn_down", layer, llama, 14336) for layer in (0, 4, 6)]
+    ['q6_k', 'q4_k', 'q6_k']
+    """
+    chosen = _wanted(mix, role, layer, traits, row)
+    if row % TYPES[chosen].weights == 0:
+        return chosen
+    chosen = FALLBACK.get(chosen, "f16")
+    return chosen if row % TYPES[chosen].weights == 0 else "f16"
+
+
+def _wanted(mix: str, role: str, layer: int, traits: Traits, row: int) -> str:
+    base = MIXES[mix]
+    if base in ("f32", "f16"):
+        return base
+    if role == "output":
+        return _output(mix, base, traits, row)
+    if mix == "mxfp4_moe":
+        return "mxfp4" if role.endswith("_exps") else "q8_0"
+    rule = _RULES.get(role.removesuffix("_exps").removesuffix("_shexp"))
+    return rule(Place(mix, base, layer, traits)) if rule else base
+
+
+def _output(mix: str, base: str, traits: Traits, row: int) -> str:
+    if mix == "mxfp4_moe" or traits.falcon or row % TYPES[base].weights:
+        return "q8_0"
+    if mix in TINY or mix == "iq3_xxs":
+        return "q5_k"
+    return base if base == "q8_0" else "q6_k"
+
+
+def _embedding(at: Place) -> str:
+    if at.mix in ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs"):
+        return "q2_k"
+    if at.mix in ("iq2_s", "iq2_m", "iq3_xxs"):
+        return "iq3_s"
+    return "q4_k" if at.mix in ("tq1_0", "tq2_0") else at.base
+
+
+def _value(at: Place) -> str:
+    if at.mix in TINY:
+        many = at.traits.groups >= 4 or at.traits.experts >= 4
+        return "q4_k" if many else "iq3_s" if at.mix in IQ2_LARGE else "q2_k"
+    chosen = at.base
+    grouped = at.traits.groups >= 4
+    if at.mix == "q2_k":
+        chosen = "q4_k" if grouped else "q3_k"
+    elif at.mix in ("q2_k_s", "iq3_xxs", "iq3_xs", "iq3_s"):
+        chosen = "q4_k" if grouped else at.base
+    elif at.mix == "iq3_m":
+        chosen = "q4_k"
+    elif at.mix == "q3_k_m":
+        chosen = "q5_k" if at.layer < 2 else "q4_k"
+    elif at.mix == "q3_k_l":
+        chosen = "q5_k"
+    elif at.mix in ("iq4_nl", "iq4_xs"):
+        chosen = "q5_k" if grouped else at.base
+    elif at.mix in ("q4_k_m", "q5_k_m") and more_bits(at.layer, at.traits.layers):
+        chosen = "q6_k"
+    elif at.mix == "q4_k_s" and at.layer < 4:
+        chosen = "q5_k"
+    if at.traits.seventy and chosen in ("q3_k", "q4_k"):
+        chosen = "q5_k"
+    return "q8_0" if at.traits.experts == 8 else chosen
+
+
+def _key(at: Place) -> str:
+    if at.traits.experts == 8:
+        return "q4_k" if at.mix in TINY else "q8_0"
+    return _query(at)
+
+
+def _query(at: Place) -> str:
+    return {"iq3_xs": "iq3_xxs", "iq3_xxs": "iq2_s"}.get(at.mix, at.base)
+
+
+def _down(at: Place) -> str:
+    first_eighth = at.layer < at.traits.layers // 8
+    more = more_bits(at.layer, at.traits.layers)
+    if at.mix in TINY:
+        return ("iq3_s" if at.mix in IQ2_LARGE else "q2_k") if first_eighth else at.base
+    if at.mix == "q2_k":
+        return "q3_k"
+    if at.mix == "q3_k_m":
+        return "q5_k" if at.layer < at.traits.layers // 16 else "q4_k" if more or not at.traits.falcon else "q3_k"
+    if at.mix == "q3_k_l":
+        return "q4_k" if at.traits.falcon else "q5_k"
+    if at.mix == "q4_k_m" and at.traits.falcon:
+        return "q6_k" if at.layer < at.traits.layers // 16 else "q5_k" if more else "q4_k"
+    if at.mix in ("q4_k_m", "q5_k_m"):
+        return "q6_k" if more else at.base
+    if at.mix == "iq3_m":
+        return "q4_k" if first_eighth or (at.traits.experts == 8 and more) else at.base
+    early = {"q2_k_s": "q4_k", "q4_k_s": at.base if at.traits.falcon else "q5_k"}
+    return early.get(at.mix, at.base) if first_eighth else at.base
+
+
+def _attention_output(at: Place) -> str:
+    if at.traits.falcon:
+        return "q4_k" if at.mix == "q3_k_l" else at.base
+    if at.traits.experts == 8:
+        return "q5_k" if at.mix in OUTPUT_OF_EIGHT or at.mix in TINY else at.base
+    if at.mix in TINY:
+        return "iq3_s" if at.mix in IQ2_LARGE else "iq2_xxs" if at.mix in ("iq1_s", "iq1_m") else at.base
+    return {"q2_k": "q3_k", "iq3_xxs": "iq3_s", "q3_k_m": "q4_k", "q3_k_l": "q5_k", "iq3_m": "q4_k"}.get(at.mix, at.base)
+
+
+def _fused(at: Place) -> str:
+    return {"q3_k_m": "q4_k", "q3_k_l": "q4_k", "iq3_m": "q4_k", "q4_k_m": "q5_k", "q5_k_m": "q6_k"}.get(at.mix, at.base)
+
+
+def _gate(at: Place) -> str:
+    middle = at.traits.layers // 8 <= at.layer < 7 * at.traits.layers // 8
+    return "iq3_xxs" if at.mix == "iq3_xs" and middle else at.base
+
+
+_RULES: Mapping[str, Callable[[Place], str]] = {
+    "token_embd": _embedding,
+    "attn_v": _value,
+    "attn_k": _key,
+    "attn_q": _query,
+    "attn_output": _attention_output,
+    "attn_qkv": _fused,
+    "ffn_down": _down,
+    "ffn_gate": _gate,
+    "ffn_up": _gate,
+}

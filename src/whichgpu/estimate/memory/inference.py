@@ -1,0 +1,337 @@
+"""Memory of inference: serve, batch, prefill, decode and forward, by engine.
+
+Weights and cache are arithmetic and exact; activations follow the operators; what engines and drivers add is a constant of
+`engines` with a wide range. The ranges of the totals come from those of the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+
+from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.memory.activations import Step, live_bytes, perceptron_bytes, recommendation_bytes
+from whichgpu.estimate.memory.engines import (
+    DEFAULT_YEAR,
+    Family,
+    budget_bytes,
+    chunk_tokens,
+    constant,
+    context_bytes,
+    engine_of,
+    family,
+    graph_bytes,
+    sglang_share,
+    workspace_bytes,
+)
+from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_bytes
+from whichgpu.estimate.memory.parts import OUTSIDE, PARTS, MemoryEstimate
+from whichgpu.estimate.memory.quantisation import (
+    DEFAULT_PRECISION,
+    activation_bytes,
+    is_gguf,
+    known_precision,
+    split_weights,
+    weight_bytes,
+    weight_spread,
+)
+from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer
+from whichgpu.workload.workload import Workload
+
+SEQ_IN, SEQ_OUT = 2048, 256  # where a request comes without them
+SINGLE = ("prefill", "decode", "forward")
+
+# 90% ranges of parts as factors. Weights have their own (`weight_spread`); the cache is exact.
+SPREADS: Mapping[str, tuple[float, float]] = {
+    "kv_cache": (1.0, 1.0),
+    "activations": (0.8, 1.3),
+    "temporary": (0.8, 1.3),
+    "workspace": (0.5, 2.0),
+    "cuda_graphs": (0.3, 2.5),
+    "context": (0.7, 1.3),
+    "slack": (0.0, 2.5),
+}
+SERVING_ACTIVATIONS = (0.6, 1.6)  # engines profile a step we do not see
+COLLECTIVES = (0.7, 2.0)  # the context once it holds communication buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request with its blanks filled, as the parts need it."""
+
+    workload: Workload
+    shape: Transformer
+    gpu: Gpu | None
+    engine: str
+    group: Family
+    precision: str
+    year: int
+
+    @property
+    def sequences(self) -> int:
+        """Sequences at once on one replica."""
+        return self.workload.local_batch
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of one prompt, or of one image."""
+        if patches := self.shape.patches:
+            image = self.workload.image or patches.image
+            return (image // patches.size) ** 2 + patches.extra
+        return self.workload.seq_in or min(SEQ_IN, self.shape.max_context or SEQ_IN)
+
+    @property
+    def source(self) -> int:
+        """Tokens the encoder of an encoder-decoder model reads."""
+        return (self.shape.encoder_context or self.prompt) if self.shape.encoder_layers else 0
+
+    @property
+    def context(self) -> int:
+        """Tokens the cache holds for one sequence at the end."""
+        grown = (self.workload.seq_out or SEQ_OUT) if self.workload.task in ("serve", "batch") else 0
+        return max(1, grown) if self.shape.encoder_layers else self.prompt + grown
+
+    @property
+    def cached(self) -> bool:
+        """Whether there is a cache."""
+        return self.workload.task != "forward" and has_cache(self.shape)
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation: llama.cpp's are fp32."""
+        return 4 if self.group == "llama.cpp" else activation_bytes(self.precision)
+
+
+def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
+    """Peak on the fullest GPU. `allocated` is what is needed; for engines that preallocate `device` is what they take."""
+    if isinstance(shape, Traced):
+        from whichgpu.estimate.memory.traced import traced_memory  # reads the operator tables
+
+        return traced_memory(workload, shape, gpu)
+    precision = known_precision(workload.precision) if workload.precision else None
+    spread = weight_spread(precision)
+    if isinstance(shape, Transformer):
+        case = _case(workload, shape, gpu, precision or DEFAULT_PRECISION)
+        return _estimate(_transformer_parts(case), _spreads(case, spread), _basis(case.group), _warnings(case), case)
+    parts = {"weights": weight_bytes(shape, precision, workload.parallel)}
+    width = activation_bytes(precision or DEFAULT_PRECISION)
+    warnings: tuple[Message, ...] = ()
+    if isinstance(shape, Mlp):
+        parts["activations"] = perceptron_bytes(shape, workload.local_batch, width)
+    elif isinstance(shape, Dlrm):
+        parts["activations"] = recommendation_bytes(shape, workload.local_batch, width)
+    else:
+        warnings = (msg("warning.weights-only", model=shape.name),)
+    parts |= _overheads("plain", gpu, parts, 1, workload.year)
+    return _estimate(parts, {**SPREADS, "weights": spread}, "calibrated", warnings)
+
+
+def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: str) -> Case:
+    engine = engine_of(workload)
+    if workload.engine is None and is_gguf(precision):
+        engine = "llama.cpp"
+    group = family(engine) if has_cache(shape) else "plain"
+    return Case(workload, shape, gpu, engine, group, precision, workload.year or DEFAULT_YEAR)
+
+
+def _transformer_parts(case: Case) -> dict[str, int]:
+    workload, shape, layout = case.workload, case.shape, case.workload.parallel
+    gpus = layout.tp * layout.pp * max(1, layout.ep if shape.experts else 1)
+    parts = {"weights": _weights(case, gpus), "kv_cache": _cache(case)}
+    parts["activations"] = max(live_bytes(shape, step) for step in _steps(case))
+    parts["temporary"] = _temporary(case, parts["kv_cache"])
+    layers = -(-shape.layers // layout.pp)
+    if case.cached and workload.task != "prefill":
+        parts["cuda_graphs"] = graph_bytes(case.group, case.engine, case.gpu, layers, layout.tp, case.year)
+    return parts | _overheads(case.group, case.gpu, parts, gpus, case.year, growing=_grows(case))
+
+
+def _weights(case: Case, gpus: int) -> int:
+    """Bytes of weights on the fullest GPU. llama.cpp leaves an embedding that is not also the head in host memory."""
+    size = weight_bytes(case.shape, case.workload.precision, case.workload.parallel if gpus > 1 else None)
+    if case.group == "llama.cpp" and not case.shape.tied:
+        size -= split_weights(case.shape, case.precision).embedding // gpus
+    return max(0, size)
+
+
+def _cache(case: Case) -> int:
+    if not case.cached:
+        return 0
+    asked = case.workload.kv_precision or default_kv_precision(case.precision)
+    block = int(constant("block_tokens", case.group, case.year)) or 1
+    windowed = bool(constant("windowed_cache", case.group, case.year))
+    layout = case.workload.parallel
+    return kv_bytes(
+        case.shape, case.sequences, case.context, asked, block, source=case.source, parallel=layout, windowed=windowed
+    )
+
+
+def _steps(case: Case) -> list[Step]:
+    """The passes a request makes: its prompt (or the largest chunk), and one token a sequence."""
+    task = case.workload.task
+    steps = []
+    if task != "decode" or case.group != "plain" or not case.cached:
+        steps.append(_prompt_step(case))
+    if case.cached and task != "prefill":
+        steps.append(_step(case, case.sequences, case.context, case.sequences))
+    return steps
+
+
+def _prompt_step(case: Case) -> Step:
+    length = max(case.prompt, case.source)
+    whole = case.sequences * length
+    chunk = chunk_tokens(case.group, case.gpu, case.workload.task, case.context, case.year)
+    tokens = whole if chunk is None else chunk
+    return _step(case, tokens, length, _logit_rows(case, tokens))
+
+
+def _logit_rows(case: Case, tokens: int) -> int:
+    """Positions whose logits are made."""
+    shape = case.shape
+    if not shape.head or not has_cache(shape):
+        return 0  # an encoder's forward ends with its last hidden state
+    if case.group == "llama.cpp":
+        return tokens  # its graph is laid out for the most it could be asked
+    if case.group == "plain":
+        if case.workload.task == "forward":
+            return tokens
+        return case.sequences if constant("last_logits_only", "plain", case.year) else tokens
+    return max(case.sequences, int(constant("sampled_rows", case.group, case.year)))
+
+
+def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
+    width, group = case.width, case.group
+    sampled = case.cached and case.workload.task not in SINGLE
+    extra = int(constant("logit_bytes", group, case.year)) if sampled or group != "plain" else 0
+    return Step(
+        tokens=tokens,
+        context=context,
+        width=width,
+        logits=logits,
+        logit_bytes=width + extra,
+        score_bytes=_score_bytes(case) if case.workload.attention == "eager" else 0,
+        written_out=case.engine == "pytorch",
+        kept=case.sequences * case.source * case.shape.hidden * width,
+        tp=case.workload.parallel.tp,
+    )
+
+
+def _score_bytes(case: Case) -> int:
+    """Of a written-out score: as computed, in fp32 for the softmax, and cast back, unless the engine has one buffer for it."""
+    return int(constant("score_bytes", case.group, case.year)) or 2 * case.width + 4
+
+
+def _grows(case: Case) -> bool:
+    """Transformers' own cache is made anew, one token longer, at every step."""
+    return case.engine == "pytorch" and case.cached and case.workload.task != "prefill"
+
+
+def _temporary(case: Case, cache: int) -> int:
+    """One layer's keys while its cache grows, and autocast's 16-bit copies of fp32 weights."""
+    grown = cache // (2 * case.shape.layers) if _grows(case) else 0
+    copies = 0
+    if case.precision.startswith("amp-"):
+        counted = count_parameters(case.shape)
+        head = counted.embedding if case.shape.tied and case.shape.head else counted.head
+        copies = 2 * (counted.linear + (head if has_cache(case.shape) else 0))
+    return grown + copies // max(1, case.workload.parallel.tp * case.workload.parallel.pp)
+
+
+def _overheads(
+    group: Family, gpu: Gpu | None, parts: Mapping[str, int], gpus: int, year: int | None, growing: bool = False
+) -> dict[str, int]:
+    """Libraries' workspace, the context, and what the allocator holds beyond what is allocated."""
+    moving = parts.get("activations", 0) + parts.get("temporary", 0)
+    slack = constant("slack", group, year) + constant("slack_of_activations", group, year) * moving
+    if growing:
+        slack += constant("slack_of_growing_cache", group, year) * parts.get("kv_cache", 0)
+    return {
+        "workspace": workspace_bytes(group, gpu, year),
+        "context": context_bytes(gpu, gpus),
+        "slack": int(slack),
+    }
+
+
+def _spreads(case: Case, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    layout = case.workload.parallel
+    spreads = {**SPREADS, "weights": weights}
+    if case.group != "plain":
+        spreads["activations"] = SERVING_ACTIVATIONS
+    if layout.tp * layout.pp * layout.ep > 1:
+        spreads["context"] = COLLECTIVES
+    return spreads
+
+
+def _basis(group: Family) -> Basis:
+    return "calibrated" if group == "plain" else "modelled"
+
+
+def _estimate(
+    parts: Mapping[str, int],
+    spreads: Mapping[str, tuple[float, float]],
+    basis: Basis,
+    warnings: tuple[Message, ...] = (),
+    case: Case | None = None,
+) -> MemoryEstimate:
+    sources = ("truth-h200",) if basis == "calibrated" else ("engine-defaults",)
+    told = {name: parts[name] for name in PARTS if parts.get(name)}
+    figures = {name: _figure({name: size}, spreads, basis, sources) for name, size in told.items()}
+    allocated = _figure({name: size for name, size in told.items() if name not in OUTSIDE}, spreads, basis, sources)
+    needed = _figure(told, spreads, basis, sources)
+    if case is None or case.gpu is None:
+        return MemoryEstimate(allocated, needed, figures, warnings)
+    reserved = _reserved(case, case.gpu, told)
+    value, low, high = (max(reserved, bound) for bound in (needed.value, needed.low, needed.high))
+    device = Figure(value, low, high, "byte", basis, sources)
+    return MemoryEstimate(allocated, device, figures, (*warnings, *_cap_warning(case, needed)))
+
+
+def _figure(
+    parts: Mapping[str, int], spreads: Mapping[str, tuple[float, float]], basis: Basis, sources: tuple[str, ...]
+) -> Figure:
+    """A sum with its range: parts err independently, so their deviations add as squares."""
+    total = sum(parts.values())
+    below = sqrt(sum((size * (1 - spreads[name][0])) ** 2 for name, size in parts.items()))
+    above = sqrt(sum((size * (spreads[name][1] - 1)) ** 2 for name, size in parts.items()))
+    exact = not below and not above
+    return Figure(total, total - below, total + above, "byte", "modelled" if exact else basis, () if exact else sources)
+
+
+def _reserved(case: Case, gpu: Gpu, parts: Mapping[str, int]) -> int:
+    """What an engine takes at start, whatever it needs: 0 for one that takes as it goes."""
+    workload, group, year, total = case.workload, case.group, case.year, gpu.memory_bytes
+    if not case.cached:
+        return 0
+    graphs, context = parts.get("cuda_graphs", 0), parts.get("context", 0)
+    if group == "vllm":
+        inside = constant("graphs_inside_share", group, year)
+        return min(total, budget_bytes(workload, gpu) + (0 if inside else graphs))
+    if group == "sglang":
+        share = sglang_share(gpu, workload.parallel.tp, workload.parallel.pp, year)
+        static = total - int((total - context) * (1 - share))
+        return min(total, static + graphs + parts.get("activations", 0))
+    if group == "tensorrt-llm":
+        used = sum(size for name, size in parts.items() if name != "kv_cache")
+        return used + int(max(0, total - used) * constant("memory_share", group, year))
+    return 0
+
+
+def _warnings(case: Case) -> tuple[Message, ...]:
+    limit = case.shape.max_context
+    if case.cached and limit and case.context > limit:
+        return (msg("warning.beyond-context", context=case.context, limit=limit, model=case.shape.name),)
+    return ()
+
+
+def _cap_warning(case: Case, needed: Figure) -> tuple[Message, ...]:
+    if case.gpu is None or case.group not in ("vllm", "sglang"):
+        return ()
+    budget = budget_bytes(case.workload, case.gpu)
+    if not budget < needed.value <= case.gpu.memory_bytes:
+        return ()
+    share = round(100 * budget / case.gpu.memory_bytes)
+    return (msg("warning.engine-share", engine=case.engine, share=share, gpu=case.gpu.name),)

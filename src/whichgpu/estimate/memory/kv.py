@@ -1,0 +1,125 @@
+"""The key-value cache: bytes a token and for a batch, by kind of attention.
+
+A decoder layer keeps a key and a value of `kv_heads * head_dim` elements for every token it may look back at
+(multi-head, grouped and multi-query attention alike). Latent attention keeps one latent and one rotary part a token,
+shared by all heads (DeepSeek-V2, arXiv 2405.04434). Layers with a sliding window keep the window's tokens only. The
+decoder of an encoder-decoder model keeps keys and values of the encoder's output beside its own. Engines that page the
+cache hand it out in blocks of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from whichgpu.base.names import unknown_word
+from whichgpu.estimate.memory.gguf_mix import TYPES, Block
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Parallel
+
+BLOCK_TOKENS = 16  # vLLM's default page
+
+HALF = Block(1, 2)
+WIDE = Block(1, 4)
+BYTE = Block(1, 1)
+# Under autocast keys and values come out of 16-bit matrix products. fp8 and int8 have a scale a tensor, which is nothing.
+KV_TYPES: Mapping[str, Block] = {
+    **dict.fromkeys(("fp32", "fp32-default", "tf32"), WIDE),
+    **dict.fromkeys(("bf16", "fp16", "amp-bf16", "amp-fp16"), HALF),
+    **dict.fromkeys(("fp8", "int8"), BYTE),
+    "int4": Block(2, 1),
+    "nvfp4": Block(16, 9),
+    **{name: TYPES[name] for name in ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},  # llama.cpp's choices
+}
+
+
+def default_kv_precision(precision: str) -> str:
+    """The cache's precision where none is asked for: as wide as activations."""
+    return "fp32" if KV_TYPES.get(precision) is WIDE else "bf16"
+
+
+def kv_type(precision: str) -> Block:
+    """How a cache precision stores its elements."""
+    found = KV_TYPES.get(precision.lower())
+    if found is None:
+        raise unknown_word("precision", precision, tuple(KV_TYPES))
+    return found
+
+
+def has_cache(shape: Shape) -> bool:
+    """Whether a model keeps a cache: it writes token after token."""
+    return isinstance(shape, Transformer) and (shape.causal or shape.encoder_layers > 0)
+
+
+def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
+    """Bytes one more token adds while every layer still looks at it.
+
+    >>> from whichgpu.workload.shapes import Transformer
+    >>> llama = Transformer("", "llama", 4096, 32, 32, 8, 128, 14336, 128256, True, "rms", "silu", False, True, 0, 8192)
+    >>> kv_bytes_per_token(llama) // 1024
+    128
+    """
+    return shape.layers * _layer_token_bytes(shape, precision, tp=1)
+
+
+def kv_bytes(
+    shape: Shape,
+    sequences: int,
+    context: int,
+    precision: str = "bf16",
+    block: int = BLOCK_TOKENS,
+    *,
+    source: int = 0,
+    parallel: Parallel | None = None,
+    windowed: bool = True,
+) -> int:
+    """Bytes of the cache of so many sequences of `context` tokens, on the fullest GPU where a layout is given.
+
+    `source` is the encoder's length for encoder-decoder models (the model's own fixed one by default). With `windowed` off
+    an engine is meant that keeps every token whatever the layer's window.
+    """
+    if not isinstance(shape, Transformer) or not has_cache(shape):
+        return 0
+    layout = parallel or Parallel()
+    token = _layer_token_bytes(shape, precision, layout.tp)
+    own = -(-context // layout.cp)
+    full, local = _layers(shape, layout.pp, windowed)
+    tokens = full * pages(own, 0, block) + local * pages(own, shape.window, block)
+    if shape.encoder_layers:
+        tokens += (full + local) * pages(source or shape.encoder_context or context, 0, block)
+    return sequences * tokens * token
+
+
+def pages(context: int, window: int, block: int) -> int:
+    """Tokens a layer has room for: whole blocks; a window that slides may straddle one more.
+
+    >>> pages(1000, 0, 16), pages(1000, 4096, 16), pages(100000, 4096, 16), pages(100000, 4096, 1)
+    (1008, 1008, 4112, 4096)
+    """
+    if window and context > window:
+        return (-(-(window - 1) // block) + 1) * block
+    return -(-context // block) * block
+
+
+def full_layers(shape: Transformer) -> int:
+    """Layers that see everything: all without a window, every n-th with one (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
+    if not shape.window:
+        return shape.layers
+    return shape.layers // shape.global_every if shape.global_every else 0
+
+
+def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
+    """Layers on the fullest stage: those that see everything, those with a window."""
+    stage = -(-shape.layers // pp)
+    if not windowed:
+        return stage, 0
+    full = min(stage, -(-full_layers(shape) // pp))
+    return full, stage - full
+
+
+def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
+    """Of one token in one layer. Heads are split over tensor-parallel ranks, at least one each; a latent is on all of them."""
+    kind = kv_type(precision)
+    if shape.latent:
+        return kind.size(shape.latent.kv_rank + shape.latent.rope_dim)
+    heads = max(1, -(-shape.kv_heads // tp))
+    return 2 * kind.size(heads * shape.head_dim)

@@ -1,0 +1,32 @@
+"""What an optimizer keeps for each parameter, and what it needs for a moment at its step."""
+
+from __future__ import annotations
+
+from whichgpu.workload.workload import Workload
+
+STATES = {"adamw": 2, "adam": 2, "sgd-momentum": 1, "sgd": 0}  # copies of the parameters, in their own width
+EIGHT_BIT = 2 * (1 + 4 / 256)  # two one-byte moments with an fp32 scale for each block of 256 (arXiv 2110.02861)
+ADAFACTOR = 0.01  # row and column sums of each matrix (arXiv 1804.04235), as a share of the parameters
+
+
+def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:
+    """Bytes of each state kept for a parameter of so many bytes and that width."""
+    if not workload.include_optimizer_step:
+        return []
+    if workload.optimizer == "adamw-8bit":
+        return [int(trained / width * EIGHT_BIT / 2)] * 2
+    if workload.optimizer == "adafactor":
+        return [int(trained * ADAFACTOR)]
+    return [trained] * STATES[workload.optimizer or "adamw"]
+
+
+def optimizer_bytes(workload: Workload, trained: int, width: int) -> int:
+    """State kept for so many bytes of trained parameters of that width."""
+    return sum(state_sizes(workload, trained, width))
+
+
+def step_temporary(workload: Workload, trained: int) -> int:
+    """The unfused optimizers work on lists of tensors and hold about one more copy of the parameters meanwhile."""
+    if not workload.include_optimizer_step or workload.optimizer == "sgd":
+        return 0
+    return trained if not workload.optimizer_fused or workload.optimizer == "adafactor" else 0

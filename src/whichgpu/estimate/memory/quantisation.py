@@ -1,0 +1,272 @@
+"""Bytes of weights by precision: what each scheme stores for a matrix, and what it leaves in 16 bit.
+
+| precision | linear layers | embedding and head | norms and biases |
+|---|---|---|---|
+| fp32, fp32-default, tf32, amp-* | 4 bytes (autocast keeps fp32 weights) | 4 | 4 |
+| bf16, fp16 | 2 | 2 | 2 |
+| fp8 | 1, and two fp32 scales (weight, input) a matrix | 2 | 2 |
+| int8 | 1, and an fp32 scale a row (per output channel) | 2 | 2 |
+| int4 | groups of 128: 64 bytes, fp16 scale, 4-bit zero (GPTQ, AWQ) | 2 | 2 |
+| nvfp4 | blocks of 16: 8 bytes and an fp8 scale; two fp32 scales a matrix | 2 | 2 |
+| GGUF | by llama.cpp's rule (`gguf_mix`) | by the rule | 4 |
+
+Serving engines quantise the linear layers of the blocks and skip embedding, head and a mixture's router: `ignore: lm_head` in
+compressed-tensors, `modules_to_not_convert` in GPTQ and AWQ, ModelOpt's defaults for NVFP4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from whichgpu.base.names import unknown_word
+from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, Block, Traits, tensor_type
+from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
+from whichgpu.workload.workload import PRECISIONS, Parallel
+
+DEFAULT_PRECISION = "bf16"
+# A file's own size stands in for the rule where the precision asked for is plainly the file's.
+STORED_TOLERANCE = 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How a precision stores weights: linear layers in blocks, with bytes a row and a matrix beside; all else at `other`."""
+
+    linear: Block
+    other: int
+    row_bytes: int = 0
+    matrix_bytes: int = 0
+
+    def size(self, weights: int, row: int, matrices: int) -> int:
+        """Bytes of that many weights in so many matrices with `row` weights a row."""
+        return self.linear.size(weights) + self.row_bytes * (weights // max(1, row)) + self.matrix_bytes * matrices
+
+
+WIDE = Scheme(Block(1, 4), 4)
+HALF = Scheme(Block(1, 2), 2)
+SCHEMES: Mapping[str, Scheme] = {
+    **dict.fromkeys(("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16"), WIDE),
+    **dict.fromkeys(("bf16", "fp16"), HALF),
+    "fp8": Scheme(Block(1, 1), 2, matrix_bytes=8),
+    "int8": Scheme(Block(1, 1), 2, row_bytes=4),
+    "int4": Scheme(Block(256, 133), 2),  # two groups of 128, so that the two zeros fill a byte
+    "nvfp4": Scheme(Block(16, 9), 2, matrix_bytes=8),
+}
+# Weight bytes are exact in 16 and 32 bit; files of one quantised precision differ in group size and in what they skip.
+WEIGHT_SPREAD = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
+ACTIVATION_BYTES: Mapping[str, int] = {"fp32": 4, "fp32-default": 4, "tf32": 4}  # 2 for every other one
+
+# Families whose GGUF has one matrix for query, key and value.
+FUSED_QKV = frozenset(("gpt2", "falcon", "bloom", "mpt", "gpt_neox", "phi", "phi3"))
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Matrices alike: their role in llama.cpp's names, how many weights together, and weights in a row."""
+
+    role: str
+    layer: int
+    weights: int
+    row: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Bytes of a model's weights, apart as layouts split them."""
+
+    embedding: int
+    head: int
+    experts: int
+    keys_values: int  # their projections: split by key heads, replicated beyond
+    linear: int
+    replicated: int  # norms, biases, routers, latent down-projections: on every GPU of a tensor-parallel group
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.embedding + self.head + self.experts + self.keys_values + self.linear + self.replicated
+
+
+def precisions() -> tuple[str, ...]:
+    """Every spelling of a precision: the plain ones and GGUF's."""
+    return tuple(dict.fromkeys((*PRECISIONS, *MIXES, *ALIASES)))
+
+
+def known_precision(name: str) -> str:
+    """A precision by its one name; an unknown one is an error with the nearest."""
+    lowered = name.lower()
+    lowered = ALIASES.get(lowered, lowered)
+    if lowered in SCHEMES or lowered in MIXES:
+        return lowered
+    raise unknown_word("precision", name, precisions())
+
+
+def is_gguf(precision: str) -> bool:
+    """Whether a precision is one of llama.cpp's."""
+    return precision in MIXES
+
+
+def activation_bytes(precision: str) -> int:
+    """Bytes of an activation element where weights have that precision."""
+    return ACTIVATION_BYTES.get(precision, 2)
+
+
+def weight_spread(precision: str | None) -> tuple[float, float]:
+    """90% range of the weights' bytes as factors."""
+    exact = precision is None or SCHEMES.get(precision) in (WIDE, HALF) or precision in ("f16", "f32")
+    return WEIGHT_SPREAD["exact" if exact else "quantised"]
+
+
+def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel | None = None) -> int:
+    """Bytes of the weights, on the fullest GPU where a layout is given. Without a precision: as stored in the file, else bf16."""
+    name = known_precision(precision or DEFAULT_PRECISION)
+    whole = split_weights(shape, name).total if isinstance(shape, Transformer) else _plain_bytes(shape, name)
+    stored = _stored(shape)
+    if stored and (precision is None or abs(stored - whole) <= STORED_TOLERANCE * whole):
+        return stored if parallel is None else _share(stored, parallel)
+    if parallel is None:
+        return whole
+    return _fullest(split_weights(shape, name), shape, parallel) if isinstance(shape, Transformer) else _share(whole, parallel)
+
+
+@lru_cache(maxsize=256)
+def split_weights(shape: Transformer, precision: str) -> Weights:
+    """Bytes of a transformer's weights by how they are split."""
+    counted = count_parameters(shape)
+    sizes = {"experts": 0, "keys_values": 0, "linear": 0, "replicated": 0}
+    known = 0
+    for matrices in layer_matrices(shape):
+        if matrices.role == "router":
+            continue  # left in 16 bit: counted with what is small
+        known += matrices.weights
+        sizes[_group(matrices.role)] += _matrix_bytes(matrices, shape, precision)
+    beyond = max(0, counted.linear - known)  # encoders, projections and others the rule does not name
+    sizes["linear"] += _matrix_bytes(Matrices("other", 0, beyond, shape.hidden), shape, precision) if beyond else 0
+    small = max(0, counted.total - counted.embedding - counted.head - known - beyond)
+    sizes["replicated"] += small * _other_bytes(precision)
+    return Weights(
+        _table_bytes(shape, precision, counted.embedding, shape.tied), _head_bytes(shape, precision, counted.head), **sizes
+    )
+
+
+def layer_matrices(shape: Transformer) -> Iterator[Matrices]:
+    """The matrices of the decoder's layers (of the encoder's where there is only one)."""
+    for layer in range(shape.layers):
+        yield from _attention_matrices(shape, layer)
+        yield from _mlp_matrices(shape, layer)
+
+
+def is_mixture(shape: Transformer, layer: int) -> bool:
+    """Whether a layer has experts in place of its MLP."""
+    experts = shape.experts
+    return experts is not None and layer >= experts.dense_layers and (layer + 1) % experts.every == 0
+
+
+def _attention_matrices(shape: Transformer, layer: int) -> Iterator[Matrices]:
+    h = shape.hidden
+    if latent := shape.latent:
+        query = shape.heads * (latent.nope_dim + latent.rope_dim)
+        down = h * (latent.q_rank + latent.kv_rank + latent.rope_dim)
+        yield Matrices("latent_down", layer, down, h, 2)
+        yield Matrices("latent_up", layer, (latent.q_rank or h) * query, latent.q_rank or h)
+        yield Matrices("latent_up", layer, latent.kv_rank * shape.heads * (latent.nope_dim + latent.value_dim), latent.kv_rank)
+        yield Matrices("attn_output", layer, h * shape.heads * latent.value_dim, shape.heads * latent.value_dim)
+        return
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if shape.model_type in FUSED_QKV:
+        yield Matrices("attn_qkv", layer, h * (query + 2 * key), h)
+    else:
+        yield Matrices("attn_q", layer, h * query, h)
+        yield Matrices("attn_k", layer, h * key, h)
+        yield Matrices("attn_v", layer, h * key, h)
+    yield Matrices("attn_output", layer, h * query, query)
+
+
+def _mlp_matrices(shape: Transformer, layer: int) -> Iterator[Matrices]:
+    h = shape.hidden
+    experts = shape.experts
+    widths = [("", shape.ffn, 1)]
+    if experts and is_mixture(shape, layer):
+        yield Matrices("router", layer, h * experts.count, h)
+        widths = [("_exps", experts.ffn, experts.count), ("_shexp", experts.shared_ffn, 1)]
+    for kind, width, count in widths:
+        if not width:
+            continue
+        if shape.gated:
+            yield Matrices(f"ffn_gate{kind}", layer, h * width * count, h, count)
+        yield Matrices(f"ffn_up{kind}", layer, h * width * count, h, count)
+        yield Matrices(f"ffn_down{kind}", layer, h * width * count, width, count)
+
+
+def _group(role: str) -> str:
+    if role.endswith("_exps"):
+        return "experts"
+    if role in ("attn_k", "attn_v"):
+        return "keys_values"
+    return "replicated" if role == "latent_down" else "linear"
+
+
+def _matrix_bytes(matrices: Matrices, shape: Transformer, precision: str) -> int:
+    if is_gguf(precision):
+        return TYPES[tensor_type(precision, matrices.role, matrices.layer, _traits(shape), matrices.row)].size(matrices.weights)
+    return SCHEMES[precision].size(matrices.weights, matrices.row, matrices.count)
+
+
+def _traits(shape: Transformer) -> Traits:
+    experts = shape.experts.count if shape.experts else 1
+    return Traits(shape.layers, shape.heads // max(1, shape.kv_heads), experts, shape.model_type == "falcon")
+
+
+def _other_bytes(precision: str) -> int:
+    return TYPES["f32"].bytes if is_gguf(precision) else SCHEMES[precision].other
+
+
+def _table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) -> int:
+    if not is_gguf(precision):
+        return weights * SCHEMES[precision].other
+    row = shape.embedding or shape.hidden
+    return TYPES[tensor_type(precision, "output" if tied else "token_embd", 0, _traits(shape), row)].size(weights)
+
+
+def _head_bytes(shape: Transformer, precision: str, weights: int) -> int:
+    return _table_bytes(shape, precision, weights, tied=True) if weights else 0
+
+
+def _plain_bytes(shape: Shape, precision: str) -> int:
+    """Where roles are not known, every weight alike."""
+    total = count_parameters(shape).total
+    return TYPES[MIXES[precision]].size(total) if is_gguf(precision) else SCHEMES[precision].linear.size(total)
+
+
+def _stored(shape: Shape) -> int:
+    if isinstance(shape, WeightsOnly):
+        return shape.weight_bytes
+    return shape.stored_bytes if isinstance(shape, Transformer) else 0
+
+
+def _share(size: int, parallel: Parallel) -> int:
+    """An even share: what is known of weights whose roles are not."""
+    return -(-size // (parallel.tp * parallel.pp))
+
+
+def _fullest(weights: Weights, shape: Transformer, parallel: Parallel) -> int:
+    """Bytes on the fullest GPU: tp splits matrices and vocabulary, ep experts, pp layers; dp nothing.
+
+    The first stage holds the embedding, the last the head (the embedding again where they are tied).
+    """
+    tp, pp = parallel.tp, parallel.pp
+    head_split = min(tp, max(1, shape.kv_heads))
+    layers = _ceil(weights.linear, tp) + _ceil(weights.keys_values, head_split) + weights.replicated
+    layers += _ceil(weights.experts, max(tp, parallel.ep))
+    stage = -(-layers * -(-shape.layers // pp) // shape.layers) if pp > 1 else layers
+    head = weights.head or (weights.embedding if shape.tied and pp > 1 else 0)
+    ends = weights.embedding + head if pp == 1 else max(weights.embedding, head)
+    return stage + _ceil(ends, tp)
+
+
+def _ceil(size: int, ways: int) -> int:
+    return -(-size // ways)

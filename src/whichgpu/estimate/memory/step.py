@@ -1,0 +1,110 @@
+"""A training step played through the caching allocator, twice: the second time finds the optimizer's states and used segments.
+
+Forward adds what each block keeps; backward takes it away block by block while weight gradients grow; the optimizer step comes
+last. Which of these is the peak depends on the model: the loss for a large vocabulary and long batch, the end of backward for a
+large model and short batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from whichgpu.estimate.allocator import Replay
+from whichgpu.estimate.memory.ledger import Ledger
+from whichgpu.estimate.memory.tape import Block, Passed
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A block of the model with the 16-bit copies autocast makes of its weights, and whether it is checkpointed."""
+
+    block: Block
+    casts: tuple[int, ...] = ()
+    checkpointed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Everything a step needs: bytes of each tensor, and the model's stretches in order."""
+
+    stretches: Sequence[Stretch]
+    weights: Sequence[int]
+    adapters: Sequence[int] = ()
+    states: Sequence[int] = ()  # of the optimizer
+    tables: Sequence[int] = ()  # gradients of embedding tables, made last
+    tied: int = 0  # a second gradient of a table shared with the head, added to the first
+    accumulated: Sequence[int] = ()  # gradients that exist before the step
+    step_temporary: int = 0
+    fixed: dict[str, int] = field(default_factory=dict)  # workspaces, activations of other micro-batches in flight
+
+
+def play(training: Training) -> Replay:
+    """Peaks of two steps, with what each part held at the fullest moment."""
+    ledger = Ledger()
+    for label, size in training.fixed.items():
+        if size:
+            ledger.new(size, label)
+    for label, sizes in (("weights", training.weights), ("adapters", training.adapters), ("gradients", training.accumulated)):
+        for size in sizes:
+            ledger.new(size, label)
+    gradients: list[int] = []
+    for turn in range(2):
+        ledger.free_all(gradients)
+        gradients = _step(ledger, training)
+        if turn == 0:
+            for size in training.states:
+                ledger.new(size, "optimizer")
+        if training.step_temporary:
+            ledger.free(ledger.new(training.step_temporary, "temporary"))
+        if training.accumulated:
+            ledger.free_all(gradients)
+            gradients = []
+    return ledger.replay()
+
+
+@dataclass(slots=True)
+class _Visited:
+    stretch: Stretch
+    entry: int | None
+    passed: Passed | None
+    casts: list[int]
+
+
+def _step(ledger: Ledger, training: Training) -> list[int]:
+    visited: list[_Visited] = []
+    x: int | None = None
+    for stretch in training.stretches:
+        casts = [ledger.new(size, "cast_weights") for size in stretch.casts]
+        entry = x
+        x, passed = stretch.block.forward(ledger, entry, saving=not stretch.checkpointed)
+        visited.append(_Visited(stretch, entry, None if stretch.checkpointed else passed, casts))
+    for visit in visited:  # no graph holds the copies of a checkpointed block past forward
+        if visit.stretch.checkpointed:
+            ledger.free_all(visit.casts)
+    gradient, gradients = x, []
+    for visit in reversed(visited):
+        if gradient is None:
+            break
+        gradient, made = _back(ledger, visit, gradient)
+        gradients += made
+    if gradient is not None:
+        ledger.free(gradient)
+    gradients += [ledger.new(size, "gradients") for size in training.tables]
+    if training.tied:
+        ledger.free(ledger.new(training.tied, "temporary"))
+    return gradients
+
+
+def _back(ledger: Ledger, visit: _Visited, gradient: int) -> tuple[int | None, list[int]]:
+    block, casts, passed = visit.stretch.block, visit.casts, visit.passed
+    if passed is None:  # run it again to have what backward needs; its input was kept for that
+        casts = [ledger.new(size, "cast_weights") for size in visit.stretch.casts]
+        again, passed = block.forward(ledger, None)
+        ledger.free(again)
+        passed.live.pop(block.exit.id, None)
+    back, made = block.backward(ledger, passed, gradient)
+    if visit.stretch.checkpointed and visit.entry is not None:
+        ledger.free(visit.entry)
+    ledger.free_all(casts)
+    return back, made

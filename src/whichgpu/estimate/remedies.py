@@ -1,0 +1,234 @@
+"""What to do where it does not fit, in order of pain, each with what it saves and the verdict it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.fit import Curve, MemoryOf, Verdict, fit, needed, verdict
+from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+WIDE = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16")
+HALF = ("bf16", "fp16", "f16", "f32")
+LORA_RANK = 16
+ALIKE = 1.03  # memories within 3% are one class
+TIMES = (2, 4, 8, 16, 32, 64, 128)
+SHORTEST = 512  # tokens; a context cut below this helps nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One way to make it fit: the fields to change, bytes saved on the fullest GPU, verdicts alone and after those before it."""
+
+    id: str
+    what: Message
+    change: dict[str, Any]
+    saves: int
+    fits: Verdict
+    together: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a remedy is looked for: a workload that does not fit so many bytes. The curves are those of the workload."""
+
+    workload: Workload
+    shape: Shape
+    usable: int
+    memory: MemoryOf
+    batch: Curve
+    context: Curve
+
+    def need(self, workload: Workload) -> Figure:
+        """What a changed workload asks of the device."""
+        return needed(self.memory(workload), workload)
+
+
+def remedies(problem: Problem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Remedy, ...]:
+    """Every remedy that applies and saves something; `able` are GPUs it does fit, the smallest first (`fitting`)."""
+    found: list[Remedy] = []
+    before = problem.need(problem.workload).value
+    running = problem.workload
+    for id, step in STEPS:
+        for changed in _tried(step, problem):
+            alone = problem.need(changed)
+            if alone.value >= before:
+                continue
+            change = _difference(problem.workload, changed)
+            running = replace(running, **change)
+            together = problem.need(running)
+            what = _words(id, change, problem.workload)
+            told = {name: _plain(value) for name, value in change.items()}
+            limits = (verdict(alone, problem.usable), verdict(together, problem.usable))
+            found.append(Remedy(id, what, told, int(before - alone.value), *limits))
+    return (*found, *_next_gpu(gpu, able))
+
+
+def _tried(step: Callable[[Problem], Iterator[Workload]], problem: Problem) -> list[Workload]:
+    """A remedy the estimate has no answer for is none."""
+    try:
+        return [changed for changed in step(problem) if problem.memory(changed)]
+    except WhichGpuError:
+        return []
+
+
+def _smaller_batch(problem: Problem) -> Iterator[Workload]:
+    workload, local = problem.workload, problem.workload.local_batch
+    if local == 1:
+        return
+    room = max(1, min(local - 1, problem.batch.largest(problem.usable)))
+    if not workload.training:
+        yield replace(workload, batch=room * workload.parallel.dp, micro_batch=None)
+        return
+    micro = next(size for size in range(room, 0, -1) if local % size == 0)
+    yield replace(workload, micro_batch=micro, accumulation=workload.accumulation * (local // micro))
+
+
+def _shorter_context(problem: Problem) -> Iterator[Workload]:
+    workload = problem.workload
+    if not isinstance(problem.shape, Transformer) or not workload.seq_in:
+        return
+    answer = 0 if workload.training else workload.seq_out or 0
+    room = (problem.context.told(problem.context.largest(problem.usable)) - answer) // 128 * 128
+    if SHORTEST <= room < workload.seq_in:
+        yield replace(workload, seq_in=room)
+
+
+def _checkpointing(problem: Problem) -> Iterator[Workload]:
+    if problem.workload.training and problem.workload.checkpointing == "none":
+        yield replace(problem.workload, checkpointing="full")
+
+
+def _half_precision(problem: Problem) -> Iterator[Workload]:
+    if problem.workload.precision in WIDE:
+        yield replace(problem.workload, precision="fp16" if problem.workload.precision == "amp-fp16" else "bf16")
+
+
+def _eight_bit_optimizer(problem: Problem) -> Iterator[Workload]:
+    workload = problem.workload
+    if workload.training and workload.optimizer in ("adam", "adamw") and not workload.lora_rank:
+        yield replace(workload, optimizer="adamw-8bit")
+
+
+def _lora(problem: Problem) -> Iterator[Workload]:
+    if problem.workload.task == "finetune" and isinstance(problem.shape, Transformer) and not problem.workload.lora_rank:
+        yield replace(problem.workload, lora_rank=LORA_RANK)
+
+
+def _qlora(problem: Problem) -> Iterator[Workload]:
+    workload = problem.workload
+    if workload.task == "finetune" and isinstance(problem.shape, Transformer) and not workload.qlora:
+        yield replace(workload, qlora=True, lora_rank=workload.lora_rank or LORA_RANK)
+
+
+def _kv_cache(problem: Problem) -> Iterator[Workload]:
+    if problem.workload.kv_precision in ("bf16", "fp16", "fp32") and not problem.workload.training:
+        yield replace(problem.workload, kv_precision="fp8")
+    elif problem.workload.kv_precision == "f16":
+        yield replace(problem.workload, kv_precision="q8_0")
+
+
+def _quantise(problem: Problem) -> Iterator[Workload]:
+    workload = problem.workload
+    if workload.training or not isinstance(problem.shape, Transformer):
+        return
+    steps = ("q8_0", "q4_k_m") if workload.engine == "llama.cpp" else ("int8", "int4")
+    if workload.precision in (*WIDE, *HALF):
+        yield replace(workload, precision=steps[0])
+    if workload.precision in (*WIDE, *HALF, "fp8", "int8", "q8_0"):
+        yield replace(workload, precision=steps[1])
+
+
+def _more_gpus(problem: Problem) -> Iterator[Workload]:
+    """Twice as many GPUs, or as often doubled as it takes: shards of the weights, of everything when training."""
+    workload, layout = problem.workload, problem.workload.parallel
+    tried = None
+    for times in TIMES:
+        if workload.training:
+            split = replace(layout, dp=layout.dp * times, zero=3)
+        elif isinstance(problem.shape, Transformer) and problem.shape.heads % (layout.tp * times) == 0:
+            split = replace(layout, tp=layout.tp * times)
+        else:
+            break
+        tried = replace(workload, gpus=workload.gpus * times, parallel=split)
+        if verdict(problem.need(tried), problem.usable) == "fits":
+            break
+    if tried:
+        yield tried
+
+
+# In order of pain: first what costs only time, then what costs quality, then what costs money.
+STEPS: tuple[tuple[str, Callable[[Problem], Iterator[Workload]]], ...] = (
+    ("smaller-batch", _smaller_batch),
+    ("checkpointing", _checkpointing),
+    ("half-precision", _half_precision),
+    ("8-bit-optimizer", _eight_bit_optimizer),
+    ("kv-cache", _kv_cache),
+    ("shorter-context", _shorter_context),
+    ("lora", _lora),
+    ("qlora", _qlora),
+    ("quantise", _quantise),
+    ("more-gpus", _more_gpus),
+)
+
+
+def fitting(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """GPUs that fit with nothing to warn of, the smallest first; of those alike (24 GB cards differ by a little) the newest."""
+    sizes: dict[str, int] = {}
+    for gpu in gpus:
+        answer = fit(need, workload, gpu)
+        if answer.fits == "fits" and not answer.warnings:
+            sizes[gpu.id] = answer.usable
+    able = sorted((gpu for gpu in gpus if gpu.id in sizes), key=lambda gpu: sizes[gpu.id])
+    classes: list[list[Gpu]] = []
+    for gpu in able:
+        if classes and sizes[gpu.id] <= ALIKE * sizes[classes[-1][0].id]:
+            classes[-1].append(gpu)
+        else:
+            classes.append([gpu])
+    return tuple(gpu for same in classes for gpu in sorted(same, key=lambda gpu: gpu.launch_date, reverse=True))
+
+
+def _next_gpu(gpu: Gpu, able: Sequence[Gpu]) -> tuple[Remedy, ...]:
+    """The smallest GPU of the same maker and trade that will do; of the same maker, or of any, where there is none such."""
+    kin: tuple[Callable[[Gpu], bool], ...] = (
+        lambda other: other.vendor == gpu.vendor and other.segment == gpu.segment,
+        lambda other: other.vendor == gpu.vendor,
+        lambda other: other.segment != "soc",
+    )
+    for test in kin:
+        if chosen := next(filter(test, able), None):
+            return (Remedy("next-gpu", msg("remedy.next-gpu", gpu=chosen.name), {"gpu": chosen.id}, 0, "fits", "fits"),)
+    return ()
+
+
+def _difference(before: Workload, after: Workload) -> dict[str, Any]:
+    return {
+        field.name: getattr(after, field.name)
+        for field in fields(Workload)
+        if getattr(after, field.name) != getattr(before, field.name)
+    }
+
+
+def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
+    """A remedy as a sentence, from the fields it changes."""
+    if id == "smaller-batch" and workload.training:
+        return msg("remedy.smaller-micro-batch", micro_batch=change["micro_batch"], accumulation=change["accumulation"])
+    if id == "smaller-batch":
+        return msg("remedy.smaller-batch", size=change["batch"])
+    if id == "more-gpus":
+        layout = change["parallel"]
+        split = "ZeRO 3" if workload.training else f"TP {layout.tp}"
+        return msg("remedy.more-gpus", gpus=change["gpus"], split=split)
+    return msg(f"remedy.{id}", **change)
+
+
+def _plain(value: Any) -> Any:
+    return KINDS["parallel"].write(value) if isinstance(value, Parallel) else value

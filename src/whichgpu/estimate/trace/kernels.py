@@ -1,0 +1,64 @@
+"""What a few operators return where torch's own shape functions would fail, or differ from the GPU's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def stand_ins(torch: Any) -> dict[Any, Callable[..., Any]]:
+    """Operators to replace, by overload."""
+    aten = torch.ops.aten
+
+    def number(tensor: Any) -> float | int | bool:
+        # The answer depends on data nobody has: a plain number lets control flow go on.
+        if tensor.dtype.is_floating_point:
+            return 1.0
+        return True if tensor.dtype is torch.bool else 1
+
+    def equal(*_: Any) -> bool:
+        return True
+
+    def nonzero(tensor: Any) -> Any:
+        return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)  # as if none were zero
+
+    def masked_select(tensor: Any, _: Any) -> Any:
+        return tensor.new_empty((tensor.numel(),))
+
+    def softmax(tensor: Any, _: int, wide: bool) -> Any:
+        # The cpu refuses to widen bfloat16 in one kernel; CUDA does it.
+        return torch.empty_like(tensor, dtype=torch.float32 if wide else None, memory_format=torch.contiguous_format)
+
+    def convolution_backward(gradient: Any, input: Any, weight: Any, bias_sizes: Any, *rest: Any) -> tuple[Any, Any, Any]:
+        # The library writes gradients in the layout of what they belong to; torch's shape function makes them contiguous.
+        wanted = rest[-1]
+        return (
+            torch.empty_like(input) if wanted[0] else None,
+            torch.empty_like(weight) if wanted[1] else None,
+            gradient.new_empty(bias_sizes or (gradient.shape[1],)) if wanted[2] else None,
+        )
+
+    return {
+        aten._local_scalar_dense.default: number,
+        aten.equal.default: equal,
+        aten.nonzero.default: nonzero,
+        aten.masked_select.default: masked_select,
+        aten._softmax.default: softmax,
+        aten._log_softmax.default: softmax,
+        aten.convolution_backward.default: convolution_backward,
+    }
+
+
+def accumulates(torch: Any, args: Any, kwargs: Any) -> bool:
+    """Whether this addition is autograd adding up a gradient that nobody else holds.
+
+    It does so in place (`torch/csrc/autograd/input_buffer.cpp`), except while a dispatch mode watches.
+    """
+    if torch.is_grad_enabled() or kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
+        return False
+    total, more = args
+    if total.shape != more.shape or total.dtype != more.dtype:
+        return False
+    storage = total.untyped_storage()
+    owners: int = torch._C._storage_Use_Count(storage._cdata)
+    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # the gradient, and this function

@@ -1,0 +1,101 @@
+"""Watches every operator torch dispatches, and every storage it makes, until nobody holds it any more."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+from whichgpu.estimate.trace.kernels import accumulates, stand_ins
+from whichgpu.estimate.trace.ledger import Ledger, Operator
+
+# The attributes of an operator that decide its cost, by position in its schema.
+_ATTRIBUTES = {
+    "aten.convolution": {3: "stride", 4: "padding", 5: "dilation", 6: "transposed", 8: "groups"},
+    "aten.convolution_backward": {4: "stride", 5: "padding", 6: "dilation", 7: "transposed", 9: "groups"},
+    "aten.max_pool2d_with_indices": {1: "kernel", 2: "stride", 3: "padding"},
+    "aten.avg_pool2d": {1: "kernel", 2: "stride", 3: "padding"},
+}
+
+
+class Storages:
+    """Follows untyped storages by identity; each is known from its first sight to its death."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._known: dict[int, tuple[int, Any]] = {}
+
+    def see(self, tensor: Any, maker: str, label: str = "temporary") -> int | None:
+        """The id of a tensor's storage, new or not; None where it takes no memory."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._known:
+            return self._known[key][0]
+        size = storage.nbytes()
+        if not size:
+            return None
+        id = self._ledger.birth(size, maker, label)
+
+        def gone(_: Any) -> None:
+            self._known.pop(key, None)
+            self._ledger.death(id)
+
+        self._known[key] = id, weakref.ref(storage, gone)
+        return id
+
+    def label(self, tensors: Iterable[Any], label: str) -> None:
+        """Say what these tensors are for."""
+        ids = {self.see(tensor, label, label) for tensor in tensors}
+        self._ledger.relabel({id for id in ids if id is not None}, label)
+
+
+def recorder(torch: Any, ledger: Ledger, storages: Storages) -> Any:
+    """A dispatch mode that writes into the ledger."""
+    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    aten = torch.ops.aten
+    known = stand_ins(torch)
+
+    class Recorder(base):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            run = known.get(func, func)
+            if func is aten.add.Tensor and ledger.phase == "backward" and accumulates(torch, args, kwargs):
+                run = aten.add_.Tensor
+            before = len(ledger.events)
+            out = run(*args, **(kwargs or {}))
+            name = str(func)
+            made = list(tensors_of(out, torch.Tensor))
+            for tensor in made:
+                storages.see(tensor, name)
+            if made and func is not aten.detach.default:
+                ledger.operators.append(_operator(torch, name, args, made, ledger, before))
+            return out
+
+    return Recorder()
+
+
+def tensors_of(value: Any, kind: type) -> Iterator[Any]:
+    """Every tensor inside lists, tuples and mappings."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_of(item, kind)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_of(item, kind)
+
+
+def _operator(torch: Any, name: str, args: Any, made: list[Any], ledger: Ledger, before: int) -> Operator:
+    wanted = _ATTRIBUTES.get(name.rsplit(".", 1)[0], {})
+    attributes = {label: args[at] for at, label in wanted.items() if at < len(args)}
+    return Operator(
+        name,
+        tuple(tuple(tensor.shape) for tensor in tensors_of(args, torch.Tensor)),
+        tuple(tuple(tensor.shape) for tensor in made),
+        str(made[0].dtype).removeprefix("torch."),
+        ledger.phase,
+        attributes,
+        ledger.step,
+        before,
+    )

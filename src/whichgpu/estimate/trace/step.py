@@ -1,0 +1,59 @@
+"""One training or forward step of a module, phase by phase, as a plain PyTorch loop runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+
+OPTIMIZERS = ("none", "sgd", "sgd-momentum", "adam", "adamw")
+
+
+class Optimizer:
+    """Optimizer states and the temporaries of a step, fused or foreach, as torch.optim makes them."""
+
+    def __init__(self, torch: Any, name: str, fused: bool) -> None:
+        if name not in OPTIMIZERS:
+            raise UsageError("bad-value", msg("error.optimizer_not_traced", name=name), choices=OPTIMIZERS)
+        self._torch, self.name, self.fused = torch, name, fused
+        self.states: list[Any] = []
+
+    def step(self, parameters: list[Any]) -> None:
+        """Update every parameter that has a gradient."""
+        known = [p for p in parameters if p.grad is not None]
+        if self.name == "sgd-momentum" and not self.states:
+            self.states = [self._torch.clone(p.grad).detach() for p in known]
+        if self.name in ("adam", "adamw"):
+            self._adam(known)
+
+    def _adam(self, known: list[Any]) -> None:
+        torch = self._torch
+        if not self.states:
+            for p in known:
+                self.states += [torch.zeros_like(p), torch.zeros_like(p)]
+                if self.fused:
+                    self.states.append(torch.zeros((), dtype=torch.float32, device=p.device))
+        if not self.fused:
+            # denom = sqrt(exp_avg_sq): one copy of the parameters (torch/optim/adam.py, _multi_tensor_adam)
+            roots = [torch.empty_like(p) for p in known]
+            del roots
+
+
+def default_loss(torch: Any, output: Any) -> Any:
+    """What a plain example would do: the model's own loss, cross-entropy over classes, else a mean."""
+    own = getattr(output, "loss", None)
+    if own is not None:
+        return own
+    if isinstance(output, dict):
+        output = tuple(output.values())
+    if not isinstance(output, torch.Tensor):
+        return sum(default_loss(torch, item) for item in output if isinstance(item, torch.Tensor))
+    if output.dim() in (2, 4) and output.dtype.is_floating_point:
+        labels = torch.zeros((output.shape[0], *output.shape[2:]), dtype=torch.int64, device=output.device)
+        return torch.nn.functional.cross_entropy(output, labels)
+    return output.float().mean()
+
+
+Loss = Callable[[Any], Any]
