@@ -9,10 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 from whichgpu.base.version import __version__
 
-__all__ = ["__version__", "catalog_check", "catalog_status", "compare", "cpus", "gpus", "instances", "regions"]
+__all__ = [
+    "__version__",
+    "catalog_check",
+    "catalog_status",
+    "compare",
+    "cpus",
+    "estimate_requests",
+    "fit",
+    "gpus",
+    "instances",
+    "models",
+    "regions",
+]
 
 if TYPE_CHECKING:
-    from whichgpu.api import catalog_check, catalog_status, compare, cpus, gpus, instances, regions
+    from whichgpu.api import (
+        catalog_check,
+        catalog_status,
+        compare,
+        cpus,
+        estimate_requests,
+        fit,
+        gpus,
+        instances,
+        models,
+        regions,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,10 @@ def human(name: str, value: Cell, language: Language) -> str:
         return value.replace(".;", ". ").replace(";", ", ")
     if name.startswith("peaks."):
         return format_flops(int(value)).replace("FLOP", "OP") if last.startswith("int") else format_flops(int(value))
+    if last.endswith("parameters"):
+        return f"{significant(value / 10**9, 4)} B" if value >= 10**9 else f"{significant(value / 10**6, 4)} M"
+    if last in ("needed", "usable", "headroom"):
+        return ("-" if value < 0 else "") + format_memory(int(abs(value)))
     if last == "local_disk_bytes":
         return f"{significant(value / GB, 4)} GB"
     if last.endswith("bytes"):

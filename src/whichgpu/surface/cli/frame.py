@@ -100,7 +100,7 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """`click.option` with help by message id: `option.<name>` unless another is given."""
     long = next(name for name in names if name.startswith("--"))
     settings.setdefault("help", f"option.{long.lstrip('-').partition('/')[0]}")
-    return click.option(*names, cls=Option, **settings)
+    return click.option(*names, **{"cls": Option, **settings})
 
 
 def command(name: str, arguments: str = "", epilog: bool = False) -> Callable[[Callable[..., Any]], Command]:

@@ -1,7 +1,4 @@
-"""The public verbs. Wiring only: each finds its facts in the catalog and returns them as values.
-
-The same functions serve the command line, the web page and Python; field names are the same everywhere.
-"""
+"""Verbs about facts: each finds them in the catalog and returns them as values."""
 
 from __future__ import annotations
 

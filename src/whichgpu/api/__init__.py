@@ -1,0 +1,107 @@
+"""The public verbs. Wiring only; the same functions serve the command line, the web page and Python.
+
+Field names are the same everywhere. Each verb's module is loaded when the verb is first used, so that a question
+about a GPU does not wait for what only questions about models need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whichgpu.api.builtin import ModelRow as ModelRow
+    from whichgpu.api.builtin import ModelsAnswer as ModelsAnswer
+    from whichgpu.api.builtin import models as models
+    from whichgpu.api.facts import (
+        Compared as Compared,
+    )
+    from whichgpu.api.facts import (
+        Comparison as Comparison,
+    )
+    from whichgpu.api.facts import (
+        CpusAnswer as CpusAnswer,
+    )
+    from whichgpu.api.facts import (
+        FactReport as FactReport,
+    )
+    from whichgpu.api.facts import (
+        GpusAnswer as GpusAnswer,
+    )
+    from whichgpu.api.facts import (
+        InstancesAnswer as InstancesAnswer,
+    )
+    from whichgpu.api.facts import (
+        RegionsAnswer as RegionsAnswer,
+    )
+    from whichgpu.api.facts import (
+        Row as Row,
+    )
+    from whichgpu.api.facts import (
+        catalog_check as catalog_check,
+    )
+    from whichgpu.api.facts import (
+        catalog_status as catalog_status,
+    )
+    from whichgpu.api.facts import (
+        compare as compare,
+    )
+    from whichgpu.api.facts import (
+        cpus as cpus,
+    )
+    from whichgpu.api.facts import (
+        gpus as gpus,
+    )
+    from whichgpu.api.facts import (
+        instances as instances,
+    )
+    from whichgpu.api.facts import (
+        regions as regions,
+    )
+    from whichgpu.api.facts import (
+        report_error as report_error,
+    )
+    from whichgpu.api.facts import (
+        row_id as row_id,
+    )
+    from whichgpu.api.memory import (
+        EstimateAnswer as EstimateAnswer,
+    )
+    from whichgpu.api.memory import (
+        FitAnswer as FitAnswer,
+    )
+    from whichgpu.api.memory import (
+        FitRow as FitRow,
+    )
+    from whichgpu.api.memory import (
+        Reply as Reply,
+    )
+    from whichgpu.api.memory import (
+        estimate as estimate,
+    )
+    from whichgpu.api.memory import (
+        estimate_requests as estimate_requests,
+    )
+    from whichgpu.api.memory import (
+        estimate_spelled as estimate_spelled,
+    )
+    from whichgpu.api.memory import (
+        fit as fit,
+    )
+    from whichgpu.api.memory import (
+        fit_spelled as fit_spelled,
+    )
+
+_MODULES = {
+    "facts": "Compared Comparison CpusAnswer FactReport GpusAnswer InstancesAnswer RegionsAnswer Row catalog_check "
+    "catalog_status compare cpus gpus instances regions report_error row_id",
+    "memory": "EstimateAnswer FitAnswer FitRow Reply estimate estimate_requests estimate_spelled fit fit_spelled",
+    "builtin": "ModelRow ModelsAnswer models",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,279 @@
+"""Verbs about memory: does it fit, what takes the space, and many such questions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+from whichgpu.api.desk import Desk
+from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.find import find_gpus, gpus_named, join_names
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.select import GpuFilter
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate import fit as fitting
+from whichgpu.estimate.fit import Curve, MemoryOf, Verdict
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.estimate.remedies import Problem, Remedy, remedies
+from whichgpu.estimate.remedies import fitting as fitting_gpus
+from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.workload import FIELDS, Workload
+
+FEW = 8  # GPUs up to which each is computed for itself
+ANY_GPU = GpuFilter()
+LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
+
+
+@dataclass(frozen=True, slots=True)
+class FitRow:
+    """One GPU's answer. Bytes; `headroom` below zero is what is missing; a largest size of 0 means none fits."""
+
+    gpu: str
+    gpu_name: str
+    fits: Verdict
+    needed: int
+    usable: int
+    headroom: int
+    largest_batch: int | None  # None where the batch is the module's own
+    largest_context: int | None
+    remedies: tuple[Remedy, ...]
+    warnings: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FitAnswer:
+    """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
+
+    `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need.
+    """
+
+    request: dict[str, Any]
+    memory: Figure
+    memory_device: Figure
+    memory_parts: Mapping[str, Figure]
+    needed: Figure
+    gpus: tuple[FitRow, ...]
+    smallest: str | None
+    smallest_name: str | None
+    warnings: tuple[Message, ...]
+    basis: Basis
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateAnswer:
+    """Memory of a workload on one stated device group; the verdict is left out where no GPU was named."""
+
+    request: dict[str, Any]
+    memory: Figure
+    memory_device: Figure
+    memory_parts: Mapping[str, Figure]
+    fits: Verdict | None
+    usable: int | None
+    headroom: int | None
+    warnings: tuple[Message, ...]
+    basis: Basis
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one line of requests, or why there is none."""
+
+    line: int
+    id: Any
+    answer: EstimateAnswer | None = None
+    error: WhichGpuError | None = None
+
+
+def fit(
+    model: str | Mapping[str, Any],
+    gpu: str | Sequence[str] = (),
+    filter: GpuFilter = ANY_GPU,
+    catalog: Catalog | None = None,
+    **fields: Any,
+) -> FitAnswer:
+    """Whether a model fits each GPU named, or every GPU there is; `fields` are those of a request (task is serve)."""
+    names = [gpu] if isinstance(gpu, str) else list(gpu)
+    return fit_spelled(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
+
+
+def estimate(task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, **fields: Any) -> EstimateAnswer:
+    """Memory of a task on a model; `fields` are those of a request."""
+    return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog))
+
+
+def fit_spelled(
+    spelled: Spelled,
+    names: Sequence[str] = (),
+    filter: GpuFilter = ANY_GPU,
+    catalog: Catalog | None = None,
+    helpful: bool = True,
+) -> FitAnswer:
+    """`fit` of a request already read; remedies are looked for unless nobody will read them."""
+    desk = Desk(catalog)
+    catalog = desk.catalog
+    names = join_names(names, lambda text: gpus_named(catalog, text))
+    by_size = sorted(catalog.gpus, key=lambda gpu: (gpu.memory_bytes, gpu.launch_date))
+    rows = list({gpu.id: gpu for name in names for gpu in find_gpus(catalog, name)}.values()) if names else by_size
+    asked = [gpu for gpu in rows if filter.matches(gpu)]
+    if names:
+        named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
+        spelled = _counted(named, desk.count(names[0]))
+    shape = desk.shape(spelled.workload.model)
+    workload = fill_defaults(spelled.workload, shape)
+    known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
+    shown = memory(workload, shape, asked[0] if len(asked) == 1 else None)
+    need = fitting.needed(shown, workload)
+    able = fitting_gpus(need, workload, known)
+    least = able[0] if able else None
+    return FitAnswer(
+        request=echo(workload, spelled.given | ({"gpu"} if names else set())),
+        memory=shown.allocated,
+        memory_device=shown.device,
+        memory_parts=shown.parts,
+        needed=need,
+        gpus=tuple(_rows(workload, shape, asked, able, helpful)),
+        smallest=least.id if least else None,
+        smallest_name=least.name if least else None,
+        warnings=(*shown.warnings, *_remarks(workload, shape)),
+        basis=shown.device.basis,
+        sources=shown.device.sources,
+    )
+
+
+def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnswer:
+    """`estimate` of a request already read."""
+    desk = desk or Desk()
+    name = spelled.workload.gpu
+    device = desk.device(name) if name else None
+    gpu = device.gpu if device else None
+    if device:
+        spelled = _counted(spelled, device.count)
+    shape = desk.shape(spelled.workload.model)
+    workload = fill_defaults(spelled.workload, shape)
+    found = memory(workload, shape, gpu)
+    fits = fitting.fit(fitting.needed(found, workload), workload, gpu) if gpu else None
+    return EstimateAnswer(
+        request=echo(workload, spelled.given),
+        memory=found.allocated,
+        memory_device=found.device,
+        memory_parts=found.parts,
+        fits=fits.fits if fits else None,
+        usable=fits.usable if fits else None,
+        headroom=fits.headroom if fits else None,
+        warnings=(*found.warnings, *(fits.warnings if fits else ()), *_remarks(workload, shape)),
+        basis=found.device.basis,
+        sources=found.device.sources,
+    )
+
+
+def estimate_requests(lines: Iterable[bytes], catalog: Catalog | None = None) -> Iterator[Reply]:
+    """One reply a request, in order, as they come; a bad line is a reply with its error. Blank lines are passed over."""
+    desk = Desk(catalog)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        id = None
+        try:
+            request = _request(line)
+            id = request.get("id")
+            yield Reply(number, id, answer=estimate_spelled(from_object(request), desk))
+        except WhichGpuError as error:
+            yield Reply(number, id, error=error)
+        except Exception as problem:  # a fault of ours must not cost the lines after it
+            message = msg("error.internal", what=f"{type(problem).__name__}: {problem}")
+            yield Reply(number, id, error=WhichGpuError("internal", message, msg("hint.internal")))
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    from whichgpu.workload.jsontext import read_object
+
+    if len(line) > LONGEST_LINE:
+        raise UsageError("line-too-long", msg("error.line-too-long", most=f"{LONGEST_LINE:,}"), msg("hint.request"))
+    try:
+        return read_object(line.decode("utf-8"))
+    except ValueError as problem:
+        raise UsageError("bad-json", msg("error.bad-json", why=str(problem)), msg("hint.request")) from problem
+
+
+def _counted(spelled: Spelled, count: int | None) -> Spelled:
+    """With the count a GPU's name brings, where none was given."""
+    if count is None or "gpus" in spelled.given:
+        return spelled
+    return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
+
+
+def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
+    """The estimate of a shape, each workload computed once."""
+    known: dict[tuple[Any, ...], MemoryEstimate] = {}
+    fields = attrgetter(*(name for name in FIELDS if name != "model"))
+
+    def of(workload: Workload) -> MemoryEstimate:
+        key = fields(workload)
+        if key not in known:
+            known[key] = memory(workload, shape, gpu)
+        return known[key]
+
+    return of
+
+
+def _rows(workload: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], helpful: bool = True) -> Iterator[FitRow]:
+    """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
+    common = _Sizes(workload, shape, None)
+    usual = fitting.needed(common.memory(workload), workload)
+    many = len(asked) > FEW
+    alike = many and not (isinstance(shape, Transformer) and not workload.training)  # others hardly depend on the GPU
+    for gpu in asked:
+        sizes = common if many else _Sizes(workload, shape, gpu)
+        need = usual if alike else fitting.needed(memory(workload, shape, gpu), workload)
+        answer = fitting.fit(need, workload, gpu)
+        room = answer.usable - (int(need.high - usual.high) if many else 0)
+        problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
+        yield FitRow(
+            gpu=gpu.id,
+            gpu_name=gpu.name,
+            fits=answer.fits,
+            needed=int(need.value),
+            usable=answer.usable,
+            headroom=answer.headroom,
+            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(sizes.batch.largest(room)),
+            largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
+            remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
+            warnings=answer.warnings,
+        )
+
+
+class _Sizes:
+    """The estimate on one kind of GPU, and how it grows, each workload computed once."""
+
+    def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None) -> None:
+        self.memory = _remembered(shape, gpu)
+        self.batch = Curve(workload, shape, "batch", self.memory)
+        self.context = Curve(workload, shape, "context", self.memory)
+
+
+def _fixed_batch(shape: Shape) -> bool:
+    """A factory of the user's own brings its inputs along, and with them the batch."""
+    return isinstance(shape, Traced) and shape.table.startswith("python:")
+
+
+def _reads_text(shape: Shape) -> bool:
+    return isinstance(shape, Transformer) and shape.patches is None
+
+
+def _remarks(workload: Workload, shape: Shape) -> tuple[Message, ...]:
+    """What a user should know of the request itself."""
+    found = []
+    length, limit = workload.seq_in or 0, shape.max_context if isinstance(shape, Transformer) else 0
+    if workload.training and limit and length > limit:
+        found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))
+    if workload.rate is not None:
+        found.append(msg("warning.rate", batch=workload.batch or 1))
+    return tuple(found)

@@ -1,0 +1,132 @@
+"""`whichgpu estimate`: one workload on one stated device group, or a file of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import click
+
+from whichgpu import api
+from whichgpu.api.desk import Desk
+from whichgpu.api.memory import LONGEST_LINE, EstimateAnswer, Reply
+from whichgpu.base.codec import to_json
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.units import format_memory
+from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.workload import MODEL, Spelling, part_name, spelled, workload_options
+from whichgpu.surface.replies import document, error_body, without_blanks
+from whichgpu.workload.workload import TASKS
+
+OPTIONAL = ("fits", "usable", "headroom")
+
+
+@command("estimate", "[OPTIONS]", epilog=True)
+@click.argument("task", type=Spelling("task", TASKS), required=False, metavar="TASK")
+@click.argument("model", type=MODEL, required=False, metavar="MODEL")
+@option("--gpu", type=GPU, metavar="NAME", help="option.estimate-gpu")
+@option("--requests", metavar="FILE")
+@workload_options
+def estimate(session: Session, task: str | None, model: str | None, requests: str | None, **flags: Any) -> int:
+    """Memory of one request, or of each line of a file."""
+    if requests is not None:
+        if task or model or any(value is not None for value in flags.values()):
+            raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
+        return _many(session, requests)
+    for name, value in (("TASK", task), ("MODEL", model)):
+        if value is None:
+            hint = msg("hint.see-help", command="whichgpu estimate")
+            raise UsageError("missing-argument", msg("error.missing-argument", name=name), hint)
+    answer = api.estimate_spelled(spelled({"task": task, "model": model, **flags}), Desk(catalog_of(session)))
+    _show(session, answer)
+    return 0
+
+
+def _show(session: Session, answer: EstimateAnswer) -> None:
+    if session.format == "json":
+        session.out.write(to_json(_told(Reply(1, None, answer), session.language)))
+        return
+    session.say(_sentence(answer))
+    figures = {**answer.memory_parts, "allocated": answer.memory, "device": answer.memory_device}
+    if session.format == "csv":
+        rows = [
+            (name, *(round(number) for number in (figure.value, figure.low, figure.high))) for name, figure in figures.items()
+        ]
+        session.table(["part", "bytes", "low", "high"], rows)
+        return
+    text = session.language.text
+    told = [
+        (part_name(name, session.language), *(format_memory(int(number)) for number in (figure.value, figure.low, figure.high)))
+        for name, figure in figures.items()
+    ]
+    session.table([text(f"column.{name}") for name in ("part", "memory", "low", "high")], told)
+    for warning in answer.warnings:
+        session.say(msg("fit.warning", what=warning))
+
+
+def _sentence(answer: EstimateAnswer) -> Message:
+    request = answer.request
+    model = request["model"] if isinstance(request["model"], str) else request["model"].get("model_type", "config.json")
+    values = {
+        "task": request["task"],
+        "model": model,
+        "memory": format_memory(int(answer.memory.value)),
+        "device": format_memory(int(answer.memory_device.value)),
+    }
+    if answer.fits is None or answer.usable is None:
+        return msg("estimate.memory", **values)
+    where = {"gpu": request["gpu"], "usable": format_memory(answer.usable)}
+    return msg(f"estimate.memory-{answer.fits}", **values, **where)
+
+
+def _many(session: Session, source: str) -> int:
+    """One line out for each line in, as they come; succeeds where any line does."""
+    import msgspec
+
+    first_error, done = None, 0
+    with _opened(source) as stream:
+        for reply in api.estimate_requests(_lines(stream), catalog_of(session)):
+            session.out.write(msgspec.json.encode(_told(reply, session.language)).decode() + "\n")
+            session.out.flush()
+            done += reply.error is None
+            first_error = first_error or reply.error
+    if done:
+        return 0
+    if first_error is None:
+        raise UsageError("no-requests", msg("error.no-requests", name=source), msg("hint.request"))
+    return first_error.exit_code
+
+
+def _told(reply: Reply, language: Language) -> dict[str, Any]:
+    if reply.error is not None:
+        return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
+    return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL)}
+
+
+def _opened(source: str) -> BinaryIO:
+    if source == "-":
+        return open(sys.stdin.fileno(), "rb", closefd=False) if _has_descriptor() else sys.stdin.buffer
+    try:
+        return open(source, "rb")
+    except OSError as problem:
+        message = msg("error.requests-unreadable", name=source, why=problem.strerror or str(problem))
+        raise UsageError("requests-unreadable", message, msg("hint.request")) from problem
+
+
+def _has_descriptor() -> bool:
+    try:
+        return sys.stdin.fileno() >= 0
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines of bounded length: of one too long only its beginning, which is enough to refuse it."""
+    while line := stream.readline(LONGEST_LINE + 2):
+        yield line
+        while not line.endswith(b"\n") and len(line) > LONGEST_LINE:
+            if not (line := stream.readline(LONGEST_LINE + 2)):
+                return

@@ -1,0 +1,212 @@
+"""`whichgpu fit`: does it fit, what takes the space, what to do if not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from whichgpu import api
+from whichgpu.api.memory import FitAnswer, FitRow
+from whichgpu.base.codec import to_json
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_memory
+from whichgpu.catalog.select import GpuFilter
+from whichgpu.estimate.remedies import Remedy
+from whichgpu.surface.cli.frame import Names, Option, catalog_of, command, gpu_names, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.workload import MODEL, Spelling, part_name, spelled, workload_options
+from whichgpu.surface.replies import document, error_body
+from whichgpu.workload.workload import TASKS
+
+USUAL = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
+# defaults not worth a word where people read
+QUIET = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora accumulation percentile task".split()
+SHOWN_REMEDIES = 3  # GPUs whose remedies are written out; JSON has all
+
+
+class GpuList(Names):
+    """GPUs by name, several separated by commas."""
+
+    envvar_list_splitter = ","
+
+
+class Again(Option):
+    """An option that may come again and again; a config file gives it one text."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        return super().type_cast_value(ctx, [value] if isinstance(value, str) else value)
+
+
+@command("fit", "[OPTIONS]", epilog=True)
+@click.argument("model", type=MODEL, metavar="MODEL")
+@option("--task", type=Spelling("task", TASKS), metavar="NAME", help="option.workload-task")
+@option("--gpu", type=GpuList(gpu_names), metavar="NAME", multiple=True, help="option.fit-gpu", cls=Again)
+@option("--plot", metavar="FILE")
+@workload_options
+def fit(session: Session, model: str, task: str | None, gpu: tuple[str, ...], plot: str | None, **flags: Any) -> int:
+    """Verdicts by GPU, then the parts, then remedies."""
+    if plot:
+        from whichgpu.surface.charts import check_plot
+
+        check_plot(plot)
+    request = spelled({"task": task or "serve", "model": model, **flags})
+    if task is None:
+        request = type(request)(request.workload, request.given - {"task"})
+    names, filter, catalog = _names(gpu), GpuFilter(as_of=session.as_of), catalog_of(session)
+    answer = api.fit_spelled(request, names, filter, catalog, helpful=bool(names) or session.format == "json")
+    if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
+        answer = api.fit_spelled(request, names, filter, catalog)
+    error = _refusal(answer) if all(row.fits == "no" for row in answer.gpus) else None
+    if session.format == "json":
+        reply = document(answer, session.language)
+        told = {"ok": error is None, **reply} | ({"error": error_body(error, session.language)} if error else {})
+        session.out.write(to_json(told))
+    else:
+        _show(session, answer, error)
+    if plot:
+        from whichgpu.surface.charts import memory_chart, write_chart
+
+        write_chart(memory_chart(answer, session.language), plot)
+    return error.exit_code if error else 0
+
+
+def _names(texts: tuple[str, ...]) -> list[str]:
+    """Names of GPUs: the flag again and again, or one with commas."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
+    if error:
+        session.fail(error)
+    else:
+        session.say(_sentence(answer))
+    rows = [_row(row) for row in answer.gpus]
+    usual = [name for name in USUAL if name != "largest_context" or any(row.largest_context is not None for row in answer.gpus)]
+    session.show(answer, rows, usual)
+    if session.format == "csv":
+        return
+    _parts(session, answer)
+    missing = [row for row in answer.gpus if row.remedies]
+    for row in missing[-SHOWN_REMEDIES:] if answer.request["gpu"] else missing[-1:] if error else ():
+        _remedies(session, row)
+    for warning in dict.fromkeys([*answer.warnings, *(told for row in answer.gpus for told in _warnings(answer, row))]):
+        session.say(msg("fit.warning", what=warning))
+    session.say(_assumed(answer))
+
+
+def _warnings(answer: FitAnswer, row: FitRow) -> tuple[Message, ...]:
+    """Of GPUs that were named; a list of all would drown in them."""
+    return row.warnings if answer.request["gpu"] else ()
+
+
+def _row(row: FitRow) -> dict[str, Any]:
+    told = {"gpu": row.gpu, "gpu_name": row.gpu_name, "needed": row.needed, "usable": row.usable}
+    sizes = {
+        "fits": row.fits,
+        "headroom": row.headroom,
+        "largest_batch": row.largest_batch,
+        "largest_context": row.largest_context,
+    }
+    return told | sizes | {"remedies": [remedy.id for remedy in row.remedies]}
+
+
+def _sentence(answer: FitAnswer) -> Message:
+    need = _need(answer)
+    verdicts = {word: [row.gpu_name for row in answer.gpus if row.fits == word] for word in ("fits", "tight", "no")}
+    if not answer.request["gpu"]:
+        id = "fit.all" if answer.smallest_name else "fit.all-tight"
+        count, all = len(verdicts["fits"]), len(answer.gpus)
+        return msg(
+            id, what=_what(answer), need=need, n=count, all=all, smallest=answer.smallest_name or "", tight=len(verdicts["tight"])
+        )
+    parts = tuple(msg(f"fit.{word}", gpus=_few(names)) for word, names in verdicts.items() if names)
+    return msg("fit.named", what=_what(answer), need=need, verdicts=parts)
+
+
+def _refusal(answer: FitAnswer) -> NoAnswer:
+    largest = max(answer.gpus, key=lambda row: row.usable, default=None)
+    if largest is None:
+        return NoAnswer("no-gpu", msg("error.no-gpu", n=0), msg("hint.loosen"))
+    values = {"what": _what(answer), "need": _need(answer), "gpu": largest.gpu_name, "usable": format_memory(largest.usable)}
+    cure = _cure(largest.remedies)
+    hint = msg("hint.remedy" if len(cure) == 1 else "hint.remedies", what=cure) if cure else msg("hint.no-remedy")
+    return NoAnswer("nothing-fits", msg("error.nothing-fits", n=len(answer.gpus), **values), hint)
+
+
+def _cure(remedies: Sequence[Remedy]) -> tuple[Message, ...]:
+    """The least painful way out: the first remedies that do it together, or the first that does it alone."""
+    for index, remedy in enumerate(remedies):
+        if remedy.fits == "fits":
+            return (remedy.what,)
+        if remedy.together == "fits":
+            return tuple(each.what for each in remedies[: index + 1])
+    return ()
+
+
+def _few(names: list[str], most: int = 6) -> Message | tuple[str, ...]:
+    if len(names) <= most:
+        return tuple(names)
+    return msg("list.and-more", names=tuple(names[: most - 1]), n=len(names) - most + 1)
+
+
+def _what(answer: FitAnswer) -> Message:
+    """The model and the choices that matter most."""
+    request = answer.request
+    model = request["model"] if isinstance(request["model"], str) else request["model"].get("model_type", "config.json")
+    words = [request["task"], request["precision"], f"batch {request['batch']}"]
+    lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name]]
+    words += [f"{'+'.join(lengths)} tokens"] if lengths else []
+    return msg("fit.what", model=model, words=tuple(words))
+
+
+def _need(answer: FitAnswer) -> Message:
+    figure = answer.needed
+    return msg("fit.need", **{name: format_memory(int(getattr(figure, name))) for name in ("value", "low", "high")})
+
+
+def _assumed(answer: FitAnswer) -> Message:
+    request = answer.request
+    told = [name for name in request["defaults"] if name not in QUIET and isinstance(request[name], str | int)]
+    shown = [f"{name} {request[name]}" for name in told if request[name] != "none"]
+    return msg("fit.assumed", values=tuple(shown) or ("–",))
+
+
+def _parts(session: Session, answer: FitAnswer) -> None:
+    """The breakdown: a table where people read, lines on stderr where a program reads the table before."""
+    total = answer.needed.value
+    device = "device" if answer.memory_device.value <= total else "reserved"
+    figures = {**answer.memory_parts, "allocated": answer.memory, device: answer.memory_device}
+    rows = [
+        (part_name(name, session.language), format_memory(int(figure.value)), f"{figure.value / total * 100:.0f}%")
+        for name, figure in figures.items()
+    ]
+    _aside(session, [session.language.text(f"column.{name}") for name in ("part", "memory", "share")], rows)
+
+
+def _remedies(session: Session, row: FitRow) -> None:
+    text = session.language.text
+    session.say(msg("fit.remedies", gpu=row.gpu_name))
+    header = [text(f"column.{name}") for name in ("remedy", "saves", "alone", "together")]
+    rows = [
+        (
+            session.language.render(remedy.what),
+            format_memory(remedy.saves) if remedy.saves else "",
+            text(f"verdict.{remedy.fits}"),
+            text(f"verdict.{remedy.together}"),
+        )
+        for remedy in row.remedies
+    ]
+    _aside(session, header, rows)
+
+
+def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """A second table: beside the first for readers, as words on stderr where stdout is one table for a program."""
+    if session.format == "markdown" or session.format == "table" or (session.format is None and session.out.isatty()):
+        session.out.write("\n")
+        session.table(header, rows)
+        return
+    for row in rows:
+        session.note("  " + "  ".join(filter(None, row)))

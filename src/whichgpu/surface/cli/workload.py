@@ -1,0 +1,68 @@
+"""Flags that spell a workload, for every command that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from whichgpu.base.messages import Language
+from whichgpu.surface.cli.frame import Names, Words, option
+from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Word
+from whichgpu.workload.spelling import ALIASES, Spelled, flag_of, from_texts
+
+APART = ("task", "model", "gpu")  # arguments, or flags with a form of their own
+METAVARS = {"parallel": "tp=N,…", "rate": "N/s", "ttft_max": "TIME", "tpot_max": "TIME", "lora_targets": "NAMES"}
+
+
+class Spelling(Words):
+    """A word the workload's own reader checks; known here for completion."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return value
+
+
+def workload_options(function: Any) -> Any:
+    """Add a flag for every field of a workload, and one for each degree of the layout."""
+    for name in reversed(LAYOUT):
+        switch = {"is_flag": True, "default": None} if name == "sp" else {"metavar": "N"}
+        function = option(f"--{name}", help=f"option.workload-{name}", **switch)(function)
+    for name in reversed([name for name in KINDS if name not in APART]):
+        function = _flag(name)(function)
+    return function
+
+
+def _flag(name: str) -> Callable[[Any], Any]:
+    kind, dashed = KINDS[name], flag_of(name)
+    help = f"option.workload-{name.replace('_', '-')}"
+    if isinstance(kind, Flag):
+        return option(f"{dashed}/{dashed.replace('--', '--no-')}", name, default=None, help=help)
+    short = [f"--{alias}" for alias, field in ALIASES.items() if field == name]
+    known = (
+        {"type": Spelling(name, kind.known), "metavar": "NAME"}
+        if isinstance(kind, Word)
+        else {"metavar": METAVARS.get(name, "N")}
+    )
+    return option(dashed, *short, name, help=help, **known)
+
+
+def spelled(values: dict[str, Any], **usual: Any) -> Spelled:
+    """The workload of a command's flags."""
+    degrees = {name: values.pop(name, None) for name in LAYOUT}
+    stated = [f"{name}={str(value).lower()}" for name, value in degrees.items() if value is not None]
+    if stated:
+        values["parallel"] = ",".join([*filter(None, [values.get("parallel")]), *stated])
+    return from_texts(values, **usual)
+
+
+def part_name(name: str, language: Language) -> str:
+    """A part of memory in words."""
+    id = f"part.{name}"
+    return language.text(f"part.{name}") if id in language else name.replace("_", " ")
+
+
+def model_names(catalog: Any) -> list[str]:
+    """Built-in models, for completion."""
+    return [model.id for model in catalog.models]
+
+
+MODEL = Names(model_names)

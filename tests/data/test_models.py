@@ -1,0 +1,197 @@
+"""The built-in models: every name people type is there, means one model, and has the parameters the real one has."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from whichgpu.base.errors import DataError
+from whichgpu.catalog.checks import check_catalog
+from whichgpu.catalog.model import Model, model_key
+from whichgpu.catalog.schema import DATA_DIR, schema
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.hf import shape_from_config
+from whichgpu.workload.parameters import count_parameters
+
+TODAY = date.today()
+Cells = dict[str, str]
+
+# Parameters that PyTorch counted in the models it trained (H200, PyTorch 2.11, transformers 5.17, torchvision 0.26, 2026).
+COUNTED = {
+    "alexnet": 61_100_840,
+    "bert-base": 109_514_298,
+    "bert-large": 335_174_458,
+    "convnext_tiny": 28_589_128,
+    "densenet121": 7_978_856,
+    "efficientnet_b0": 5_288_548,
+    "gpt2": 124_439_808,
+    "gpt2-large": 774_030_080,
+    "gpt2-medium": 354_823_168,
+    "gpt2-xl": 1_557_611_200,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_241_732_096,
+    "mobilenet_v3_large": 5_483_032,
+    "resnet152": 60_192_808,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "swin_t": 28_288_354,
+    "vgg16": 138_357_544,
+    "vit_b_16": 86_567_656,
+    "vit_l_16": 304_326_632,
+}
+# Parameters of the published configurations: built in transformers 5.22, diffusion models added up layer by layer.
+PUBLISHED = {
+    "llama-2-7b": 6_738_415_616,
+    "llama-3-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-4-scout": 108_641_793_536,
+    "llama-4-maverick": 401_583_781_376,
+    "mixtral-8x7b": 46_702_792_704,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-v2-lite": 15_706_484_224,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-3-27b": 27_432_406_640,
+    "phi-3-mini": 3_821_079_552,
+    "gpt-oss-120b": 116_829_156_672,
+    "bloom-176b": 176_247_271_424,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "whisper-large-v3": 1_543_490_560,
+    "stable-diffusion-1.5": 859_520_964,
+    "stable-diffusion-xl": 2_567_463_684,
+    "flux.1-dev": 11_901_408_320,
+}
+# Spellings met in the wild, and the model each means.
+TYPED = {
+    "Llama 3.1 8B": "llama-3.1-8b",
+    "llama3.1:8b": "llama-3.1-8b",
+    "meta-llama/Meta-Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "Meta-Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "llama-30b": "llama-33b",
+    "deepseek-r1": "deepseek-v3",
+    "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
+    "mistralai/Mixtral-8x7B-Instruct-v0.1": "mixtral-8x7b",
+    "resnet-50": "resnet50",
+    "ViT-B/16": "vit_b_16",
+    "efficientnet-b7": "efficientnet_b7",
+    "SDXL": "stable-diffusion-xl",
+    "OPT 1.3B": "opt-1.3b",
+    "OPT 13B": "opt-13b",
+    "bert-base-uncased": "bert-base",
+    "flan-t5-xl": "flan-t5-xl",
+    "dlrm": "dlrm-criteo",
+}
+FAMILIES = """llama llama4 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe deepseek_v2 deepseek_v3 gemma gemma2 gemma3 gemma3_text
+phi phi3 phimoe falcon gpt2 gptj gpt_neox olmoe opt bloom gpt_oss bert roberta deberta-v2 t5 whisper vit clip siglip
+traced dlrm""".split()
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Model]:
+    """Models by every name they answer to."""
+    return {model_key(name): model for model in Catalog().models for name in model.names}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The bundled tables, free to be spoilt."""
+    return Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+
+
+def spoil(folder: Path, id: str, change: Callable[[Cells], object]) -> None:
+    """Change one model's cells in a copy of the tables."""
+    path = folder / "models.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    change(next(row for row in rows if row["id"] == id))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(schema()["models"]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> None:
+    assert len(catalog.models) >= 150
+    assert set(FAMILIES) <= {model.config["model_type"] for model in catalog.models}
+    kinds = Counter(model.kind for model in catalog.models)
+    assert min(kinds["transformer"], kinds["vision"]) >= 50
+    assert kinds["diffusion"] == 4
+    assert kinds["recommendation"] == 1
+
+
+@pytest.mark.parametrize(("name", "parameters"), [*COUNTED.items(), *PUBLISHED.items()])
+def test_parameters_are_those_of_the_real_model(known: dict[str, Model], name: str, parameters: int) -> None:
+    model = known[model_key(name)]
+    assert (model.id, model.parameters) == (name, parameters)
+
+
+@pytest.mark.parametrize(("typed", "id"), TYPED.items())
+def test_spellings_people_use_find_the_model(known: dict[str, Model], typed: str, id: str) -> None:
+    assert known[model_key(typed)].id == id
+
+
+def test_our_own_count_of_every_config_is_the_stated_one(catalog: Catalog) -> None:
+    built = [model for model in catalog.models if model.config["model_type"] != "traced"]
+    counted = {model.id: count_parameters(shape_from_config(model.config, model.id)).total for model in built}
+    assert counted == {model.id: model.parameters for model in built}
+
+
+def test_traced_models_name_a_table_and_the_image_they_were_made_for(catalog: Catalog) -> None:
+    traced = {model.id: model.config for model in catalog.models if model.config["model_type"] == "traced"}
+    assert {key for config in traced.values() for key in config} == {"model_type", "table", "image"}
+    assert len({config["table"] for config in traced.values()}) == len(traced)
+    assert [traced[id]["image"] for id in ("resnet50", "inception_v3", "efficientnet_b7", "ssd300_vgg16")] == [224, 299, 600, 300]
+
+
+def test_configs_come_back_from_the_cache_as_they_went_in(catalog: Catalog) -> None:
+    models = Catalog(catalog.folder).models
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(models), type=tuple[Model, ...]) == models
+    assert models == Catalog(catalog.folder).models
+
+
+def test_a_layer_count_is_in_every_transformer_config(catalog: Catalog) -> None:
+    keys = {"num_hidden_layers", "n_layer", "num_layers", "encoder_layers"}
+    for model in catalog.models:
+        if model.kind == "transformer":
+            assert keys & model.config.get("text_config", model.config).keys(), model.id
+
+
+PLANTED: list[tuple[str, str, Callable[[Cells], object], str]] = [
+    ("a config that is no JSON", "gpt2", lambda row: row.update(config='{"model_type":"gpt2",'), "bad-config"),
+    ("a config that is a list", "gpt2", lambda row: row.update(config="[1]"), "bad-config"),
+    ("a config without model_type", "gpt2", lambda row: row.update(config='{"n_embd":768}'), "bad-config"),
+    ("a config on two lines", "gpt2", lambda row: row.update(config=row["config"].replace(",", ",\n", 1)), "bad-config"),
+    ("a table without image", "vgg16", lambda row: row.update(config='{"model_type":"traced","table":"vgg16"}'), "bad-table"),
+    ("millions for units", "gpt2", lambda row: row.update(parameters="124"), "implausible"),
+    ("a digit lost", "llama-2-7b", lambda row: row.update(parameters="673841561"), "name-size"),
+    ("fewer than its embedding", "bert-base", lambda row: row.update(parameters="10951429"), "too-few-parameters"),
+    ("an alias of another", "opt-13b", lambda row: row.update(aliases="OPT 1.3B"), "shared-name"),
+    ("a release to come", "gpt2", lambda row: row.update(released="2099-01-01"), "future-date"),
+    ("no licence", "gpt2", lambda row: row.update(license=""), "required"),
+]
+
+
+@pytest.mark.parametrize(("id", "change", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
+def test_a_planted_fault_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
+    spoil(copy, id, change)
+    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(copy, TODAY).findings}
+    assert ("models", id, check) in found
+
+
+def test_a_config_that_cannot_be_read_is_a_data_error_naming_the_model(copy: Path) -> None:
+    spoil(copy, "gpt2", lambda row: row.update(config="{" + json.dumps("model_type")))
+    with pytest.raises(DataError, match="gpt2") as caught:
+        _ = Catalog(copy).models
+    assert caught.value.kind == "bad-data"

@@ -1,0 +1,106 @@
+"""Properties of workloads: every spelling reads back as the same value, and nothing sent makes a reader fail impolitely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichgpu.base.errors import UsageError
+from whichgpu.workload.jsontext import read_object
+from whichgpu.workload.kinds import KINDS, LORA_TARGETS, Flag, Kind, Number, Whole, Word
+from whichgpu.workload.spelling import (
+    from_argv,
+    from_object,
+    from_query,
+    from_toml,
+    to_argv,
+    to_object,
+    to_query,
+    to_toml,
+)
+from whichgpu.workload.workload import FIELDS, Parallel, Workload
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=30).filter(
+    lambda text: not text.startswith("{") and text.isprintable()
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+LAYOUTS = st.builds(
+    Parallel,
+    **{name: st.integers(1, 64) for name in ("dp", "tp", "pp", "ep", "cp")},
+    sp=st.booleans(),
+    zero=st.integers(0, 3),
+)
+
+
+def values(kind: Kind) -> st.SearchStrategy[Any]:
+    """Everything a field may hold."""
+    if isinstance(kind, Word):
+        return st.sampled_from(kind.known)
+    if isinstance(kind, Flag):
+        return st.booleans()
+    if isinstance(kind, Whole):
+        return st.integers(kind.low, kind.high)
+    assert isinstance(kind, Number)
+    return st.floats(1e-9, kind.high, allow_nan=False)
+
+
+def workloads() -> st.SearchStrategy[Workload]:
+    special: dict[str, st.SearchStrategy[Any]] = {
+        "model": NAMES | st.dictionaries(st.text(max_size=12), JSON, min_size=1, max_size=4),
+        "gpu": st.none() | NAMES,
+        "parallel": LAYOUTS,
+        "lora_targets": st.lists(st.sampled_from(LORA_TARGETS), min_size=1, unique=True).map(",".join),
+    }
+    bare = Workload("serve", "")
+    fields: dict[str, st.SearchStrategy[Any]] = {}
+    for name in FIELDS:
+        strategy = special[name] if name in special else values(KINDS[name])
+        optional = name not in special and name != "task" and getattr(bare, name) is None
+        fields[name] = st.none() | strategy if optional else strategy
+    return st.builds(Workload, **fields).map(lambda found: replace(found, lora_rank=found.lora_rank or None))
+
+
+@given(workloads())
+def test_every_spelling_reads_back_as_the_same_workload(workload: Workload) -> None:
+    assert from_object(to_object(workload)).workload == workload
+    assert from_object(to_object(workload, whole=True)).workload == workload
+    assert from_argv(to_argv(workload)).workload == workload
+    assert from_query(to_query(workload)).workload == workload
+    assert from_toml(to_toml(workload)).workload == workload
+
+
+@given(workloads())
+def test_what_is_given_is_what_is_told(workload: Workload) -> None:
+    assert from_object(to_object(workload)).given == set(to_object(workload))
+
+
+@given(st.dictionaries(st.sampled_from([*FIELDS, "id", "tp", "foo"]), JSON, max_size=6))
+def test_any_object_is_read_or_politely_refused(request_: dict[str, Any]) -> None:
+    try:
+        from_object(request_)
+    except UsageError as error:
+        assert error.hint is not None
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_politely_refused(text: str) -> None:
+    for read in (from_query, from_toml, lambda words: from_argv(words.split())):
+        try:
+            read(text)
+        except UsageError as error:
+            assert error.hint is not None
+    try:
+        read_object(text)
+    except ValueError as problem:
+        assert str(problem)

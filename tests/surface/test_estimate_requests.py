@@ -1,0 +1,115 @@
+"""`estimate --requests`: one JSON object a line in, one a line out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surface.cli import COMMAND, assert_refused, call, environment
+from whichgpu.api.memory import LONGEST_LINE
+from whichgpu.workload.workload import FIELDS
+
+GOOD = {"id": "a", "task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}
+CONFIG = {
+    "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072, "rope_scaling": None,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def asked(tmp_path: Path, *lines: str | bytes | dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    path = tmp_path / "requests.jsonl"
+    texts = [
+        line if isinstance(line, bytes) else (json.dumps(line) if isinstance(line, dict) else line).encode() for line in lines
+    ]
+    path.write_bytes(b"\n".join(texts))
+    reply = call("estimate", "--requests", str(path))
+    return reply.code, [json.loads(line) for line in reply.out.splitlines()]
+
+
+def test_replies_come_in_order_with_the_contracts_fields(tmp_path: Path) -> None:
+    code, replies = asked(tmp_path, GOOD, {**GOOD, "id": 7, "task": "train", "model": CONFIG, "gpu": None})
+    assert code == 0
+    assert [reply["id"] for reply in replies] == ["a", 7]
+    first, second = replies
+    assert {"id", "ok", "request", "memory", "memory_device", "memory_parts", "fits", "warnings", "basis", "sources"} <= set(
+        first
+    )
+    assert set(FIELDS) <= set(first["request"])
+    assert first["request"]["precision"] == "bf16"
+    assert "precision" in first["request"]["defaults"]
+    assert "batch" not in first["request"]["defaults"]
+    assert first["fits"] == "fits"
+    assert "fits" not in second
+    assert second["request"]["model"] == CONFIG
+    assert not {"time", "throughput"} & set(first)
+
+
+def test_a_bad_line_does_not_cost_the_others(tmp_path: Path) -> None:
+    lines: list[str | bytes | dict[str, Any]] = [
+        GOOD, "{not json", "", b"\xff\xfe", "[1]", {**GOOD, "batch": -1}, {**GOOD, "model": "nonesuch"}, {**GOOD, "gpu": "H100"},
+        {"id": 3}, {**GOOD, "model": {**CONFIG, "num_attention_heads": 0}}, {**GOOD, "id": "z"},
+    ]  # fmt: skip
+    code, replies = asked(tmp_path, *lines)
+    assert code == 0
+    assert [reply["ok"] for reply in replies] == [True, *[False] * 8, True]
+    assert replies[-1]["id"] == "z"
+    for reply in replies[1:-1]:
+        assert set(reply) == {"id", "ok", "line", "error"}
+        assert set(reply["error"]) == {"kind", "message", "hint", "choices"}
+        assert reply["error"]["message"]
+        assert reply["error"]["hint"]
+    assert [reply["line"] for reply in replies[1:-1]] == [2, 4, 5, 6, 7, 8, 9, 10]
+    assert "batch" in replies[4]["error"]["message"]
+    assert "num_attention_heads" in replies[8]["error"]["message"]
+    assert "H100 SXM" in replies[6]["error"]["choices"]
+
+
+def test_all_bad_is_a_failure_and_none_at_all_too(tmp_path: Path) -> None:
+    code, replies = asked(tmp_path, "nonsense")
+    assert code == 2
+    assert replies[0]["ok"] is False
+    empty = tmp_path / "empty"
+    empty.write_text("\n\n")
+    assert_refused(call("estimate", "--requests", str(empty)), 2)
+    assert_refused(call("estimate", "--requests", str(tmp_path / "absent")), 2)
+    assert_refused(call("estimate", "--requests", str(tmp_path)), 2)
+
+
+def test_an_endless_line_is_refused_and_passed_over(tmp_path: Path) -> None:
+    code, replies = asked(tmp_path, json.dumps({**GOOD, "model": "x" * (3 * LONGEST_LINE)}), GOOD)
+    assert code == 0
+    assert [reply["ok"] for reply in replies] == [False, True]
+    assert replies[0]["error"]["kind"] == "line-too-long"
+
+
+def test_replies_stream_as_requests_come() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "estimate", "--requests", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for id in range(3):
+            child.stdin.write(json.dumps({**GOOD, "id": id}).encode() + b"\n")
+            child.stdin.flush()
+            assert json.loads(child.stdout.readline())["id"] == id
+        child.stdin.close()
+        assert child.wait(timeout=30) == 0
+
+
+def test_the_echo_of_a_request_gives_the_same_answer(tmp_path: Path) -> None:
+    _, (first,) = asked(tmp_path, GOOD)
+    _, (again,) = asked(tmp_path, first["request"])
+    assert again["memory"] == first["memory"]
+    assert again["request"]["defaults"] == []
+
+
+@pytest.mark.parametrize("task", ["train", "finetune", "serve", "batch", "prefill", "decode", "forward"])
+def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
+    code, (reply,) = asked(tmp_path, {"task": task, "model": "llama-3.2-1b"})
+    assert code == 0, reply
+    assert reply["memory"]["value"] > 2 * 10**9

@@ -1,0 +1,215 @@
+"""Operator tables: the file is sound, says what torch says of the models, and is read without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from whichgpu.base.errors import DataError, UnknownName
+from whichgpu.estimate.memory.traced import traced_memory
+from whichgpu.workload import tables
+from whichgpu.workload.shapes import Traced
+from whichgpu.workload.tables import (
+    TABLES_FILE,
+    OperatorTable,
+    at,
+    decode_blocks,
+    encode_tables,
+    load_table,
+    table_images,
+    table_names,
+)
+from whichgpu.workload.workload import Parallel, Workload
+
+PASSES = {f"{what}/{precision}" for what in ("train", "infer") for precision in ("fp32", "amp", "bf16")}
+# torchvision's own counts; the auxiliary heads of GoogLeNet and Inception are trained too.
+PARAMETERS = {
+    "alexnet": 61_100_840,
+    "vgg16": 138_357_544,
+    "resnet50": 25_557_032,
+    "densenet121": 7_978_856,
+    "mobilenet_v3_large": 5_483_032,
+    "efficientnet_b0": 5_288_548,
+    "convnext_tiny": 28_589_128,
+    "swin_t": 28_288_354,
+    "vit_b_16": 86_567_656,
+    "inception_v3": 27_161_264,
+}
+# Multiply-adds of a picture in convolutions and matrix products, 10^9, as torchvision's documentation gives them.
+GIGA_MACS = {"resnet50": 4.09, "vgg16": 15.47, "mobilenet_v2": 0.30, "convnext_tiny": 4.46, "densenet121": 2.83, "alexnet": 0.71}
+
+
+def workload(model: str = "resnet50", task: str = "train", batch: int = 64, **fields: object) -> Workload:
+    return Workload(task, model, batch=batch, **{"precision": "amp-bf16", "optimizer": "sgd-momentum"} | fields)  # type: ignore[arg-type]
+
+
+def allocated(**fields: object) -> float:
+    asked = workload(**fields)  # type: ignore[arg-type]
+    return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).allocated.value
+
+
+def device(**fields: object) -> float:
+    asked = workload(**fields)  # type: ignore[arg-type]
+    return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).device.value
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file of tables in the place of ours."""
+    path = tmp_path / "tables.bin"
+    monkeypatch.setattr(tables, "TABLES_FILE", path)
+    caches = tables._index, tables.load_table, tables.table_names
+    for one in caches:
+        one.cache_clear()
+    yield path
+    for one in caches:
+        one.cache_clear()
+
+
+def every_table() -> Iterator[OperatorTable]:
+    return (load_table(name, image) for name in table_names() for image in table_images(name))
+
+
+def test_file_is_compact() -> None:
+    assert len(table_names()) >= 45
+    assert TABLES_FILE.stat().st_size < 3_000_000
+
+
+def test_blocks_come_back_as_they_were() -> None:
+    blocks = {"a@224": {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}, "b@64": {"parameters": 4}}
+    assert decode_blocks(encode_tables(blocks, "2026-11-15", {"torch": "2"})) == blocks
+
+
+@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
+def test_parameters_are_those_of_torchvision(name: str, count: int) -> None:
+    assert load_table(name).parameters == count
+
+
+def test_every_table_has_every_pass_and_its_gradients_are_its_parameters() -> None:
+    for table in every_table():
+        assert set(table.passes) == PASSES, table.name
+        for key, run in table.passes.items():
+            alive: dict[int, int] = {}
+            born = 0
+            for move in run.moves:
+                if move % 2:
+                    del alive[born - 1 - move // 2]  # a KeyError: freed twice, or never there
+                else:
+                    alive[born] = move // 2
+                    born += 1
+            left = [table.kinds[kind] for kind in alive.values() if table.kinds[kind].label == "gradients"]
+            width = 2 if key.endswith("bf16") else 4
+            expected = width * table.parameters if key.startswith("train") else 0
+            assert sum(kind.size[0] for kind in left) == expected, (table.name, key)
+            standing = run.moves[: run.before]
+            assert len(alive) == len(standing) + len(left), (table.name, key)
+
+
+@pytest.mark.parametrize(("name", "giga"), GIGA_MACS.items())
+def test_forward_operators_add_up_to_the_published_multiply_adds(name: str, giga: float) -> None:
+    total = 0
+    for operator in load_table(name).run(training=False, precision="fp32").operators:
+        shapes = [[at(dim, 1) for dim in shape] for shape in operator.inputs]
+        out = [at(dim, 1) for dim in operator.outputs[0]] if operator.outputs else []
+        if operator.name == "aten.convolution.default":
+            total += operator.count * prod(out) * prod(shapes[1][1:])
+        elif operator.name == "aten.addmm.default":
+            total += operator.count * prod(out) * shapes[1][1]
+    assert total / 1e9 == pytest.approx(giga, rel=0.015)
+
+
+def test_the_nearest_traced_image_is_taken() -> None:
+    assert load_table("efficientnet_b4").image == 380
+    assert load_table("efficientnet_b4", 256).image == 224
+    assert load_table("efficientnet_b4", 400).image == 380
+
+
+def test_an_unknown_table_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName) as error:
+        load_table("resnet51")
+    assert "resnet50" in error.value.choices
+
+
+@pytest.mark.parametrize("content", [b"", b"WGPUTAB1", b"WGPUTAB1\x00\x00\x00\x02{}", b"nonsense" * 9])
+def test_a_broken_file_is_a_data_error(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(DataError):
+        load_table("resnet50")
+
+
+def test_a_cut_block_is_a_data_error(file: Path) -> None:
+    file.write_bytes(encode_tables({"a@224": {"parameters": 1, "kinds": [], "passes": {}}}, "2026-11-15", {})[:-9])
+    with pytest.raises(DataError):
+        load_table("a")
+
+
+def test_reading_imports_no_torch() -> None:
+    code = (
+        "import sys; from whichgpu.workload.tables import load_table; load_table('resnet50'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(TABLES_FILE.parents[3])})
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-bf16", "bf16"])
+@pytest.mark.parametrize("task", ["train", "forward"])
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v3_large", "vit_b_16", "unet"])
+def test_memory_never_falls_with_the_batch(name: str, task: str, precision: str) -> None:
+    batches = (1, 2, 3, 5, 8, 11, 16, 31, 48, 64, 100, 128)
+    for measure in (allocated, device):
+        sizes = [measure(model=name, task=task, precision=precision, batch=batch) for batch in batches]
+        assert sizes == sorted(sizes)
+
+
+def test_wider_types_never_need_less() -> None:
+    assert allocated(precision="bf16") < min(allocated(precision="tf32"), allocated(precision="fp32"))
+    assert allocated(precision="fp16") == allocated(precision="bf16")
+
+
+def test_an_optimizer_costs_its_states() -> None:
+    fields = {"precision": "fp32", "batch": 32, "model": "vit_b_16"}
+    plain, momentum, adam = (allocated(optimizer=name, **fields) for name in ("sgd", "sgd-momentum", "adamw"))
+    copy = 4 * load_table("vit_b_16").parameters
+    assert momentum - plain == pytest.approx(copy, rel=0.1)
+    assert adam - momentum == pytest.approx(copy, rel=0.1)
+
+
+def test_a_forward_pass_needs_less_than_a_step_and_more_than_the_weights() -> None:
+    forward = allocated(task="forward", precision="bf16", batch=32)
+    assert 2 * load_table("resnet50").parameters < forward < allocated(precision="bf16", batch=32)
+
+
+def test_accumulation_keeps_gradients_through_the_forward_pass() -> None:
+    once, twice = allocated(batch=32), allocated(batch=64, accumulation=2)
+    assert twice - once == pytest.approx(4 * load_table("resnet50").parameters, rel=0.2)
+
+
+def test_zero_takes_a_share_and_never_costs_more() -> None:
+    fields = {"batch": 8 * 32, "optimizer": "adamw", "model": "vit_l_16"}
+    sizes = [allocated(parallel=Parallel(dp=8, zero=stage), **fields) for stage in (3, 2, 1, 0)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "id"),
+    [
+        ({"image": 320}, "warning.image-scaled"),
+        ({"precision": "int8", "task": "forward"}, "warning.precision-not-traced"),
+        ({"checkpointing": "full"}, "warning.not-in-tables"),
+        ({"parallel": Parallel(tp=2)}, "warning.not-in-tables"),
+    ],
+)
+def test_what_a_table_cannot_tell_is_said_and_widens_no_less(fields: dict[str, object], id: str) -> None:
+    found = traced_memory(workload(**fields), Traced("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
+    usual = traced_memory(workload(task=str(fields.get("task", "train"))), Traced("resnet50", "resnet50", 224), None)
+    assert [message.id for message in found.warnings] == [id]
+    assert found.allocated.relative_range[1] >= usual.allocated.relative_range[1]
+
+
+def test_a_larger_image_needs_more() -> None:
+    assert allocated(image=448) == pytest.approx(4 * allocated(image=224), rel=0.15)
