@@ -56,4 +56,5 @@ def results() -> Iterator[Result]:
     yield Result("launcher, second call, adds", max(0.0, launched.median - bare.median), 0.0, 0.05)
     yield timed("load the whole catalog", 0.05, _load)
     yield timed("whichgpu gpus --json, cold process", 0.4, _process(python, "-P", "-m", "whichgpu", "gpus", "--json"))
+    yield timed("whichgpu fit llama-3.1-8b, cold process", 0.4, _process(python, "-P", "-m", "whichgpu", "fit", "llama-3.1-8b"))
     yield timed("whichgpu catalog check", 1.0, _process(python, "-P", "-m", "whichgpu", "catalog", "check"))
