@@ -28,15 +28,16 @@ class Device:
 class Desk:
     """A catalog with a memory of what was asked of it."""
 
-    def __init__(self, catalog: Catalog | None = None) -> None:
+    def __init__(self, catalog: Catalog | None = None, trusting: bool = True) -> None:
         self.catalog = catalog or Catalog()
+        self._trace = _recognise if trusting else None  # tracing runs the model's code: never for a file of requests
         self._shapes: dict[str, Shape] = {}
         self._devices: dict[str, Device] = {}
 
     def shape(self, model: str | Mapping[str, Any]) -> Shape:
         """The shape of a model."""
         key = model if isinstance(model, str) else repr(model)
-        return _kept(self._shapes, key, lambda: find_model(model, self.catalog, _recognise))
+        return _kept(self._shapes, key, lambda: find_model(model, self.catalog, self._trace))
 
     def device(self, name: str) -> Device:
         """The GPU of a name; an error with the choices where it means several."""

@@ -176,7 +176,7 @@ def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnsw
 
 def estimate_requests(lines: Iterable[bytes], catalog: Catalog | None = None) -> Iterator[Reply]:
     """One reply a request, in order, as they come; a bad line is a reply with its error. Blank lines are passed over."""
-    desk = Desk(catalog)
+    desk = Desk(catalog, trusting=False)
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

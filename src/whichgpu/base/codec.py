@@ -20,11 +20,21 @@ def to_json(value: object) -> str:
     """One indented JSON document, ending in a newline."""
     import msgspec  # here, since help and completion print no JSON and start a fifth faster without it
 
+    return msgspec.json.format(_encoded(value), indent=2).decode() + "\n"
+
+
+def to_json_line(value: object) -> str:
+    """The same on one line, for streams of answers."""
+    return _encoded(value).decode() + "\n"
+
+
+def _encoded(value: object) -> bytes:
+    import msgspec
+
     try:
-        encoded = msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a file name that is not UTF-8 somewhere inside
-        encoded = msgspec.json.encode(_readable(plain(value)))
-    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a file name that is not UTF-8, or half of a surrogate pair, somewhere inside
+        return msgspec.json.encode(_readable(plain(value)))
 
 
 def _readable(value: Any) -> Any:

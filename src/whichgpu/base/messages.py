@@ -64,6 +64,8 @@ class Language:
             return self._fallback.text(id, **values) if self._fallback else id
         count = values.get("n")
         index = self._plural_index(count) if isinstance(count, int) and len(forms) > 1 else 0
+        if not values:  # nothing to put in: braces, as in an example of JSON, stand for themselves
+            return forms[index]
         return forms[index].format_map({name: self._word(value) for name, value in values.items()})
 
     def render(self, message: Message) -> str:

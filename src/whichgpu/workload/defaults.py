@@ -63,6 +63,8 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return "fp32"
     if _sees(shape):
         return "amp-bf16" if workload.training else "fp16"
+    if isinstance(shape, Transformer) and shape.native and not workload.training:
+        return shape.native
     return "bf16"
 
 
@@ -140,6 +142,9 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
             message = msg("error.layout", used=used, gpus=gpus)
             raise UsageError("bad-field", message, msg("hint.layout"), ("gpus", "parallel"))
         workload = replace(workload, parallel=replace(layout, dp=gpus // used))
+    if isinstance(shape, Transformer) and shape.heads % workload.parallel.tp:
+        message = msg("error.tensor-parallel", tp=workload.parallel.tp, heads=shape.heads)
+        raise UsageError("bad-field", message, msg("hint.tensor-parallel"), ("parallel",))
     if workload.gpus % workload.nodes:
         raise UsageError("bad-field", msg("error.nodes", gpus=workload.gpus, nodes=workload.nodes), msg("hint.nodes"), ("nodes",))
     return workload

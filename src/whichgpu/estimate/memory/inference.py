@@ -298,7 +298,8 @@ def _figure(
     below = sqrt(sum((size * (1 - spreads[name][0])) ** 2 for name, size in parts.items()))
     above = sqrt(sum((size * (spreads[name][1] - 1)) ** 2 for name, size in parts.items()))
     exact = not below and not above
-    return Figure(total, total - below, total + above, "byte", "modelled" if exact else basis, () if exact else sources)
+    low, high = min(total, total - below), max(total, total + above)  # floats may round past a large whole number
+    return Figure(total, low, high, "byte", "modelled" if exact else basis, () if exact else sources)
 
 
 def _reserved(case: Case, gpu: Gpu, parts: Mapping[str, int]) -> int:

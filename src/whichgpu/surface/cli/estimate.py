@@ -11,7 +11,7 @@ import click
 from whichgpu import api
 from whichgpu.api.desk import Desk
 from whichgpu.api.memory import LONGEST_LINE, EstimateAnswer, Reply
-from whichgpu.base.codec import to_json
+from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
@@ -84,12 +84,10 @@ def _sentence(answer: EstimateAnswer) -> Message:
 
 def _many(session: Session, source: str) -> int:
     """One line out for each line in, as they come; succeeds where any line does."""
-    import msgspec
-
     first_error, done = None, 0
     with _opened(source) as stream:
         for reply in api.estimate_requests(_lines(stream), catalog_of(session)):
-            session.out.write(msgspec.json.encode(_told(reply, session.language)).decode() + "\n")
+            session.out.write(to_json_line(_told(reply, session.language)))
             session.out.flush()
             done += reply.error is None
             first_error = first_error or reply.error

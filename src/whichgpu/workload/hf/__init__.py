@@ -40,7 +40,20 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
         return Traced(name, _required(fields, "table"), fields.size("image", default=0, low=0, high=100_000))
     if model_type == "dlrm":
         return _dlrm(fields)
-    return _transformer(config, name)
+    return replace(_transformer(config, name), native=_native(config))
+
+
+def _native(config: Mapping[str, Any]) -> str:
+    """The precision published weights have by their `quantization_config`; empty: 16 bit, or one we do not know."""
+    told = config.get("quantization_config")
+    if not isinstance(told, Mapping):
+        return ""
+    method, bits = str(told.get("quant_method", "")).lower(), told.get("bits")
+    if told.get("load_in_4bit") is True or (bits == 4 and method in ("gptq", "awq", "auto-round", "autoround")):
+        return "int4"
+    if told.get("load_in_8bit") is True or bits == 8:
+        return "int8"
+    return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "nvfp4"}.get(method, "")
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:

@@ -1,0 +1,51 @@
+"""Edges of `fit` and `estimate` that once broke: help with braces, half characters, impossible layouts, native precisions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.surface.cli import assert_refused, call
+from whichgpu.surface.cli.main import main
+
+
+@pytest.mark.parametrize("command", ["fit", "estimate", "models"])
+def test_help_shows_its_examples(command: str) -> None:
+    reply = call(command, "--help")
+    assert reply.code == 0
+    assert "whichgpu" in reply.out
+
+
+def test_one_broken_character_does_not_cost_the_other_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text('{"id":"\\ud800","task":"serve","model":"gpt2"}\n{"id":2,"task":"serve","model":"gpt2"}\n')
+    assert main(["estimate", "--requests", str(requests)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["ok"] for line in lines] == [True, True]
+
+
+def test_a_file_of_requests_never_runs_a_model_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    marker = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\ndef make(): pass\n")
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text('{"task":"train","model":"python:evil:make"}\n')
+    assert main(["estimate", "--requests", str(requests)]) == 2
+    assert not json.loads(capsys.readouterr().out)["ok"]
+    assert not marker.exists()
+
+
+def test_tensor_parallel_must_divide_the_heads() -> None:
+    assert_refused(call("fit", "llama-3-8b", "--tp", "3", "--gpu", "T4"), 2)
+
+
+def test_models_are_counted_in_the_precision_they_are_published_in() -> None:
+    told = call("fit", "gpt-oss-120b", "--gpu", "H100-SXM", "--json").json()
+    assert told["request"]["precision"] == "nvfp4"
+    assert told["gpus"][0]["fits"] == "fits"
+    assert call("fit", "deepseek-v3", "--gpu", "H200-SXM", "--gpus", "8", "--json").json()["request"]["precision"] == "fp8"
+
+
+def test_numbers_past_what_floats_hold_exactly_still_have_a_range() -> None:
+    assert call("fit", "t5-base", "--task", "prefill", "--batch", "1000000000", "--in", "1000000000", "--gpu", "T4").code == 1
