@@ -66,12 +66,12 @@ def filled(tables: Tables) -> list[Finding]:
 
 
 def addresses(tables: Tables) -> list[Finding]:
-    """Addresses are web addresses."""
+    """Addresses are web addresses, or pages of our own under docs/ for what we measured ourselves."""
     return [
         Finding(name, row_key(name, row), "address", "url", msg("finding.address", url=row["url"]))
         for name in ("sources", "providers")
         for row in tables[name].rows
-        if row["url"] and not row["url"].startswith(("https://", "http://"))
+        if row["url"] and not row["url"].startswith(("https://", "http://", "docs/"))
     ]
 
 

@@ -11,11 +11,12 @@ from whichgpu.estimate.memory.step import Stretch, Training, play
 from whichgpu.estimate.memory.tape import Block, Tape
 from whichgpu.estimate.memory.transformer import transformer_parts
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import Parallel, Workload
 
-# 90% ranges as factors: families whose step was measured, and all others; those were checked with 30 further steps of
-# thirteen models on the same H200, none of which was fitted.
+# 90% ranges as factors. The narrow one is for what was measured on an H200: these families, on one GPU, with these optimizers.
+# The wide one is for all else. Both were set on measured steps, the wide one on 30 further ones (docs/memory-accuracy.md).
 MEASURED = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
+MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
 SPREAD, SPREAD_DEVICE = (0.9925, 1.0075), (0.965, 1.035)
 SPREAD_OTHER, SPREAD_DEVICE_OTHER = (0.94, 1.13), (0.92, 1.14)
 
@@ -30,9 +31,22 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
         raise TypeError(f"no training memory for {type(shape).__name__}")
     allocated = sum(parts.values())
     parts |= {"workspace": workspace(gpu), "context": context(gpu), "slack": int((reserved - 1) * allocated)}
-    known = isinstance(shape, Mlp) or shape.model_type in MEASURED
+    known = (isinstance(shape, Mlp) or shape.model_type in MEASURED) and _as_measured(workload)
     spreads = (SPREAD, SPREAD_DEVICE) if known else (SPREAD_OTHER, SPREAD_DEVICE_OTHER)
     return estimate(parts, *spreads, sources=("h200-training",))
+
+
+def _as_measured(workload: Workload) -> bool:
+    """Whether it runs the way the measured steps did; sharded, quantised or unfused ones rest on formulas alone."""
+    return (
+        workload.parallel == Parallel()
+        and not workload.qlora
+        and workload.accumulation == 1
+        and workload.checkpointing in ("none", "full")
+        and workload.attention != "eager"
+        and workload.optimizer in MEASURED_OPTIMIZERS
+        and workload.optimizer_fused
+    )
 
 
 def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
