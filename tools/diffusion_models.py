@@ -19,7 +19,7 @@ SIZES: dict[str, tuple[int, ...]] = {
 }
 
 
-def diffusion(name: str) -> Any:
+def network(name: str) -> Any:
     """The network of that name without weights."""
     load_torchvision()
     import diffusers

@@ -1,8 +1,8 @@
 """Write the operator tables of vision models: catalog/data/operator_tables.bin.
 
-Run where torch and torchvision are installed (their CPU builds will do), with src on the path:
+Run where torch, torchvision, timm and diffusers are installed (CPU builds will do), with src on the path:
 
-    PYTHONPATH=src python tools/trace_vision.py              every model; some minutes
+    PYTHONPATH=src python tools/trace_vision.py              every model; an hour or two
     PYTHONPATH=src python tools/trace_vision.py resnet50 …   these anew, the others as they were
 
 Each model is traced at two batch sizes, so that every size becomes a + b * batch, and some passes at a third to check that.
@@ -21,11 +21,17 @@ from itertools import groupby
 from math import prod
 from typing import Any
 
+import detectors
 import diffusion_models
+import efficientdet
+import library_models
+import older_networks
+import pyramids
+import segmenters
 
-from whichgpu.estimate.trace import Operator, Trace, images, trace
-from whichgpu.estimate.trace.framework import load_torch, load_torchvision
-from whichgpu.workload.tables import TABLES_FILE, decode_blocks, encode_tables
+from whichgpu.estimate.trace import Operator, Trace, trace
+from whichgpu.estimate.trace.framework import load_torch
+from whichgpu.workload.tables import TABLES_FILE, decode_blocks, decode_versions, encode_tables
 
 BATCHES = 2, 3
 CHECKED_AT = 5
@@ -33,101 +39,22 @@ PRECISIONS = {"fp32": "fp32", "amp": "amp-bf16", "bf16": "bf16"}
 WIDTHS = {"fp32": 4, "amp": 2, "bf16": 2}  # bytes of a convolution's operands
 CHECKED = ("train/amp", "infer/amp")
 
-# Image sizes, the usual one first: what the published weights were evaluated at; and 224, which many benchmarks use throughout.
-TORCHVISION: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        "alexnet vgg11 vgg16 vgg19 resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d resnext101_32x8d "
-        "wide_resnet50_2 wide_resnet101_2 googlenet densenet121 densenet169 densenet201 mobilenet_v2 mobilenet_v3_large "
-        "mobilenet_v3_small efficientnet_b0 regnet_y_400mf regnet_y_8gf regnet_y_16gf convnext_tiny convnext_small "
-        "convnext_base convnext_large swin_t swin_s swin_b vit_b_16 vit_b_32 vit_l_16 squeezenet1_1 shufflenet_v2_x1_0".split(),
-        (224,),
-    ),
-    "inception_v3": (299,),
-    "efficientnet_b1": (240, 224),
-    "efficientnet_b2": (288, 224),
-    "efficientnet_b3": (300, 224),
-    "efficientnet_b4": (380, 224),
-    "efficientnet_b5": (456, 224),
-    "efficientnet_b6": (528, 224),
-    "efficientnet_b7": (600, 224),
-    "efficientnet_v2_s": (384, 224),
-    "efficientnet_v2_m": (480, 224),
-}
-OTHERS: dict[str, tuple[int, ...]] = {"ssd300_vgg16": (300,), "unet": (256,)}
-SIZES = TORCHVISION | OTHERS | diffusion_models.SIZES  # the last need the diffusers package too
+FAMILIES = (library_models, older_networks, detectors, pyramids, efficientdet, segmenters, diffusion_models)
+SIZES: dict[str, tuple[int, ...]] = {name: sizes for family in FAMILIES for name, sizes in family.SIZES.items()}
+SHAPES = pyramids.SHAPES | segmenters.SHAPES  # channels and sides of what is no square picture in colour, by its image size
+SCORES = 81, 90, 91, 264  # classes of detectors
 
 
 def factory(name: str) -> Callable[[], Any]:
     """What makes the module, without weights."""
-    if name in diffusion_models.SIZES:
-        return lambda: diffusion_models.diffusion(name)
-    models = load_torchvision().models
-    if name == "unet":
-        return lambda: unet()
-    if name == "ssd300_vgg16":
-        return lambda: ssd(models)
-    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    if name.startswith("regnet"):  # reads its own widths back from a tensor, so it has to be made where tensors have bytes
-        return lambda: on_meta(lambda: getattr(models, name)(**options))
-    return lambda: getattr(models, name)(**options)
+    family = next(family for family in FAMILIES if name in family.SIZES)
+    return lambda: family.network(name)
 
 
-def on_meta(make: Callable[[], Any]) -> Any:
-    """A module made on the cpu, then stripped of its bytes."""
-    with load_torch().device("cpu"):
-        module = make()
-    return module.to("meta")
-
-
-def ssd(models: Any) -> Any:
-    """Backbone and head of SSD on tensors; matching of boxes is left out, it holds next to nothing."""
-    torch = load_torch()
-    whole = models.detection.ssd300_vgg16(weights=None, weights_backbone=None)
-
-    class Ssd(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.backbone, self.head = whole.backbone, whole.head
-
-        def forward(self, pictures: Any) -> Any:
-            found = self.head(list(self.backbone(pictures).values()))
-            return [found["bbox_regression"], found["cls_logits"].transpose(1, 2)]
-
-    return Ssd()
-
-
-def unet(base: int = 64, classes: int = 2) -> Any:
-    """The U-Net of arXiv 1505.04597 with padding and batch normalisation, as it is used today."""
-    torch = load_torch()
-    nn = torch.nn
-
-    def double(inputs: int, outputs: int) -> Any:
-        layers = []
-        for width in (inputs, outputs):
-            layers += [nn.Conv2d(width, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
-        return nn.Sequential(*layers)
-
-    class Unet(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            widths = [base * 2**level for level in range(5)]
-            self.down = nn.ModuleList(double(i, o) for i, o in zip([3, *widths], widths, strict=False))
-            pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
-            self.up = nn.ModuleList(nn.ConvTranspose2d(i, o, 2, stride=2) for i, o in pairs)
-            self.merge = nn.ModuleList(double(2 * o, o) for _, o in pairs)
-            self.head = nn.Conv2d(base, classes, 1)
-
-        def forward(self, x: Any) -> Any:
-            kept = []
-            for level, block in enumerate(self.down):
-                x = block(nn.functional.max_pool2d(x, 2) if level else x)
-                kept.append(x)
-            kept.pop()
-            for up, merge in zip(self.up, self.merge, strict=True):
-                x = merge(torch.cat([kept.pop(), up(x)], 1))
-            return self.head(x)
-
-    return Unet()
+def pictures(name: str, image: int, batch: int) -> Callable[[], Any]:
+    """What makes the input of a model."""
+    channels, *sides = SHAPES[name](image) if name in SHAPES else (3, image, image)
+    return lambda: load_torch().empty(batch, channels, *sides)
 
 
 def loss(output: Any) -> Any:
@@ -139,7 +66,7 @@ def loss(output: Any) -> Any:
         if item is None:
             continue
         labels = torch.zeros((item.shape[0], *item.shape[2:]), dtype=torch.int64, device=item.device)
-        scores = item.dim() != 3 or item.shape[1] == 91
+        scores = item.dim() != 3 or item.shape[1] in SCORES
         terms.append(
             torch.nn.functional.cross_entropy(item, labels) if scores else torch.nn.functional.smooth_l1_loss(item, item)
         )
@@ -239,14 +166,23 @@ def traced_pass(runs: tuple[Trace, ...], kinds: Kinds, width: int) -> dict[str, 
 def table(name: str, image: int) -> dict[str, Any]:
     """The block of a model at an image size."""
     make, kinds = factory(name), Kinds()
+    flat = len(SHAPES[name](image)) == 3 if name in SHAPES else True  # volumes are left in the order they come in
     passes: dict[str, Any] = {}
     for training in (True, False):
         for key, precision in PRECISIONS.items():
             pass_name = f"{'train' if training else 'infer'}/{key}"
 
             def run(batch: int, precision: str = precision, training: bool = training) -> Trace:
-                options = {"optimizer": "none", "steps": 1, "channels_last": True, "loss": loss}
-                return trace(make, images(batch, image), precision=precision, training=training, **options)
+                return trace(
+                    make,
+                    pictures(name, image, batch),
+                    precision=precision,
+                    training=training,
+                    optimizer="none",
+                    steps=1,
+                    channels_last=flat,
+                    loss=loss,
+                )
 
             runs = tuple(run(batch) for batch in BATCHES)
             passes[pass_name] = traced_pass(runs, kinds, WIDTHS[key])
@@ -271,10 +207,15 @@ def _job(task: tuple[str, int]) -> tuple[str, dict[str, Any] | str]:
         return f"{task[0]}@{task[1]}", repr(problem)
 
 
-def _write(blocks: dict[str, Any]) -> None:
+def _write(blocks: dict[str, Any], earlier: dict[str, str]) -> None:
     ordered = {key: blocks[key] for name, sizes in SIZES.items() for image in sizes if (key := f"{name}@{image}") in blocks}
-    versions = {package: version(package) for package in ("torch", "torchvision")}
-    TABLES_FILE.write_bytes(encode_tables(ordered, date.today().isoformat(), versions))
+    versions = {
+        package: ", ".join(sorted({version(package).partition("+")[0], *filter(None, earlier.get(package, "").split(", "))}))
+        for package in ("torch", "torchvision", "timm")
+    }
+    written = TABLES_FILE.with_suffix(".new")
+    written.write_bytes(encode_tables(ordered, date.today().isoformat(), versions))
+    written.replace(TABLES_FILE)
 
 
 def main() -> int:
@@ -286,7 +227,8 @@ def main() -> int:
     if unknown := set(wanted.names) - set(SIZES):
         parser.error(f"no such model: {', '.join(sorted(unknown))}")
     tasks = [(name, image) for name in wanted.names or SIZES for image in SIZES[name]]
-    blocks = decode_blocks(TABLES_FILE.read_bytes()) if wanted.names and TABLES_FILE.exists() else {}
+    content = TABLES_FILE.read_bytes() if wanted.names and TABLES_FILE.exists() else b""
+    blocks, earlier = (decode_blocks(content), decode_versions(content)) if content else ({}, {})
     failed = 0
     with ProcessPoolExecutor(wanted.jobs) as pool:
         for done in as_completed([pool.submit(_job, task) for task in tasks]):
@@ -297,9 +239,9 @@ def main() -> int:
                 continue
             blocks[key] = block
             print(f"{key}\t{block['parameters']}\t{sum(len(one['moves']) for one in block['passes'].values())}", flush=True)
-            if len(blocks) % 8 == 0:
-                _write(blocks)
-    _write(blocks)
+            if len(blocks) % 32 == 0:
+                _write(blocks, earlier)
+    _write(blocks, earlier)
     return 1 if failed else 0
 
 

@@ -20,6 +20,7 @@ from whichgpu.catalog.schema import DATA_DIR, schema
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.tables import load_table
 
 TODAY = date.today()
 Cells = dict[str, str]
@@ -86,6 +87,11 @@ TYPED = {
     "resnet-50": "resnet50",
     "ViT-B/16": "vit_b_16",
     "efficientnet-b7": "efficientnet_b7",
+    "SE-ResNeXt101-32x4d": "seresnext101_32x4d",
+    "vit_base_patch16_224": "vit_base_patch16_224",
+    "RegNetY 1.6GF": "regnet_y_1_6gf",
+    "regnet_y_16gf": "regnet_y_16gf",
+    "3D-UNet": "unet3d_kits19",
     "SDXL": "stable-diffusion-xl",
     "OPT 1.3B": "opt-1.3b",
     "OPT 13B": "opt-13b",
@@ -153,6 +159,15 @@ def test_traced_models_name_a_table_and_the_image_they_were_made_for(catalog: Ca
     assert {key for config in traced.values() for key in config} == {"model_type", "table", "image"}
     assert len({config["table"] for config in traced.values()}) == len(traced)
     assert [traced[id]["image"] for id in ("resnet50", "inception_v3", "efficientnet_b7", "ssd300_vgg16")] == [224, 299, 600, 300]
+
+
+def test_traced_models_have_the_parameters_and_the_image_of_their_table(catalog: Catalog) -> None:
+    traced = [model for model in catalog.models if model.config["model_type"] == "traced"]
+    tables = {model.id: load_table(model.config["table"]) for model in traced}
+    auxiliary = {"googlenet": 6_379_984}  # heads that are trained, and not in the published weights
+    assert {id: (table.parameters - auxiliary.get(id, 0), table.image) for id, table in tables.items()} == {
+        model.id: (model.parameters, model.config["image"]) for model in traced
+    }
 
 
 def test_configs_come_back_from_the_cache_as_they_went_in(catalog: Catalog) -> None:

@@ -17,8 +17,10 @@ from whichgpu.workload.shapes import Traced
 from whichgpu.workload.tables import (
     TABLES_FILE,
     OperatorTable,
+    TableOperator,
     at,
     decode_blocks,
+    decode_versions,
     encode_tables,
     load_table,
     table_images,
@@ -40,8 +42,20 @@ PARAMETERS = {
     "vit_b_16": 86_567_656,
     "inception_v3": 27_161_264,
 }
-# Multiply-adds of a picture in convolutions and matrix products, 10^9, as torchvision's documentation gives them.
-GIGA_MACS = {"resnet50": 4.09, "vgg16": 15.47, "mobilenet_v2": 0.30, "convnext_tiny": 4.46, "densenet121": 2.83, "alexnet": 0.71}
+# Multiply-adds of a picture in convolutions and matrix products, 10^9, as torchvision's documentation gives them; those of
+# attention, which it leaves out, are not here either.
+GIGA_MACS = {
+    "resnet50": 4.09,
+    "vgg16": 15.47,
+    "mobilenet_v2": 0.30,
+    "convnext_tiny": 4.46,
+    "densenet121": 2.83,
+    "alexnet": 0.71,
+    "swin_t": 4.49,
+    "mnasnet1_0": 0.31,
+    "shufflenet_v2_x2_0": 0.58,
+    "resnext101_64x4d": 15.46,
+}
 
 
 def workload(model: str = "resnet50", task: str = "train", batch: int = 64, **fields: object) -> Workload:
@@ -76,13 +90,15 @@ def every_table() -> Iterator[OperatorTable]:
 
 
 def test_file_is_compact() -> None:
-    assert len(table_names()) >= 45
+    assert len(table_names()) >= 130
     assert TABLES_FILE.stat().st_size < 3_000_000
 
 
 def test_blocks_come_back_as_they_were() -> None:
-    blocks = {"a@224": {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}, "b@64": {"parameters": 4}}
-    assert decode_blocks(encode_tables(blocks, "2026-11-15", {"torch": "2"})) == blocks
+    blocks = {"a@224": {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}, "a@32": {}, "b@64": {"parameters": 4}}
+    content = encode_tables(blocks, "2026-11-15", {"torch": "2"})
+    assert decode_blocks(content) == blocks
+    assert decode_versions(content) == {"torch": "2"}
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
@@ -105,22 +121,57 @@ def test_every_table_has_every_pass_and_its_gradients_are_its_parameters() -> No
             left = [table.kinds[kind] for kind in alive.values() if table.kinds[kind].label == "gradients"]
             width = 2 if key.endswith("bf16") else 4
             expected = width * table.parameters if key.startswith("train") else 0
-            assert sum(kind.size[0] for kind in left) == expected, (table.name, key)
+            held = sum(kind.size[0] for kind in left)
+            # BEiT and Swin v2 join biases to a longer one, and their gradients stay slices of its gradient.
+            sliced = 2e-4 if table.name.startswith(("beit", "swin_v2", "swinv2")) else 0
+            assert expected <= held <= expected * (1 + sliced), (table.name, key)
             standing = run.moves[: run.before]
-            assert len(alive) == len(standing) + len(left), (table.name, key)
+            kept = 14 if table.name == "levit_256" and key.startswith("infer") else 0  # biases that LeViT gathers once
+            assert len(alive) == len(standing) + len(left) + kept, (table.name, key)
+
+
+def multiply_adds(operator: TableOperator, batch: int = 1) -> int:
+    """Of a convolution or a matrix product, forward or backward; 0 for all else."""
+    inputs, outputs = ([[at(dim, batch) for dim in shape] for shape in side] for side in (operator.inputs, operator.outputs))
+    what, once = operator.name.split(".")[1], 0
+    if what.startswith("convolution"):
+        backward = what == "convolution_backward"
+        weight = inputs[2] if backward else inputs[1]
+        near = inputs[1] if backward else inputs[0]
+        far = inputs[0] if backward else outputs[0]
+        once = prod(near if operator.attributes["transposed"] else far) * prod(weight[1:])
+        once *= sum(operator.attributes["mask"][:2]) if backward else 1
+    elif what in ("mm", "bmm", "addmm", "baddbmm"):
+        once = prod(outputs[0]) * inputs[-2][-1]
+    return operator.count * once
 
 
 @pytest.mark.parametrize(("name", "giga"), GIGA_MACS.items())
 def test_forward_operators_add_up_to_the_published_multiply_adds(name: str, giga: float) -> None:
-    total = 0
-    for operator in load_table(name).run(training=False, precision="fp32").operators:
-        shapes = [[at(dim, 1) for dim in shape] for shape in operator.inputs]
-        out = [at(dim, 1) for dim in operator.outputs[0]] if operator.outputs else []
-        if operator.name == "aten.convolution.default":
-            total += operator.count * prod(out) * prod(shapes[1][1:])
-        elif operator.name == "aten.addmm.default":
-            total += operator.count * prod(out) * shapes[1][1]
+    total = sum(map(multiply_adds, load_table(name).run(training=False, precision="fp32").operators))
     assert total / 1e9 == pytest.approx(giga, rel=0.015)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "bf16"])
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "swin_t", "convnext_tiny", "unet", "nnunet_3d", "vit_b_16"])
+def test_a_backward_pass_is_two_forward_passes_less_the_gradient_of_the_picture(name: str, precision: str) -> None:
+    operators = load_table(name).run(training=True, precision=precision).operators
+    forward, backward = (sum(multiply_adds(one) for one in operators if one.phase == phase) for phase in ("forward", "backward"))
+    [first] = [one for one in operators if one.attributes.get("mask", [True])[0] is False]
+    assert backward == 2 * forward - multiply_adds(first)
+
+
+def test_attention_is_one_operator_with_its_shapes_forward_and_backward() -> None:
+    for name, layers, shape in (("vit_b_16", 12, (12, 197, 64)), ("vit_base_patch16_224", 12, (12, 197, 64))):
+        for precision, kernel in (("fp32", "efficient"), ("bf16", "flash")):
+            found = {
+                (one.phase, one.count, one.name.endswith("backward.default")): one.inputs
+                for one in load_table(name).run(training=True, precision=precision).operators
+                if one.name.startswith(f"aten._scaled_dot_product_{kernel}_attention")
+            }
+            assert set(found) == {("forward", layers, False), ("backward", layers, True)}
+            for inputs in found.values():
+                assert [[at(dim, 5) for dim in tensor] for tensor in inputs[:3]] == [[5, *shape]] * 3
 
 
 def test_the_nearest_traced_image_is_taken() -> None:
@@ -135,7 +186,7 @@ def test_an_unknown_table_suggests_the_nearest() -> None:
     assert "resnet50" in error.value.choices
 
 
-@pytest.mark.parametrize("content", [b"", b"WGPUTAB1", b"WGPUTAB1\x00\x00\x00\x02{}", b"nonsense" * 9])
+@pytest.mark.parametrize("content", [b"", b"WGPUTAB2", b"WGPUTAB2\x00\x00\x00\x02{}", b"nonsense" * 9])
 def test_a_broken_file_is_a_data_error(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(DataError):

@@ -158,6 +158,8 @@ def test_a_convolution_tells_its_stride_and_groups_and_gets_a_workspace_unless_i
     dense, depthwise = (operator for operator in found.operators if operator.name == "aten.convolution.default")
     assert dense.attributes["stride"] == [2, 2]
     assert depthwise.attributes["groups"] == 8
+    masks = [o.attributes["mask"] for o in found.operators if o.name == "aten.convolution_backward.default"]
+    assert masks == [[True, True, True], [False, True, True]]  # nobody asks for the gradient of the pictures
     # One forward, two backward (the first layer's input needs no gradient, so one of its own): dense only.
     added = (len(convolution_workspace(found)) - len(found.events)) // 2
     assert 2 <= added <= 3

@@ -12,6 +12,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.tables import Row
 
 _PUNCTUATION = re.compile(r"[^a-z0-9.+]")
+_POINT = re.compile(r"(?<=\d)_(?=\d)")  # torchvision and timm write 1_6 for 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,14 @@ def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]
 
 
 def model_key(name: str) -> str:
-    """A name without case, blanks and punctuation, but with its dots: OPT 1.3B is not OPT 13B.
+    """A name without case, blanks and punctuation, but with its dots: OPT 1.3B is not OPT 13B, nor regnet_y_1_6gf regnet_y_16gf.
 
     >>> model_key("Llama 3.1 8B"), model_key("llama3.1:8b"), model_key("opt-1.3b") == model_key("opt-13b")
     ('llama3.18b', 'llama3.18b', False)
+    >>> model_key("squeezenet1_1"), model_key("SqueezeNet 1.1")
+    ('squeezenet1.1', 'squeezenet1.1')
     """
-    return _PUNCTUATION.sub("", name.lower())
+    return _PUNCTUATION.sub("", _POINT.sub(".", name.lower()))
 
 
 def parse_config(text: str) -> dict[str, Any]:

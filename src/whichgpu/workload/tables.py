@@ -2,12 +2,13 @@
 
 `catalog/data/operator_tables.bin` is one file, written by `tools/trace_vision.py`:
 
-    8 bytes   magic, b"WGPUTAB1"
+    8 bytes   magic, b"WGPUTAB2"
     4 bytes   length of the index, big-endian
-    index     JSON: {"written": date, "versions": {package: version}, "tables": {"NAME@IMAGE": [offset, length]}}
-    blocks    one a table, each a JSON document compressed by LZMA; offsets count from the end of the index
+    index     JSON: {"written": date, "versions": {package: version}, "models": {NAME: [offset, length, {IMAGE: size}]}}
+    models    the blocks of a model, one for each image size (of `size` bytes, in this order), compressed together by LZMA since
+              they differ in little but numbers; offsets count from the end of the index
 
-A block is {"parameters": n, "kinds": […], "passes": {"train/fp32": …}}.
+A block is a JSON document: {"parameters": n, "kinds": […], "passes": {"train/fp32": …}}.
 
 - A pass is what ran ("train": forward and backward; "infer": forward without gradients) and its precision ("fp32", "amp",
   "bf16").
@@ -16,7 +17,9 @@ A block is {"parameters": n, "kinds": […], "passes": {"train/fp32": …}}.
 - A pass is {"before": n, "moves": […], "operators": "…"}. A move 2 * kind allocates; 2 * age + 1 frees what was allocated `age`
   allocations ago (0: the latest). The first `before` moves are weights, buffers and inputs; gradients are still there at the end.
 - `operators` is again JSON, in a string, so that questions about memory need not read it. An operator is [phase, name, dtype,
-  count, inputs, outputs, attributes] as torch names it, once, in order of first call; views have no shapes.
+  count, inputs, outputs, attributes] as torch names it, once, in order of first call; views have no shapes. A convolution's
+  attributes are its stride, padding, dilation, groups, whether it is transposed, and backward its mask: which of the gradients
+  of input, weight and bias it makes, in this order, the outputs being those.
 
 Every size and dimension is affine in the batch: n is constant, [a, b] means a + b * batch. The tool traces two batch sizes and
 checks the result on a third.
@@ -37,9 +40,9 @@ from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
-MAGIC = b"WGPUTAB1"
-# A dictionary of 1 MiB holds any block whole; LZMA's own header is the smallest there is.
-FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20}]
+MAGIC = b"WGPUTAB2"
+# A dictionary that holds two blocks of any model whole; LZMA's own header is the smallest there is.
+FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
 # Precisions that allocate alike share one trace: TF32 is fp32 in memory, fp16 is as wide as bf16.
 TRACE_OF_PRECISION: Mapping[str, str] = {
@@ -119,65 +122,89 @@ class OperatorTable:
 @cache
 def table_names() -> tuple[str, ...]:
     """Names of the models there are tables of."""
-    return tuple(sorted({key.partition("@")[0] for key in _index()[0]}))
+    return tuple(sorted(_index()[0]))
 
 
 def table_images(name: str) -> tuple[int, ...]:
     """Image sizes a model was traced at, the usual one first."""
-    return tuple(int(key.partition("@")[2]) for key in _index()[0] if key.partition("@")[0] == name)
+    places, _ = _index()
+    return tuple(map(int, places[name][2])) if name in places else ()
 
 
 @cache
 def load_table(name: str, image: int | None = None) -> OperatorTable:
-    """The table of a model, for the image size nearest to the one asked for; its usual size by default."""
+    """The table of a model at the image size nearest to the one asked for, which its `image` tells; its usual one by default."""
     sizes = table_images(name)
     if not sizes:
         raise unknown_word("model", name, table_names())
     size = min(sizes, key=lambda size: abs(size - image)) if image else sizes[0]
     places, start = _index()
-    offset, length = places[f"{name}@{size}"]
+    offset, length, blocks = places[name]
     try:
         with TABLES_FILE.open("rb") as file:
             file.seek(start + offset)
-            block = json.loads(lzma.decompress(file.read(length), lzma.FORMAT_RAW, filters=FILTERS))
-        return _table(name, size, block)
+            content = _unpacked(file.read(length), blocks)[str(size)]
+        return _table(name, size, json.loads(content))
     except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError, IndexError) as problem:
         raise _broken(problem) from problem
 
 
 @cache
-def _index() -> tuple[Mapping[str, Sequence[int]], int]:
-    """Places of the blocks, and where the first begins."""
+def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
+    """Places of the models, and where the first begins."""
     try:
         with TABLES_FILE.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 raise ValueError("no operator tables")
             length = int.from_bytes(file.read(4), "big")
-            return json.loads(file.read(length))["tables"], len(MAGIC) + 4 + length
+            return json.loads(file.read(length))["models"], len(MAGIC) + 4 + length
     except (OSError, ValueError, KeyError) as problem:
         raise _broken(problem) from problem
 
 
 def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str, str]) -> bytes:
     """The file's content for blocks by "NAME@IMAGE"; of a name's sizes the first is the usual one."""
-    packed = {key: lzma.compress(_json(block), lzma.FORMAT_RAW, filters=FILTERS) for key, block in blocks.items()}
+    models: dict[str, dict[str, bytes]] = {}
+    for key, block in blocks.items():
+        name, _, image = key.partition("@")
+        models.setdefault(name, {})[image] = _json(block)
+    packed = {name: lzma.compress(b"".join(raw.values()), lzma.FORMAT_RAW, filters=FILTERS) for name, raw in models.items()}
     places, offset = {}, 0
-    for key, block in packed.items():
-        places[key] = [offset, len(block)]
-        offset += len(block)
-    index = _json({"written": written, "versions": versions, "tables": places})
+    for name, content in packed.items():
+        places[name] = offset, len(content), {image: len(block) for image, block in models[name].items()}
+        offset += len(content)
+    index = _json({"written": written, "versions": versions, "models": places})
     return b"".join((MAGIC, len(index).to_bytes(4, "big"), index, *packed.values()))
 
 
 def decode_blocks(content: bytes) -> dict[str, Any]:
-    """Every block of such a content, as it was before it was compressed."""
+    """Every block of such a content by "NAME@IMAGE", as it was before it was compressed."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     start = len(MAGIC) + 4 + length
-    places = json.loads(content[len(MAGIC) + 4 : start])["tables"]
+    places = json.loads(content[len(MAGIC) + 4 : start])["models"]
     return {
-        key: json.loads(lzma.decompress(content[start + offset : start + offset + size], lzma.FORMAT_RAW, filters=FILTERS))
-        for key, (offset, size) in places.items()
+        f"{name}@{image}": json.loads(block)
+        for name, (offset, size, blocks) in places.items()
+        for image, block in _unpacked(content[start + offset : start + offset + size], blocks).items()
     }
+
+
+def decode_versions(content: bytes) -> dict[str, str]:
+    """What such a content was traced with."""
+    length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
+    versions: dict[str, str] = json.loads(content[len(MAGIC) + 4 : len(MAGIC) + 4 + length])["versions"]
+    return versions
+
+
+def _unpacked(content: bytes, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """The blocks of a model by image size."""
+    rest = lzma.decompress(content, lzma.FORMAT_RAW, filters=FILTERS)
+    found = {}
+    for image, size in sizes.items():
+        found[image], rest = rest[:size], rest[size:]
+    if rest or any(len(found[image]) != size for image, size in sizes.items()):
+        raise ValueError("blocks of other sizes than the index says")
+    return found
 
 
 def _json(value: Any) -> bytes:

@@ -13,9 +13,13 @@ from whichgpu.estimate.trace.ledger import Ledger, Operator
 # The attributes of an operator that decide its cost, by position in its schema.
 _ATTRIBUTES = {
     "aten.convolution": {3: "stride", 4: "padding", 5: "dilation", 6: "transposed", 8: "groups"},
-    "aten.convolution_backward": {4: "stride", 5: "padding", 6: "dilation", 7: "transposed", 9: "groups"},
+    "aten.convolution_backward": {4: "stride", 5: "padding", 6: "dilation", 7: "transposed", 9: "groups", 10: "mask"},
     "aten.max_pool2d_with_indices": {1: "kernel", 2: "stride", 3: "padding"},
     "aten.avg_pool2d": {1: "kernel", 2: "stride", 3: "padding"},
+    "aten._scaled_dot_product_flash_attention": {4: "causal"},
+    "aten._scaled_dot_product_flash_attention_backward": {11: "causal"},
+    "aten._scaled_dot_product_efficient_attention": {6: "causal"},
+    "aten._scaled_dot_product_efficient_attention_backward": {11: "causal"},
 }
 
 

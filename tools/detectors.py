@@ -1,0 +1,119 @@
+"""Single-shot detectors as the tracer takes them: networks on tensors. Matching and sorting of boxes is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from whichgpu.estimate.trace.framework import load_torch, load_torchvision
+
+SIZES: dict[str, tuple[int, ...]] = {
+    "ssd300_vgg16": (300,),
+    "ssd300_resnet50": (300,),
+    "ssd_resnet34": (1200,),
+}
+ANCHORS = 4, 6, 6, 6, 4, 4  # boxes at a place of each map
+CLASSES = 81
+
+
+def network(name: str) -> Any:
+    """The network of that name without weights."""
+    return NETWORKS[name](load_torchvision().models)
+
+
+def detector(backbone: Any, head: Any) -> Any:
+    """A backbone that makes maps and a head that makes boxes and scores of them; scores come with the classes second."""
+    torch = load_torch()
+
+    class Detector(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone, self.head = backbone, head
+
+        def forward(self, pictures: Any) -> Any:
+            found = self.head(list(self.backbone(pictures).values()))
+            return [found["bbox_regression"], found["cls_logits"].transpose(1, 2)]
+
+    return Detector()
+
+
+def ssd300_vgg16(models: Any) -> Any:
+    """SSD, arXiv 1512.02325, as torchvision has it."""
+    whole = models.detection.ssd300_vgg16(weights=None, weights_backbone=None)
+    return detector(whole.backbone, whole.head)
+
+
+def ssd(trunk: Any, extras: list[Any], widths: list[int], stride: int = 1) -> Any:
+    """SSD on a trunk of ResNet and further blocks, a 3x3 convolution for boxes and one for scores on each map."""
+    torch = load_torch()
+    nn = torch.nn
+
+    class Ssd(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk, self.extras = trunk, nn.ModuleList(extras)
+            self.boxes, self.scores = (
+                nn.ModuleList(nn.Conv2d(w, n * outputs, 3, stride, 1) for w, n in zip(widths, ANCHORS, strict=True))
+                for outputs in (4, CLASSES)
+            )
+
+        def forward(self, x: Any) -> Any:
+            maps = [self.trunk(x)]
+            for block in self.extras:
+                maps.append(block(maps[-1]))
+            boxes, scores = (
+                torch.cat([h(m).reshape(m.shape[0], outputs, -1) for h, m in zip(heads, maps, strict=True)], 2)
+                for outputs, heads in ((4, self.boxes), (CLASSES, self.scores))
+            )
+            return [boxes.transpose(1, 2), scores]
+
+    return Ssd()
+
+
+def resnet_trunk(whole: Any) -> Any:
+    """A ResNet to its third stage, which keeps the size of the second's maps."""
+    nn = load_torch().nn
+    for part in whole.layer3[0].modules():
+        if isinstance(part, nn.Conv2d):
+            part.stride = (1, 1)
+    return nn.Sequential(whole.conv1, whole.bn1, whole.relu, whole.maxpool, whole.layer1, whole.layer2, whole.layer3)
+
+
+def shrinking(inputs: int, middle: int, outputs: int, stride: int, padding: int, *, norm: bool) -> Any:
+    """A further block of SSD: 1x1, then 3x3."""
+    nn = load_torch().nn
+    layers = []
+    for convolution in (
+        nn.Conv2d(inputs, middle, 1, bias=not norm),
+        nn.Conv2d(middle, outputs, 3, stride, padding, bias=not norm),
+    ):
+        layers += [convolution, *([nn.BatchNorm2d(convolution.out_channels)] if norm else []), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers)
+
+
+def ssd300_resnet50(models: Any) -> Any:
+    """SSD300 on ResNet-50 as in NVIDIA's example: 81 classes, maps of 38, 19, 10, 5, 3 and 1."""
+    widths = [1024, 512, 512, 256, 256, 256]
+    middles, strides = (256, 256, 128, 128, 128), (2, 2, 2, 1, 1)
+    extras = [
+        shrinking(i, m, o, s, s - 1, norm=True) for i, m, o, s in zip(widths[:-1], middles, widths[1:], strides, strict=True)
+    ]
+    return ssd(resnet_trunk(models.resnet50()), extras, widths)
+
+
+def ssd_resnet34(models: Any) -> Any:
+    """SSD on ResNet-34 at 1200 pixels as in MLPerf inference to 2021: the heads look at every third place of each map."""
+    widths = [256, 512, 512, 256, 256, 256]
+    middles, strides, paddings = (256, 256, 128, 128, 128), (2, 2, 2, 2, 1), (1, 1, 1, 0, 0)
+    extras = [
+        shrinking(i, m, o, s, p, norm=False)
+        for i, m, o, s, p in zip(widths[:-1], middles, widths[1:], strides, paddings, strict=True)
+    ]
+    return ssd(resnet_trunk(models.resnet34()), extras, widths, stride=3)
+
+
+NETWORKS: dict[str, Callable[[Any], Any]] = {
+    "ssd300_vgg16": ssd300_vgg16,
+    "ssd300_resnet50": ssd300_resnet50,
+    "ssd_resnet34": ssd_resnet34,
+}
