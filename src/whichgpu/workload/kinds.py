@@ -330,5 +330,6 @@ KINDS: dict[str, Kind] = {
     "percentile": Number("wants.percentile", 99.9999),
     "engine": Word(ENGINES),
     "year": Whole(2006, 2100),
+    "host_speed": Number(high=100),
     "method": Word(METHODS),
 }

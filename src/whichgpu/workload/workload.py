@@ -83,6 +83,7 @@ class Workload:
     percentile: float = 95
     engine: str | None = None
     year: int | None = None
+    host_speed: float = 1.0  # of the CPU that launches kernels, against the one measured with
     method: str | None = None  # another way to count memory: blog-2015
 
     def with_defaults(self, **values: Any) -> Workload:

@@ -50,7 +50,7 @@ def module_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryE
     else:
         size = workload.image or shape.image
         channels_last = workload.memory_format != "contiguous"
-        made = _factory(kind, rest)
+        made = factory(kind, rest)
         told = trace(made, images(workload.local_batch, size), channels_last=channels_last, **options).replay()
     parts = {"activations" if label == "input" else label: 0 for label in told.breakdown}
     for label, held in told.breakdown.items():
@@ -65,7 +65,8 @@ def _names(library: str) -> frozenset[str]:
     return frozenset((_torchvision().models if library == "torchvision" else _timm()).list_models())
 
 
-def _factory(library: str, name: str) -> Callable[[], Any]:
+def factory(library: str, name: str) -> Callable[[], Any]:
+    """What makes a model of torchvision or timm, without weights."""
     if name not in _names(library):
         message = msg("error.unknown-model", name=f"{library}:{name}")
         raise UsageError("unknown-model", message, msg("hint.model"))

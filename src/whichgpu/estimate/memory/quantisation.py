@@ -143,13 +143,13 @@ def split_weights(shape: Transformer, precision: str) -> Weights:
         if matrices.role == "router":
             continue  # left in 16 bit: counted with what is small
         known += matrices.weights
-        sizes[_group(matrices.role)] += _matrix_bytes(matrices, shape, precision)
+        sizes[_group(matrices.role)] += matrix_bytes(matrices, shape, precision)
     beyond = max(0, counted.linear - known)  # encoders, projections and others the rule does not name
-    sizes["linear"] += _matrix_bytes(Matrices("other", 0, beyond, shape.hidden), shape, precision) if beyond else 0
+    sizes["linear"] += matrix_bytes(Matrices("other", 0, beyond, shape.hidden), shape, precision) if beyond else 0
     small = max(0, counted.total - counted.embedding - counted.head - known - beyond)
     sizes["replicated"] += small * _other_bytes(precision)
     return Weights(
-        _table_bytes(shape, precision, counted.embedding, shape.tied), _head_bytes(shape, precision, counted.head), **sizes
+        table_bytes(shape, precision, counted.embedding, shape.tied), _head_bytes(shape, precision, counted.head), **sizes
     )
 
 
@@ -210,7 +210,8 @@ def _group(role: str) -> str:
     return "replicated" if role == "latent_down" else "linear"
 
 
-def _matrix_bytes(matrices: Matrices, shape: Transformer, precision: str) -> int:
+def matrix_bytes(matrices: Matrices, shape: Transformer, precision: str) -> int:
+    """Bytes of these matrices as a precision stores them."""
     if is_gguf(precision):
         return TYPES[tensor_type(precision, matrices.role, matrices.layer, _traits(shape), matrices.row)].size(matrices.weights)
     return SCHEMES[precision].size(matrices.weights, matrices.row, matrices.count)
@@ -225,7 +226,8 @@ def _other_bytes(precision: str) -> int:
     return TYPES["f32"].bytes if is_gguf(precision) else SCHEMES[precision].other
 
 
-def _table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) -> int:
+def table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) -> int:
+    """Bytes of an embedding of so many weights, or of an output head (`tied`: the table serves as one)."""
     if not is_gguf(precision):
         return weights * SCHEMES[precision].other
     row = shape.embedding or shape.hidden
@@ -233,7 +235,7 @@ def _table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) -
 
 
 def _head_bytes(shape: Transformer, precision: str, weights: int) -> int:
-    return _table_bytes(shape, precision, weights, tied=True) if weights else 0
+    return table_bytes(shape, precision, weights, tied=True) if weights else 0
 
 
 def _plain_bytes(shape: Shape, precision: str) -> int:

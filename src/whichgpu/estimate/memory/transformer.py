@@ -55,7 +55,7 @@ class Step:
             self.sequence,
             "eager" if self.shape.model_type in EAGER_ONLY else self.workload.attention or "flash",
             self.workload.lora_rank or 0,
-            _targets(self.workload.lora_targets),
+            adapted(self.workload.lora_targets),
             mixture,
             self.encoder_tokens,
             self.encoder_sequence,
@@ -197,7 +197,7 @@ def _sharded(step: Step, parts: dict[str, int], layer: int) -> dict[str, int]:
 GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}
 
 
-def _targets(text: str) -> frozenset[str]:
+def adapted(text: str) -> frozenset[str]:
     """Projections that have an adapter, from `attention` or `q,v`; empty: all of them."""
     return frozenset(word for part in text.split(",") for word in GROUPS.get(part.strip(), part.strip()).split())
 

@@ -1,0 +1,184 @@
+"""What was measured, as corrections: multipliers of each term by engine, software year, architecture and GPU; and ranges.
+
+The data file is written by `tools/calibrate`; it says from what, when and by which command.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.estimate.time.terms import TERMS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from whichgpu.catalog.gpu import Gpu
+
+DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
+
+Tier = Literal["gpu", "generation", "other", "none"]
+UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
+MEASURED_VENDORS = ("nvidia", "amd")
+LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
+
+# A level is a kind of group that may have its own multiplier of a term; the first is the most general.
+# Each is spelled as the words of a `Setting` that make its key.
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    "all": (),
+    "style": ("style",),
+    "era": ("style", "year"),
+    "engine": ("engine",),
+    "year": ("engine", "year"),
+    "task": ("engine", "task"),
+    "architecture": ("architecture",),
+    "generation": ("generation",),
+    "generation-unit": ("generation", "unit"),
+    "generation-task": ("generation", "task"),
+    "build": ("build",),
+    "vendor-engine": ("vendor", "engine"),
+    "chip": ("chip",),
+}
+
+
+YEARLY = ("era", "year")  # groups of years, between which a year not measured is interpolated
+
+# Engines of one style launch and fuse alike; one never measured is taken to be like its style.
+STYLES = {
+    "pytorch": "framework",
+    "tensorflow": "framework",
+    "mxnet": "framework",
+    "ngc": "framework",
+    "pytorch-compile": "compiled",
+    "cuda-graphs": "compiled",
+    "tensorrt": "compiled",
+    "vllm": "serving",
+    "sglang": "serving",
+    "tensorrt-llm": "serving",
+    "llama.cpp": "serving",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What decides which corrections apply to a step."""
+
+    engine: str
+    year: int
+    task: str  # train, forward, prefill, decode, generate
+    unit: str
+    gpu: str
+    architecture: str
+    generation: str  # architecture and compute capability: the Ampere of data centres is not that of desktops
+    build: str  # consumer, workstation, datacenter, or low-power: how far clocks go above or below the stated ones
+    chip: str  # variants of one chip share what was measured of any, so that the better variant stays the faster one
+    vendor: str
+
+    @property
+    def style(self) -> str:
+        """How its engine launches and fuses."""
+        return STYLES.get(self.engine, "framework")
+
+    def key(self, level: str) -> str:
+        """The name of this setting's group at a level."""
+        return "/".join(str(getattr(self, word)) for word in LEVELS[level])
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
+
+    multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
+    ranges: Mapping[str, Mapping[str, Sequence[float]]]
+    evidence: Mapping[str, Any]
+    made: Mapping[str, Any]
+    known: dict[Setting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
+
+    def log_multiplier(self, setting: Setting, term: str) -> float:
+        """The sum over levels; years between known ones are interpolated."""
+        total = 0.0
+        for level, groups in self.multipliers.items():
+            if level in YEARLY:
+                total += _by_year(groups, setting.style if level == "era" else setting.engine, setting.year, term)
+            else:
+                total += groups.get(setting.key(level), {}).get(term, 0.0)
+        return total
+
+    def tier(self, engine: str, gpu: Gpu) -> Tier:
+        """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none."""
+        known = self.evidence.get("engines", {}).get(engine, {})
+        if gpu.vendor not in MEASURED_VENDORS:
+            return "none"
+        if gpu.id in known.get("gpus", ()):
+            return "gpu"
+        kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
+        return "generation" if kin else "other"
+
+    def spread(self, tier: Tier, kind: str) -> tuple[float, float]:
+        """The 90% range of a kind of step as log factors."""
+        table = self.ranges.get(tier, {})
+        low, high = table.get(kind, table.get("any", UNKNOWN_SPREAD))
+        return low, high
+
+    def sources_of(self, engine: str) -> tuple[str, ...]:
+        """Whose measurements an engine's corrections rest on."""
+        return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
+
+    def factors(self, settings: Sequence[Setting]) -> np.ndarray:
+        """Multipliers, [terms, settings]."""
+        import numpy as np
+
+        for setting in settings:
+            if setting not in self.known:
+                self.known[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
+        return np.array([self.known[setting] for setting in settings]).T
+
+
+def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int, term: str) -> float:
+    """The year's own number, or between its neighbours'; beyond the ends the nearest."""
+    named = ((key.rpartition("/"), values) for key, values in groups.items())
+    known = sorted((int(known), values.get(term, 0.0)) for (whose, _, known), values in named if whose == name)
+    if not known:
+        return 0.0
+    before = [pair for pair in known if pair[0] <= year]
+    after = [pair for pair in known if pair[0] >= year]
+    if not before or not after:
+        return (before[-1] if before else after[0])[1]
+    (early, low), (late, high) = before[-1], after[0]
+    return low if early == late else low + (high - low) * (year - early) / (late - early)
+
+
+def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Setting:
+    """The setting of a step on a GPU."""
+    return Setting(
+        engine, year, task, unit, gpu.id, gpu.architecture, generation(gpu), build(gpu), gpu.chip or gpu.id, gpu.vendor
+    )
+
+
+def build(gpu: Gpu) -> str:
+    """What clocks and power a card is built for."""
+    return "low-power" if (gpu.tdp_watts or LOW_POWER + 1) <= LOW_POWER else gpu.segment
+
+
+def generation(gpu: Gpu) -> str:
+    """What decides how well kernels run on a GPU, beyond its rates."""
+    return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
+
+
+@cache
+def load_calibration(path: Path = DATA_FILE) -> Calibration:
+    """The fitted numbers."""
+    try:
+        raw = json.loads(path.read_bytes())
+        return Calibration(raw["multipliers"], raw["ranges"], raw["evidence"], raw["made"])
+    except (OSError, ValueError, KeyError) as problem:
+        raise DataError(
+            "malformed-data", msg("error.malformed-data", path=str(path), why=str(problem)), msg("hint.data")
+        ) from problem

@@ -1,0 +1,1 @@
+"""Seconds of one operator on any GPU: curves in dimensionless numbers, shared by all GPUs, fitted once."""

@@ -1,0 +1,176 @@
+"""Convolutions: implicit products over pixels; few channels and depthwise ones on plain lanes; conversions of layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from whichgpu.estimate.time.curves.gemm import WIDENED, element_bytes, resident_share, unit_class
+from whichgpu.estimate.time.curves.gpus import GpuColumns
+from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.tiles import NARROW, Products, Tiling, tiled
+
+FEW, PADDED = 8.0, 4.0  # input channels below which tensor-core kernels do not load; to how many images are padded
+ENGINE_PADDED = 16.0
+MANY, PLANAR_MANY = 128.0, 32.0  # channels from which Winograd's transforms pay: with channels last, with planes of pixels
+SMALL, LARGE = 100.0, 900.0  # pixels of an image between which channels-last kernels have such transforms
+BACKWARD_SMALL = 700.0  # and from which those for gradients do
+WINOGRAD = 2.25  # multiplications saved by the smallest of them, F(2x2, 3x3)
+FAR = 25.0  # taps beyond which depthwise gradients in fp32 have no kernel of their own
+
+
+def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of each, [gpus, operators, batches]."""
+    depthwise = _depthwise(stack)
+    compute = _products(stack, gpus, p)
+    if depthwise.any():
+        compute = np.where(depthwise, _taps(stack, gpus, p), compute)
+    np.maximum(compute, power_bound(least_flops(stack, gpus), stack.unit, gpus, p), out=compute)
+    bytes_ = moved(stack)
+    held = resident_share(bytes_, stack.size("resident", p["conv.resident"]), gpus, p)
+    held *= 1.0 / p["conv.cache"] - 1.0
+    held += 1.0
+    held *= bytes_ / stack.each(p, "conv.bandwidth")
+    held /= gpus.bandwidth
+    return soft_max(compute, held, p["conv.sharpness"]) + _converting(stack, gpus, p) + _starting(stack, depthwise, p)
+
+
+def moved(stack: Stack) -> Array:
+    """Bytes read and written; filters smaller than their stride leave part of the input unread."""
+    read = np.minimum(stack.size("kernel") / stack.size("stride") ** 2, 1.0)
+    pixels = stack.size("batch") * stack.size("height") * stack.size("width") * stack.size("stride") ** 2
+    unread = pixels * stack.size("cin") * element_bytes(stack.unit) * (1.0 - read)
+    total = stack.read + stack.write
+    return np.maximum(total - np.where(stack.kind("conv_dgrad"), 0.0, unread), 0.25 * total)
+
+
+def unit_name(unit: str) -> str:
+    """The unit whose shares apply."""
+    return {"fp32": "fp32", "fp64": "fp32", "tf32": "tf32"}.get(unit, "half")
+
+
+def _depthwise(stack: Stack) -> Mask:
+    groups = stack.size("groups")
+    return (groups > 1) & (groups >= stack.size("cin"))
+
+
+def _few(stack: Stack) -> Mask:
+    return (stack.size("groups") <= 1) & (stack.size("cin") < FEW)
+
+
+def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """As an implicit product; groups of few channels are made several at once, as one block with zeros in it."""
+    unit = stack.unit
+    cin, cout, groups, taps = (stack.size(name) for name in ("cin", "cout", "groups", "kernel"))
+    pixels = stack.size("batch") * stack.size("height") * stack.size("width")
+    inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.block"]), cin), cin)
+    outer = cout * inner / cin
+    few = _few(stack)
+    narrow = unit in WIDENED
+    if narrow:  # engines that compute so pad images themselves
+        inner = np.where(few, ENGINE_PADDED, inner)
+        cin = np.maximum(cin, inner)
+    backward, weights = stack.kind("conv_dgrad"), stack.kind("conv_wgrad")
+    products = Products(
+        cin / inner,
+        np.where(weights, outer, pixels),
+        np.where(weights, inner * taps, np.where(backward, inner, outer)),
+        np.where(weights, pixels, np.where(backward, outer, inner) * taps),
+    )
+    cut = _tiling(unit, taps, np.where(weights, p["conv.split.wgrad"], p["conv.split"]), p)
+    compute = tiled(products, cut, unit, gpus) / _share(stack, taps, gpus, p)
+    transformed = _winograd(stack) & (np.True_ if unit == "fp32" else gpus.matrix < 1)
+    if transformed.any():
+        gain = np.where(_planes(stack), p["conv.winograd.planar"], p["conv.winograd"])
+        setup = np.where(_planes(stack), 0.0, cin * cout * p["conv.winograd_setup"]) / (gpus.sms * gpus.clock)
+        compute = np.where(transformed, np.minimum(compute, compute / gain + setup), compute)
+    strided = np.where(backward & (stack.size("stride") > 1) & (taps > 1), p["conv.stride"], 1.0)
+    compute *= strided * np.where(groups > 1, p["conv.grouped"], 1.0)
+    if few.any() and not narrow:
+        padded = replace(products, n=np.where(weights, cin * taps, products.n), k=np.where(weights, pixels, PADDED * taps))
+        slower = np.where(_planes(stack), p["conv.few.turned"], 1.0) if unit_class(unit) != "single" else 1.0
+        plain = tiled(padded, cut, "fp32", gpus) * (slower / stack.each(p, f"conv.few.{unit_name(unit)}"))
+        compute = np.where(few, plain, compute)
+    return compute
+
+
+def _tiling(unit: str, taps: Array, split: Array, p: Parameters) -> Tiling:
+    if unit_class(unit) == "single":
+        return Tiling(NARROW, p["conv.edge.fp32"], p["conv.ramp.fp32"], split, p["conv.split_seconds"])
+    edge = np.where(taps > 1, p["conv.edge"], p["gemm.edge"])
+    return Tiling(NARROW, edge, p["conv.ramp"], split, p["conv.split_seconds"])
+
+
+def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
+    """The share of peak. Chips without matrix units run every unit as libraries have long done best: fp32 in planes."""
+    unit = unit_name(stack.unit)
+    reached = np.where(taps > 1, stack.each(p, f"conv.share.{unit}"), stack.each(p, f"conv.share1.{unit}"))
+    planar = stack.each(p, "conv.planar")
+    if unit == "fp32":
+        reached = np.where(_planes(stack), planar, reached)
+    elif not gpus.matrix.all():
+        reached = np.where(gpus.matrix > 0, reached, planar)
+    return reached * gpus.factor(p, f"gemm.factor.{unit_class(stack.unit)}")
+
+
+def _planes(stack: Stack) -> Mask:
+    planes: Mask = stack.size("nhwc") < 1
+    return planes
+
+
+def _winograd(stack: Stack) -> Mask:
+    """Where libraries trade multiplications for transforms (arXiv 1509.09308): fp32, 3x3 filters over many channels.
+
+    With channels last there are such kernels for small images only, and for gradients on larger ones.
+    """
+    fewest = np.minimum(stack.size("cin"), stack.size("cout"))
+    image = stack.size("height") * stack.size("width")
+    most = np.maximum(stack.size("cin"), stack.size("cout"))
+    forward = (fewest >= MANY) & (image >= SMALL) & (image <= LARGE)
+    last = np.where(stack.kind("conv"), forward, (most >= MANY) & (image >= BACKWARD_SMALL))
+    plain: Mask = (stack.size("kernel") == 9) & (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
+    return plain & np.where(_planes(stack), fewest >= PLANAR_MANY, last)
+
+
+def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
+    """FLOPs that must be done: of the smallest algorithm in use."""
+    if stack.unit == "fp32":
+        return np.where(_winograd(stack), stack.flops / WINOGRAD, stack.flops)
+    if gpus.matrix.all():
+        return stack.flops
+    return np.where(_winograd(stack) & (gpus.matrix < 1), stack.flops / WINOGRAD, stack.flops)
+
+
+def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Depthwise: every tap of every pixel on plain lanes; the input's gradient visits the pixels that a stride skips too."""
+    single = element_bytes(stack.unit) > 2.0
+    each = stack.each(p, "conv.tap.single" if single else "conv.tap.half")
+    skipped = np.where(stack.kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
+    slow = np.where(stack.size("kernel") > FAR, stack.each(p, "conv.tap.far"), 1.0) if single else 1.0
+    turned = np.where(_planes(stack), p["conv.tap.turned"], 1.0)
+    besides = 1.0 + p["conv.tap.besides"] / stack.size("kernel")  # what a pixel costs apart from its taps
+    return stack.flops * (each * skipped * slow * turned * besides) / (2.0 * gpus.sms * gpus.clock)
+
+
+def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Tensor-core kernels want channels last: others are turned before and after, unless 1x1 filters read them as they are."""
+    image = stack.size("height") * stack.size("width")
+    plain = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
+    turned = _planes(stack) & ~plain & ~_depthwise(stack) & ~_few(stack)
+    if unit_class(stack.unit) != "tensor" or not turned.any():
+        return np.zeros((1, 1, 1))
+    cost = (stack.read + stack.write) * (p["conv.turn"] / gpus.bandwidth) + p["conv.turn_seconds"]
+    return np.where(turned & (gpus.matrix > 0), cost, 0.0)
+
+
+def _starting(stack: Stack, depthwise: Mask, p: Parameters) -> Array:
+    """What a kernel takes at least: gathering neighbours takes longer to begin, and fp32 begins each group anew."""
+    unit, taps = unit_name(stack.unit), stack.size("kernel")
+    dense = stack.each(p, f"conv.start.{unit}") + np.where(taps > 1, stack.each(p, "conv.gather_seconds"), 0.0)
+    if unit == "fp32":
+        dense = dense + (stack.size("groups") - 1.0) * stack.each(p, "conv.group_seconds")
+    each = p["conv.tap_seconds.half" if element_bytes(stack.unit) <= 2.0 else "conv.tap_seconds.single"]
+    latency = np.where(_planes(stack) | ~stack.kind("conv"), 0.0, taps * each)
+    return np.where(depthwise, stack.each(p, "conv.start.depthwise") + latency, dense)

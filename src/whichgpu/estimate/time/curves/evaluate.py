@@ -1,0 +1,94 @@
+"""Seconds of many operators on many GPUs at many batch sizes, in a few array operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichgpu.estimate.time.curves import attention, conv, gemm, memory
+from whichgpu.estimate.time.curves.gpus import GpuColumns
+from whichgpu.estimate.time.curves.parameters import parameters as fitted
+from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, stack, stacked
+from whichgpu.estimate.time.operators import KINDS, Class, Op
+
+CLASSES: tuple[Class, ...] = ("gemm", "attention", "conv", "memory")
+CURVES: dict[str, Callable[[Stack, GpuColumns, Parameters], Array]] = {
+    "gemm": gemm.seconds,
+    "attention": attention.seconds,
+    "conv": conv.seconds,
+    "memory": memory.seconds,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Seconds of one call of each operator and what physics allows at best, [gpus, operators, batches]."""
+
+    seconds: Array
+    floors: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Seconds of all calls, [classes, gpus, batches] in the order of CLASSES; what bounds them, [gpus, batches]."""
+
+    seconds: Array
+    floors: Array
+    flop_seconds: Array
+    byte_seconds: Array
+
+
+def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Evaluated:
+    """Seconds of one call of each operator."""
+    p = fitted() if parameters is None else parameters
+    batches = stacked([op.flops + op.read + op.write for op in ops]).shape[1]
+    times = np.empty((len(gpus), len(ops), batches))
+    floors = np.empty_like(times)
+    for places, group in groups(ops):
+        flop_seconds, byte_seconds = bounds(group, gpus, p)
+        floor = np.maximum(flop_seconds, byte_seconds)
+        floors[:, places] = floor
+        times[:, places] = np.maximum(CURVES[KINDS[group.ops[0].kind]](group, gpus, p), floor)
+    return Evaluated(times, floors)
+
+
+def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Totals:
+    """Seconds of all calls, by class."""
+    p = fitted() if parameters is None else parameters
+    batches = stacked([op.flops + op.read + op.write for op in ops]).shape[1]
+    times = np.zeros((len(CLASSES), len(gpus), batches))
+    floors = np.zeros_like(times)
+    all_flops, all_bytes = np.zeros_like(times[0]), np.zeros_like(times[0])
+    for _, group in groups(ops):
+        kind = KINDS[group.ops[0].kind]
+        count = stacked([op.count for op in group.ops])
+        flop_seconds, byte_seconds = bounds(group, gpus, p)
+        floor = np.maximum(flop_seconds, byte_seconds)
+        place = CLASSES.index(kind)
+        times[place] += (np.maximum(CURVES[kind](group, gpus, p), floor) * count).sum(axis=1)
+        floors[place] += (floor * count).sum(axis=1)
+        all_flops += (flop_seconds * count).sum(axis=1)
+        all_bytes += (byte_seconds * count).sum(axis=1)
+    return Totals(times, floors, all_flops, all_bytes)
+
+
+def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+    """FLOPs over peak and bytes over bandwidth: of what the cache does not hold."""
+    kind = KINDS[group.ops[0].kind]
+    unit = group.unit if group.unit in gpus.peaks else "fp32"
+    moved = conv.moved(group) if kind == "conv" else group.read + group.write
+    byte_seconds = moved / gpus.bandwidth
+    if kind == "memory":
+        byte_seconds = byte_seconds * (1.0 - memory.hits(group, gpus, p))
+    flops = conv.least_flops(group, gpus) if kind == "conv" else group.flops
+    return flops / gpus.peaks[unit], byte_seconds
+
+
+def groups(ops: Sequence[Op]) -> list[tuple[list[int], Stack]]:
+    """Operators of one curve and unit, with their places."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for place, op in enumerate(ops):
+        found.setdefault((KINDS[op.kind], op.unit), []).append(place)
+    return [(places, stack(unit, [ops[place] for place in places])) for (_, unit), places in found.items()]

@@ -1,0 +1,113 @@
+"""Matrix products: arithmetic in tiles, weights over bandwidth, and what misaligned, narrow and expert-wise products cost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from whichgpu.estimate.time.curves.gpus import GpuColumns
+from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.tiles import SIMT, TENSOR, Products, Tiling, tiled
+
+ALIGNED: Final = 8.0  # elements to which tensor-core kernels want rows of memory aligned
+WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles only
+# Architectures whose tensor cores are fed by bulk copies, which need alignment: falling back costs them more.
+BULK: Final = frozenset({"Hopper", "Blackwell"})
+SINGLE: Final = frozenset({"fp32", "fp64"})
+WIDENED: Final = frozenset({"fp8", "fp4", "int8"})
+
+
+def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of each product, [gpus, operators, batches]."""
+    unit = stack.unit
+    grouped = stack.kind("grouped_gemm")
+    batch = stack.size("batch")
+    products = Products(
+        batch, np.where(grouped, stack.size("m") / np.maximum(batch, 1.0), stack.size("m")), stack.size("n"), stack.size("k")
+    )
+    odd = np.zeros_like(products.m, dtype=bool) if unit in SINGLE else misaligned(stack, products)
+    compute = tiled(products, tiling(unit, odd, p), unit, gpus)
+    unpacked = stack.kind("unpack_gemm")
+    if unpacked.any():  # their kernels have tiles of as few rows as there are, and spread the inner sum over all SMs
+        compute = np.where(unpacked, stack.flops / gpus.peaks[unit], compute)
+    compute *= slowdown(stack, products, odd, gpus, p) / share(unit, gpus, p)
+    np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
+    memory, again = bandwidth_seconds(stack, products, gpus, p)
+    np.minimum(compute, again, out=compute)
+    return soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"]
+
+
+def tiling(unit: str, odd: Mask, p: Parameters) -> Tiling:
+    """How products of a unit are cut."""
+    if unit in SINGLE:
+        return Tiling(SIMT, p["gemm.edge.fp32"], p["gemm.ramp.fp32"], p["gemm.split.fp32"], p["gemm.split_seconds"])
+    smallest = np.where(odd, WIDE_TILES, 0.0)
+    return Tiling(TENSOR, p["gemm.edge"], p["gemm.ramp"], p["gemm.split"], p["gemm.split_seconds"], smallest)
+
+
+def share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
+    """The share of peak that large products reach: of the unit, by architecture, less where other units stand in for it."""
+    known = p.get(f"gemm.share.{unit}", p["gemm.share"])
+    reached = gpus.factor(p, f"gemm.factor.{unit_class(unit)}") * known
+    if unit == "fp32":
+        reached = reached * np.where(gpus.wide > 0, p["gemm.share.wide"], 1.0)
+    elif unit == "bf16":
+        reached = np.where(gpus.native[unit] > 0, reached, p["gemm.share.emulated"])
+    elif unit in WIDENED:
+        reached = np.where(gpus.native[unit] > 0, reached, p["gemm.share"] * p["gemm.share.widened"])
+    return reached
+
+
+def unit_class(unit: str) -> str:
+    """Units that an architecture treats alike."""
+    if unit in SINGLE:
+        return "single"
+    return "integer" if unit == "int8" else "narrow" if unit in WIDENED else "tensor"
+
+
+def misaligned(stack: Stack, products: Products) -> Mask:
+    """Whether rows of the operands in memory start where tensor-core kernels cannot load them; batches play no part."""
+    sides = np.where(stack.role("wgrad"), products.m, products.k)
+    return (np.mod(products.n, ALIGNED) > 0) | (np.mod(sides, ALIGNED) > 0)
+
+
+def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
+    """What multiplies the arithmetic: misaligned rows, operands that lie the wrong way, weights that must be unpacked."""
+    unit = stack.unit
+    factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.each(p, "gemm.slowdown")
+    bulk = np.array([name in BULK for name in gpus.architectures])[:, None, None]
+    if odd.any():
+        even = (np.mod(products.n, 2.0) == 0) & (np.mod(products.k, 2.0) == 0)  # pairs of elements can still be loaded at once
+        odd_cost = p["gemm.odd.tf32"] if unit == "tf32" else np.where(even, p["gemm.even"], p["gemm.odd"])
+        cost = np.where(bulk, odd_cost, p["gemm.odd.older"])
+        factor = factor * np.where(odd & (gpus.native[unit] > 0), cost, 1.0)
+    if unit == "tf32":
+        turned = np.where(stack.role("wgrad"), p["gemm.tf32.wgrad"], np.where(stack.role("dgrad"), p["gemm.tf32.dgrad"], 1.0))
+        factor = factor * np.where(bulk, turned, 1.0)
+    return factor
+
+
+def bandwidth_seconds(stack: Stack, products: Products, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+    """Seconds of reading and writing everything once; and of making rows one by one, each reading the weights again."""
+    moved = stack.read + stack.write
+    known = p.get(f"gemm.bandwidth.{stack.unit}", p["gemm.bandwidth"]) * stack.each(p, "gemm.draw")
+    rate = gpus.bandwidth * gpus.factor(p, "gemm.factor.bandwidth") * known
+    held = resident_share(moved, stack.size("resident", 0.0), gpus, p)
+    memory = moved * (1.0 - held * (1.0 - 1.0 / p["gemm.cache"])) / rate
+    weights = products.batch * np.maximum(products.m, products.n) * products.k
+    again = (np.minimum(products.m, products.n) - 1.0) * weights * p["gemm.vector"] * element_bytes(stack.unit)
+    return memory, again / gpus.bandwidth
+
+
+def resident_share(moved: Array, fresh: Array, gpus: GpuColumns, p: Parameters) -> Array:
+    """The share of bytes that come from the L2: what was touched just before (`fresh`), where everything fits."""
+    filled = moved / gpus.l2
+    fits = (p["cache.full"] - filled) / (p["cache.full"] - p["cache.fits"])
+    return fresh * np.clip(fits, 0.0, 1.0, out=fits)
+
+
+def element_bytes(unit: str) -> float:
+    """Bytes of an operand's element."""
+    return {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}.get(unit, 2.0)

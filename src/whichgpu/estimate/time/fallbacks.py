@@ -1,0 +1,41 @@
+"""What happens when a GPU lacks the units a precision asks for, in words."""
+
+from __future__ import annotations
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.workload.workload import Workload
+
+# precision -> the peak it wants
+WANTED = {
+    "tf32": "tf32",
+    "bf16": "bf16",
+    "amp-bf16": "bf16",
+    "fp16": "fp16",
+    "amp-fp16": "fp16",
+    "fp8": "fp8",
+    "int8": "int8",
+    "nvfp4": "fp4",
+}
+STORED_ONLY = ("fp8", "int8", "nvfp4")  # weights may still be kept so, and unpacked for 16-bit products
+
+
+def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
+    """Why a precision will not bring what it promises on this GPU; empty where it does."""
+    precision = workload.precision or ""
+    wanted = WANTED.get(precision)
+    if wanted is None or fast(gpu, wanted):
+        return ()
+    values = {"gpu": gpu.name, "precision": precision}
+    if precision in STORED_ONLY:
+        return (msg("warning.stored-only", **values),)
+    if wanted == "bf16" and fast(gpu, "fp16"):
+        return (msg("warning.emulated-better", better=precision.replace("bf16", "fp16"), **values),)
+    return (msg("warning.emulated", **values),)
+
+
+def fast(gpu: Gpu, unit: str) -> bool:
+    """Whether the chip computes in this unit at least as fast as in fp32; in a byte, as in fp16."""
+    rate = gpu.peaks.get(unit)
+    against = "fp16" if unit == "int8" and "fp16" in gpu.peaks else "fp32"
+    return rate is not None and rate >= gpu.peaks.get(against, 0.0)

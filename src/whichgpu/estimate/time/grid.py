@@ -1,0 +1,172 @@
+"""One workload on many GPUs at many batch sizes, in one call: the straight way from a request to seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichgpu.base.messages import Message
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.time.calibration import STYLES, Calibration, Setting, load_calibration, setting_of
+from whichgpu.estimate.time.combine import EAGER, Seconds, combine
+from whichgpu.estimate.time.curves.evaluate import totals
+from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.lower import generation, lower
+from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, SEQUENCE, STEP, Terms, heaviest_unit
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+Array = np.ndarray
+NEWEST = 2026  # the year of the newest software measured with
+GENERATING = ("serve", "batch")
+# An H200 multiplies at 749 TFLOP/s in a burst and at 680 to 695 after two seconds; steps of half a second show half of it.
+HEAT_SLOWS, HEAT_AFTER = 0.15, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Seconds, [gpus, batches]. `first` is the time to a sequence's first token where tokens are generated."""
+
+    engine: str
+    kind: str  # train, forward, prefill, decode: whose corrections and ranges apply
+    seconds: Seconds
+    floor: Array
+    flop_seconds: Array
+    byte_seconds: Array
+    first: Array | None = None
+    notes: tuple[Message, ...] = ()
+
+    def bound(self, gpu: int, batch: int) -> str:
+        """What holds it back: compute, bandwidth, or the overhead of many small steps."""
+        place = gpu, batch
+        wall, device = self.seconds.wall[place], self.seconds.device[place]
+        flops, moved = self.flop_seconds[place], self.byte_seconds[place]
+        if self.seconds.host[place] > device or max(flops, moved) < OVERHEAD_SHARE * wall:
+            return "overhead"
+        return "compute" if flops >= moved else "bandwidth"
+
+
+OVERHEAD_SHARE = 0.2  # below this share of the time spent at the physical limits, neither limit is what bounds
+
+
+def evaluate(
+    workload: Workload,
+    shape: Shape,
+    gpus: Sequence[Gpu],
+    batches: Array | None = None,
+    calibration: Calibration | None = None,
+) -> Grid:
+    """Time of the workload, its defaults filled in, on each GPU; at each of `batches` (of one GPU), or at its own."""
+    fitted = calibration or load_calibration()
+    batch: Number = float(workload.local_batch) if batches is None else batches
+    if workload.task in GENERATING and speaks(shape):
+        return _generated(workload, shape, gpus, batch, fitted)
+    lowered = lower(workload, shape, batch)
+    kind = kind_of(workload)
+    sequences = in_hand(workload, batch) if kind == "decode" else 0.0
+    return replace(
+        _grid(workload, kind, terms_of(lowered, _columns(gpus), sequences, workload.accumulation), gpus, fitted),
+        notes=lowered.notes,
+    )
+
+
+def in_hand(workload: Workload, batch: Number) -> Number:
+    """Sequences a serving engine does something for at every token; plain code has no scheduler."""
+    return batch if STYLES.get(workload.engine or "") == "serving" else 0.0
+
+
+def kind_of(workload: Workload) -> str:
+    """The kind of step whose corrections and ranges apply."""
+    if workload.training:
+        return "train"
+    return workload.task if workload.task in ("prefill", "decode") else "forward"
+
+
+def speaks(shape: Shape) -> bool:
+    """Whether it answers token by token."""
+    return isinstance(shape, Transformer) and shape.causal and shape.patches is None
+
+
+def terms_of(lowered: Lowered, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> Terms:
+    """Uncorrected terms of a step of `repeats` equal rounds; `sequences` are those a serving engine has in hand."""
+    told = totals(lowered.ops, gpus)
+    shape = told.seconds.shape[1:]
+    worked = np.concatenate([told.seconds[:1] * heat(told.seconds[0] / repeats), told.seconds[1:]])
+    kernels = sum((np.asarray(op.count, dtype=float) for op in lowered.ops), np.zeros(1))
+    forward, backward = (
+        sum((np.asarray(op.count, dtype=float) * op.calls for op in lowered.ops if (op.phase == "forward") == first), np.zeros(1))
+        for first in (True, False)
+    )
+    counted = (
+        kernels * KERNEL_GAP,
+        forward * FORWARD_CALL,
+        backward * BACKWARD_CALL,
+        np.full(1, STEP),
+        np.asarray(sequences) * SEQUENCE,
+    )
+    seconds = np.concatenate([worked, [np.broadcast_to(one, shape) for one in counted]])
+    floors = np.concatenate([told.floors, np.zeros((len(counted), *shape))])
+    return Terms(seconds, floors, told.flop_seconds, told.byte_seconds, heaviest_unit(lowered.ops))
+
+
+def heat(products: Array) -> Array:
+    """How much slower products get when they last: the power limit takes clocks down after a while at full load."""
+    told: Array = 1.0 + HEAT_SLOWS * products / (products + HEAT_AFTER)
+    return told
+
+
+def settings(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> list[Setting]:
+    """What decides the corrections on each GPU."""
+    engine, year = workload.engine or "pytorch", workload.year or NEWEST
+    return [setting_of(gpu, engine, year, kind, unit) for gpu in gpus]
+
+
+def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[Terms, Terms, Terms]:
+    """Terms of reading the prompts of a batch, of one decode step, and of reading a single prompt."""
+    prompts, token = generation(workload, shape, batch)
+    single = generation(workload, shape, 1.0)[0] if workload.task == "serve" else prompts
+    return terms_of(prompts, gpus), terms_of(token, gpus, in_hand(workload, batch)), terms_of(single, gpus)
+
+
+def _generated(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batch: Number, fitted: Calibration) -> Grid:
+    """Seconds between one sequence's tokens: a decode step, and its share of the prompts that come in meanwhile.
+
+    A batch reads its prompts together; a server reads each as it comes, and its answer begins when that is done.
+    """
+    prompts, token, single = generation_terms(workload, shape, _columns(gpus), batch)
+    length = max(1, workload.seq_out or 1)
+    meanwhile = single * (np.asarray(batch) / length) if workload.task == "serve" else prompts * (1.0 / length)
+    told = _grid(workload, "generate", token + meanwhile, gpus, fitted)
+    first = corrected(workload, "generate", single + token, gpus, fitted).wall
+    return replace(told, first=first)
+
+
+def _grid(workload: Workload, kind: str, terms: Terms, gpus: Sequence[Gpu], fitted: Calibration) -> Grid:
+    told = corrected(workload, kind, terms, gpus, fitted)
+    return Grid(workload.engine or "pytorch", kind, told, terms.floors.sum(axis=0), terms.flop_seconds, terms.byte_seconds)
+
+
+def corrected(workload: Workload, kind: str, terms: Terms, gpus: Sequence[Gpu], fitted: Calibration) -> Seconds:
+    """Terms with what was measured put in."""
+    factors = fitted.factors(settings(workload, kind, terms.unit, gpus))
+    return combine(terms, factors, (workload.engine or "pytorch") in EAGER, workload.host_speed)
+
+
+_KNOWN: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
+
+
+def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
+    """The columns of these very GPUs, made once; the GPUs are kept, so that their identities stay theirs."""
+    key = tuple(map(id, gpus))
+    if key not in _KNOWN:
+        if len(_KNOWN) >= 256:
+            _KNOWN.clear()
+        _KNOWN[key] = tuple(gpus), columns(gpus)
+    return _KNOWN[key][1]

@@ -1,0 +1,64 @@
+"""From a workload to the operators one GPU runs for it: what the framework or engine launches, forward, backward, optimizer.
+
+`lower` gives one step, pass or token; `generation` a batch's prompts and one of its tokens. Sizes may be arrays over batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.estimate.time.lower.inference import fused_pass
+from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.perceptrons import perceptron_step, recommendation_pass
+from whichgpu.estimate.time.lower.training import eager_pass, training_step
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number, Op
+
+GENERATING = ("serve", "batch")
+
+
+def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowered:
+    """Operators of one step on one GPU. `workload` has its defaults filled in; `batch`, of this GPU, may be an array.
+
+    For tasks that generate, the step is one token of each sequence at the mean context.
+    """
+    samples = float(workload.local_batch) if batch is None else batch
+    if isinstance(shape, Traced):
+        from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
+
+        return lower_traced(workload, shape, samples)
+    if isinstance(shape, Mlp):
+        return Lowered(tuple(perceptron_step(workload, shape, samples)))
+    if isinstance(shape, Dlrm):
+        return Lowered(tuple(recommendation_pass(workload, shape, samples)))
+    if isinstance(shape, WeightsOnly):
+        raise UsageError("weights-only", msg("error.weights-only", model=shape.name), msg("hint.weights-only"))
+    return Lowered(tuple(_transformer(workload, shape, samples)))
+
+
+def generation(workload: Workload, shape: Shape, batch: Number | None = None) -> tuple[Lowered, Lowered]:
+    """Reading the prompts of a batch, and one token of each of its sequences at the mean context.
+
+    A token's time is very nearly a line over the context, so seq_out tokens take seq_out times the second.
+    """
+    samples = float(workload.local_batch) if batch is None else batch
+    prompts = lower(replace(workload, task="prefill"), shape, samples)
+    return prompts, lower(workload, shape, samples)
+
+
+def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
+    if workload.training:
+        return training_step(workload, shape, batch)
+    length = float(workload.seq_in or shape.max_context) / workload.parallel.cp
+    speaking = shape.causal and shape.patches is None
+    context = None
+    if speaking and workload.task in ("decode", *GENERATING):
+        context = length + (float(workload.seq_out or 0) / 2 if workload.task in GENERATING else 0.0)
+    passed = eager_pass if workload.engine == "pytorch" else fused_pass
+    return passed(workload, shape, batch, length, context)

@@ -1,0 +1,30 @@
+"""What a lowering returns: the operators of one step on one GPU, and what should be said about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichgpu.base.messages import Message
+from whichgpu.estimate.time.operators import Op
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Operators in the order of their first call, with remarks for the user."""
+
+    ops: tuple[Op, ...]
+    notes: tuple[Message, ...] = ()
+
+    @property
+    def calls_forward(self) -> Number:
+        """Framework calls the host makes for the forward pass."""
+        return sum(op.calls * op.count for op in self.ops if op.phase == "forward")
+
+    @property
+    def calls_backward(self) -> Number:
+        """The same for the backward pass and the optimizer."""
+        return sum(op.calls * op.count for op in self.ops if op.phase != "forward")

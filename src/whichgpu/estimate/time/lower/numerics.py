@@ -1,0 +1,43 @@
+"""The widths and units of a precision: bytes of a parameter, of the residual stream and of a product's operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whichgpu.estimate.memory.gguf_mix import MIXES
+from whichgpu.estimate.memory.operators import WIDTHS, Widths
+
+# The unit of matrix products, and of convolutions where PyTorch's default differs.
+UNITS = {
+    "fp32": "fp32",
+    "fp32-default": "fp32",
+    "tf32": "tf32",
+    "amp-bf16": "bf16",
+    "amp-fp16": "fp16",
+    "bf16": "bf16",
+    "fp16": "fp16",
+}
+# PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 unless told otherwise (PyTorch's CUDA notes).
+TF32_MATMUL_YEARS = range(2020, 2022)
+HALF = Widths(2, 2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """How a pass computes: `unit` of its products, `widths` of its tensors, `half` the 16-bit type beside fp32."""
+
+    unit: str
+    widths: Widths
+    half: str = "bf16"
+
+    def dtype(self, width: float) -> str:
+        """The type of elements so wide."""
+        return "fp32" if width >= 4 else self.half
+
+
+def numerics(precision: str, year: int | None = None) -> Numerics:
+    """Of a precision; those that only store weights narrow compute in bf16 (llama.cpp's in fp16)."""
+    unit = UNITS.get(precision, "fp16" if precision in MIXES else "bf16")
+    if precision == "fp32-default" and year in TF32_MATMUL_YEARS:
+        unit = "tf32"
+    return Numerics(unit, WIDTHS.get(precision, HALF), "fp16" if unit == "fp16" else "bf16")

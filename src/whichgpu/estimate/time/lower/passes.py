@@ -1,0 +1,88 @@
+"""What a whole pass tells about single calls: layouts that no shape shows, and kernels that PyTorch chooses for several calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from whichgpu.workload.tables import Dims, TableOperator
+
+# In evaluation `MultiheadAttention` takes a path of its own, in C++; the views of the other one are then not made.
+FAST_PATH_VIEWS = 0.4
+NORM, NORM_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
+
+
+def retouched(operators: Sequence[TableOperator], training: bool, amp: bool) -> tuple[TableOperator, ...]:
+    """The operators of a pass as they run on a GPU."""
+    kept: Iterable[TableOperator] = operators
+    packed = _packed_attention(operators)
+    if packed and not training and not amp:
+        kept = _fast_path(operators, packed)
+    elif packed and training:
+        kept = _sequence_first(operators)
+    return tuple(_laid_out(kept, operators))
+
+
+def short_name(operator: TableOperator) -> str:
+    """The name without namespace and overload.
+
+    >>> short_name(TableOperator("forward", "aten.relu_.default", "float32", 1))
+    'relu_'
+    """
+    return operator.name.removeprefix("aten.").partition(".")[0]
+
+
+def _laid_out(kept: Iterable[TableOperator], operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
+    """Clones before an operator in place keep the layout; gradients of joined tensors are slices of a larger one."""
+    forward = [operator for operator in operators if operator.phase == "forward" and operator.outputs]
+    in_place = {operator.outputs[0] for operator in forward if short_name(operator).endswith("_")}
+    joined = {shape for operator in forward if short_name(operator) == "cat" for shape in operator.inputs if len(shape) == 4}
+    for operator in kept:
+        name = short_name(operator)
+        if name == "clone" and operator.phase == "forward" and operator.outputs[0] in in_place:
+            yield replace(operator, name="aten.copy_.default")
+        elif name in ("add", "threshold_backward") and operator.phase == "backward" and operator.outputs[0] in joined:
+            yield replace(operator, name=f"aten.{name}_strided.default")
+        elif operator.name == "aten.div.Scalar" and operator.phase == "backward":  # the gradient of a mean
+            yield replace(operator, name="aten.expanded.default")
+        else:
+            yield operator
+
+
+def _packed_attention(operators: Sequence[TableOperator]) -> Dims | None:
+    """The shape [3, tokens, batch, hidden] in which torch's MultiheadAttention turns queries, keys and values around."""
+    for operator in operators:
+        if short_name(operator) == "clone" and operator.phase == "forward" and len(operator.outputs[0]) == 4:
+            three, tokens, batch, hidden = operator.outputs[0]
+            if three == (3, 0) and batch == (0, 1) and not tokens[1] and not hidden[1]:
+                return operator.outputs[0]
+    return None
+
+
+def _fast_path(operators: Sequence[TableOperator], packed: Dims) -> Iterable[TableOperator]:
+    """Without gradients and autocast: the bias is part of the product, and nothing is turned around."""
+    _, tokens, batch, hidden = packed
+    turned = {packed, (tokens, batch, hidden)}
+    biased = (tokens, batch, (3 * hidden[0], 0))
+    for operator in operators:
+        name = short_name(operator)
+        if name == "clone" and operator.outputs[0] in turned:
+            continue
+        if name == "add" and operator.outputs[0] == biased:
+            continue
+        if not operator.inputs:
+            yield replace(operator, count=max(1, round(operator.count * FAST_PATH_VIEWS)))
+        else:
+            yield operator
+
+
+def _sequence_first(operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
+    """With gradients its result lies sequence first, and so do sums with it: each layer norm but the first copies its input,
+    and on the way back its input and, every other time, its gradient too."""
+    for operator in operators:
+        yield operator
+        if operator.name in (NORM, NORM_BACKWARD) and operator.count > 1:
+            copies = operator.count - 1
+            copies = copies * 3 // 2 if operator.name == NORM_BACKWARD else copies
+            shape = operator.inputs[0]
+            yield replace(operator, name="aten.clone.default", count=copies, inputs=(shape,), outputs=(shape,))

@@ -1,0 +1,97 @@
+"""Models known by their operator table, or traced on the spot: what PyTorch and other engines run for them on one GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.estimate.time.lower.aten import kernels
+from whichgpu.estimate.time.lower.call import Settings
+from whichgpu.estimate.time.lower.fusion import fused
+from whichgpu.estimate.time.lower.host import hosted, view_shares
+from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.stepping import adding, stepping
+from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.shapes import Traced
+from whichgpu.workload.tables import TRACE_OF_PRECISION
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+# Engines that replay a captured graph, or hand the GPU a whole step: the host makes no call for an operator.
+CAPTURED = frozenset({"cuda-graphs", "tensorrt"})
+# Engines that lay images out as their convolutions like it best, whatever they are given.
+OWN_LAYOUT = frozenset({"pytorch-compile", "tensorrt"})
+# TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
+TF32_MATMUL_YEARS = range(2020, 2022)
+NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625)}
+
+
+def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> Lowered:
+    """One step or forward pass; where `batch` is an array, so is every number of the operators."""
+    model = model_of(workload, shape)
+    area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
+    samples = float(workload.local_batch) if batch is None else batch
+    settings, engine = settings_of(workload), workload.engine or "pytorch"
+    if isinstance(samples, float):
+        ops = list(_cached(model, settings, engine, area, samples))
+    else:
+        ops = list(_passed(model, settings, engine, area, samples))
+    if workload.training:
+        ops = _stepped(ops, workload, model)
+    if workload.engine in CAPTURED:
+        ops = [replace(op, calls=0.0) for op in ops]
+    return Lowered(tuple(ops), _notes(workload, model))
+
+
+@lru_cache(maxsize=256)
+def _cached(model: Model, settings: Settings, engine: str, area: float, batch: float) -> tuple[Op, ...]:
+    return _passed(model, settings, engine, area, batch)
+
+
+def _passed(model: Model, settings: Settings, engine: str, area: float, batch: Number) -> tuple[Op, ...]:
+    """Forward, and backward in training."""
+    calls = [operator.call(batch, area) for operator in model.operators]
+    shares = view_shares(calls)
+    lowered = [(call, hosted(call, kernels(call, settings), shares)) for call in calls]
+    return tuple(fused(lowered, engine, settings))
+
+
+def _stepped(ops: list[Op], workload: Workload, model: Model) -> list[Op]:
+    """All micro-batches of a step, and the optimizer; with ZeRO it goes over this GPU's share."""
+    width = 2.0 if TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16") == "bf16" else 4.0
+    times = float(workload.accumulation)
+    if times > 1:
+        ops = [op.times(times) for op in ops] + [adding(model.parameters, model.tensors, width).times(times - 1)]
+    sharded = workload.parallel.dp if workload.parallel.zero else 1
+    return ops + stepping(workload, model.parameters / sharded, model.tensors, width)
+
+
+def settings_of(workload: Workload) -> Settings:
+    """Units and layout of a request."""
+    precision = workload.precision or "fp32"
+    single = "tf32" if precision == "tf32" else "fp32"
+    default = precision == "fp32-default"
+    matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
+    unit, width = NARROW.get(precision, ("", 1.0))
+    return Settings(
+        half="fp16" if precision in ("fp16", "amp-fp16") or workload.engine == "tensorrt" else "bf16",
+        gemm32=matmul,
+        conv32="tf32" if default else single,
+        nhwc=workload.memory_format != "contiguous" or workload.engine in OWN_LAYOUT,
+        amp=precision.startswith("amp"),
+        training=workload.training,
+        narrow=unit,
+        narrow_width=width,
+    )
+
+
+def _notes(workload: Workload, model: Model) -> tuple[Message, ...]:
+    image = workload.image or model.image
+    if not model.image or image == model.image:
+        return ()
+    return (msg("warning.image-scaled", model=str(workload.model)[:80], image=image, traced=model.image),)

@@ -1,0 +1,176 @@
+"""Training steps of transformers, and passes in PyTorch eager, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichgpu.estimate.memory.transformer import adapted
+from whichgpu.estimate.time.lower.eager import Writer
+from whichgpu.estimate.time.lower.ends import embedding, head, loss, sounds
+from whichgpu.estimate.time.lower.fused_training import fused_loss, fused_training_layer
+from whichgpu.estimate.time.lower.layers import Pass, layer
+from whichgpu.estimate.time.lower.numerics import Numerics, numerics
+from whichgpu.estimate.time.lower.stacks import encoder_share, layer_kinds
+from whichgpu.estimate.time.lower.stepping import stepping
+from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.workload.layouts import tensor_share
+from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+
+def training_step(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
+    """A training step: forward, backward, optimizer."""
+    own = tensor_share(shape, workload.parallel)
+    fusing = workload.engine != "pytorch"
+    run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
+    ops = run.whole(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
+    parameters, tensors = _trained(workload, own)
+    width = run.numerics.widths.parameter
+    if workload.accumulation > 1:
+        ops = [op.times(float(workload.accumulation)) for op in ops]
+        ops.append(_accumulating(parameters, tensors, width, run.numerics).times(float(workload.accumulation - 1)))
+    sharded = workload.parallel.dp if workload.parallel.zero else 1
+    return ops + stepping(workload, parameters / sharded, tensors, width)
+
+
+def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None = None) -> list[Op]:
+    """A pass without gradients: over whole sequences, over prompts, or of one token each at a `context`."""
+    own = tensor_share(shape, workload.parallel)
+    run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=False)
+    return run.whole(batch, length) if context is None else run.token(batch, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A model's parts written one after another, each kind of layer once."""
+
+    workload: Workload
+    shape: Transformer
+    numerics: Numerics
+    training: bool
+    fusing: bool = False  # runs of elementwise operators are one kernel each
+
+    def whole(self, batch: Number, length: Number) -> list[Op]:
+        """All tokens of `batch` sequences; prompts leave a cache and the logits of their last token."""
+        shape, task = self.shape, self.workload.task
+        run = Pass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=task == "prefill")
+        ops: list[Op] = []
+        if shape.encoder_layers:
+            source = float(shape.encoder_context) if shape.encoder_context else length
+            run = replace(run, source=source, sequence=1.0 if task == "prefill" else length)
+            ops += self._encoder(replace(run, sequence=source, source=None, causal=False, cached=False))
+        ops += self._ends(partial(_embedded, shape=shape, tokens=run.tokens))
+        ops += self._layers(run)
+        rows = batch if task == "prefill" else run.tokens
+        return ops + self._ends(lambda write: self._output(write, rows))
+
+    def token(self, batch: Number, context: Number) -> list[Op]:
+        """One more token of each sequence."""
+        shape = self.shape
+        run = Pass(batch, 1.0, self.workload.attention or "sdpa", False, context=context, cached=True, decoding=True)
+        if shape.encoder_layers:
+            run = replace(run, source=float(shape.encoder_context) if shape.encoder_context else context)
+        ops = self._ends(partial(_embedded, shape=shape, tokens=batch))
+        ops += self._layers(run)
+        return ops + self._ends(lambda write: self._output(write, batch))
+
+    def _encoder(self, run: Pass) -> list[Op]:
+        shape = self.shape
+        heard = shape.model_type == "whisper"
+        stem = partial(sounds, shape=shape, batch=run.batch) if heard else partial(_embedded, shape=shape, tokens=run.tokens)
+        ops = self._ends(stem)
+        count = encoder_share(shape, self.workload.parallel)
+        return ops + self._counted(count, partial(self._layer, run=run))
+
+    def _layers(self, run: Pass) -> list[Op]:
+        ops: list[Op] = []
+        for kind, count in layer_kinds(self.shape, self.workload.parallel):
+            own = replace(run, window=kind.window, mixture=kind.mixture)
+            ops += self._counted(count, partial(self._layer, run=own))
+        return ops
+
+    def _layer(self, write: Writer, run: Pass) -> None:
+        if self.fusing:
+            fused_training_layer(write, self.shape, run)
+        else:
+            layer(write, self.shape, run)
+
+    def _counted(self, count: int, write: Callable[[Writer], None]) -> list[Op]:
+        """So many layers, their forward pass twice where they are checkpointed."""
+        workload = self.workload
+        writer = Writer(
+            self.numerics,
+            self.training,
+            lora_rank=workload.lora_rank or 0,
+            targets=adapted(workload.lora_targets),
+            quantised=workload.qlora,
+            count=float(count),
+        )
+        write(writer)
+        ops = writer.ops
+        if self.training and workload.checkpointing != "none":
+            ops = ops + [replace(op, phase="backward") for op in self._recomputed(ops) if self._again(op)]
+        return ops
+
+    def _recomputed(self, ops: list[Op]) -> list[Op]:
+        """A layer's forward pass up to the last tensor that backward needs: the last product's input, if nothing follows."""
+        forward = [op for op in ops if op.phase == "forward"]
+        if self.fusing or self.shape.dropout or self.shape.norms > 2:
+            return forward
+        last = max(place for place, op in enumerate(forward) if KINDS[op.kind] == "gemm")
+        return [op for place, op in enumerate(forward[:-1]) if place != last]
+
+    def _again(self, op: Op) -> bool:
+        """Whether checkpointing runs an operator again: all of them, or with `selective` those that are no products."""
+        return self.workload.checkpointing == "full" or KINDS[op.kind] != "gemm"
+
+    def _ends(self, write: Callable[[Writer], None]) -> list[Op]:
+        writer = Writer(self.numerics, self.training, frozen=bool(self.workload.lora_rank))
+        write(writer)
+        return writer.ops
+
+    def _output(self, write: Writer, rows: Number) -> None:
+        """Logits, and their loss when training; an encoder that is not trained ends before them."""
+        shape = self.shape
+        if not shape.head or (not self.training and not (shape.causal or shape.encoder_layers)):
+            return
+        if self.fusing and self.training:
+            fused_loss(write, shape, rows)
+            return
+        logits = head(write, shape, rows)
+        if self.training:
+            loss(write, shape, logits)
+
+
+def _embedded(write: Writer, shape: Transformer, tokens: Number) -> None:
+    embedding(write, shape, tokens)
+
+
+def _trained(workload: Workload, shape: Transformer) -> tuple[float, float]:
+    """Parameters the optimizer goes over on one GPU, and in how many tensors."""
+    layers = shape.layers + shape.encoder_layers
+    matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))
+    stages = workload.parallel.pp
+    if rank := workload.lora_rank:
+        wanted = adapted(workload.lora_targets)
+        named = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
+        adapters = [sizes for role, sizes in named if not wanted or role in wanted]
+        return layers * sum(rank * sum(sizes) for sizes in adapters) / stages, 2.0 * layers * len(adapters) / stages
+    biases = len(matrices) if shape.mlp_bias else 0
+    norms = shape.norms * (2 if shape.norm == "layer" else 1)
+    return count_parameters(shape).total / stages, (layers * (len(matrices) + biases + norms) + 3.0) / stages
+
+
+def _accumulating(parameters: float, tensors: float, width: float, own: Numerics) -> Op:
+    """Gradients of a further micro-step added to those there are."""
+    each = parameters / tensors
+    read, write = 2 * each * width, each * width
+    sizes: dict[str, Number] = {"elements": each, "resident": 0.0}
+    return Op("pointwise", own.dtype(width), 0.0, read, write, sizes, tensors, "backward")

@@ -1,0 +1,63 @@
+"""What a step's time is made of before any correction: seconds by class of operator, kernels, framework calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichgpu.estimate.time.operators import Op
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray
+
+# Classes of operators, then: the gap between kernels, calls of the host forward and backward, what a step costs once, and what a
+# serving engine does for each of its sequences at every step (scheduling, sampling, detokenising).
+DEVICE = ("gemm", "attention", "conv", "memory", "gap")
+HOST = ("forward_calls", "backward_calls", "step", "sequences")
+TERMS = (*DEVICE, *HOST)
+
+# What one unit of each countable term costs before correction, in seconds.
+KERNEL_GAP = 1.0e-6
+FORWARD_CALL, BACKWARD_CALL = 15.0e-6, 15.0e-6
+STEP = 1.0e-4
+SEQUENCE = 5.0e-6
+
+UNITS = {"bf16": "half", "fp16": "half", "tf32": "tf32", "fp32": "single", "fp8": "narrow", "int8": "narrow", "fp4": "narrow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Uncorrected seconds, [terms, gpus, batches] in the order of TERMS, with the physical floor of each device term.
+
+    `flop_seconds` and `byte_seconds` tell what bounds it: FLOPs over peak and bytes over bandwidth, [gpus, batches].
+    """
+
+    seconds: Array
+    floors: Array  # [terms, gpus, batches]
+    flop_seconds: Array
+    byte_seconds: Array
+    unit: str  # of the products that weigh most: half, tf32, single, narrow
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms(
+            self.seconds + other.seconds,
+            self.floors + other.floors,
+            self.flop_seconds + other.flop_seconds,
+            self.byte_seconds + other.byte_seconds,
+            self.unit,
+        )
+
+    def __mul__(self, times: float | Array) -> Terms:
+        return Terms(self.seconds * times, self.floors * times, self.flop_seconds * times, self.byte_seconds * times, self.unit)
+
+
+def heaviest_unit(ops: tuple[Op, ...]) -> str:
+    """The arithmetic in which most FLOPs of the products are done."""
+    weights: dict[str, float] = {}
+    for op in ops:
+        unit = UNITS.get(op.unit, "half")
+        flops = op.flops * op.count
+        weights[unit] = weights.get(unit, 0.0) + float(flops if isinstance(flops, (int, float)) else flops.sum())
+    return max(weights, key=lambda unit: weights[unit]) if weights else "half"
