@@ -1,0 +1,1 @@
+"""What was measured, as requests to whichgpu, and the fit of the time model to it."""

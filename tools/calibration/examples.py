@@ -1,0 +1,100 @@
+"""Measured rows as examples for the fit: each with the uncorrected terms of its request on its GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibration.fit_steps import Example
+from calibration.measured import Measured
+from whichgpu.api.desk import Desk
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import generation
+from whichgpu.estimate.time.combine import EAGER
+from whichgpu.estimate.time.curves.gpus import columns
+from whichgpu.estimate.time.grid import generation_terms, in_hand, kind_of, settings, terms_of
+from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.terms import Terms
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import Workload
+
+PAGEABLE_COPY = 6e9  # bytes a second from memory the driver has to copy first
+NOT_SINGLE = ("id", "op")
+
+
+def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
+    """Examples of the single-GPU rows; rows that cannot be asked for are named on stderr."""
+    desk = Desk(catalog)
+    gpus = {gpu.id: gpu for gpu in catalog.gpus}
+    found, failed = [], dict[str, int]()
+    for row in rows:
+        if row.request.get("gpus", 1) != 1:
+            continue
+        try:
+            found.append(example(row, desk, gpus[row.gpu]))
+        except WhichGpuError as error:
+            model = row.request.get("model")
+            why = f"{row.source}: {error.kind} {model if isinstance(model, str) else row.family}"
+            failed[why] = failed.get(why, 0) + 1
+    for why, count in sorted(failed.items()):
+        print(f"not asked for: {why} x{count}", file=sys.stderr)
+    return found
+
+
+def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
+    """One row's."""
+    shape = desk.shape(row.request["model"])
+    workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
+    terms, kind = step_terms(workload, shape, gpu, row.kind)
+    setting = settings(workload, kind, terms.unit, [gpu])[0]
+    copied = row.copied_bytes / PAGEABLE_COPY
+    return Example(
+        seconds=max(row.seconds - copied, row.seconds * 0.2),
+        terms=terms.seconds[:, 0, 0],
+        floors=terms.floors[:, 0, 0],
+        setting=setting,
+        eager=(workload.engine or "pytorch") in EAGER and not row.throughput_only,
+        groups=groups(row, gpu, shape, kind),
+        row=row,
+    )
+
+
+def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[Terms, str]:
+    """Terms of what was timed, and the kind of step it is."""
+    column = columns([gpu])
+    batch = float(workload.local_batch)
+    if kind in ("generate", "serve"):
+        prompts, token, single = generation_terms(workload, shape, column, batch)
+        length = float(max(1, workload.seq_out or 1))
+        meanwhile = single * (batch / length) if workload.task == "serve" else prompts * (1 / length)
+        whole = token * length + prompts if kind == "generate" else token + meanwhile
+        return whole, "generate"
+    sequences = in_hand(workload, batch) if workload.task == "decode" else 0.0
+    return terms_of(lower(workload, shape, batch), column, sequences), kind_of(workload)
+
+
+def groups(row: Measured, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
+    """What the row may be left out with."""
+    model: Any = row.request["model"]
+    language = isinstance(shape, Transformer) and shape.patches is None
+    return {
+        "source": row.source,
+        "gpu": gpu.id,
+        "generation": generation(gpu),
+        "architecture": gpu.architecture,
+        "model": model if isinstance(model, str) else row.family,
+        "family": row.family,
+        "kind": row.kind if row.kind in ("generate", "serve") else kind,
+        "task": f"{kind}-{'language' if language else 'vision'}",
+    }
+
+
+def as_arrays(values: Sequence[float]) -> np.ndarray:
+    """Numbers as an array of floats."""
+    return np.asarray(values, dtype=float)

@@ -1,0 +1,228 @@
+"""Fit the corrections of whole steps: multipliers of each term by engine, year, architecture and GPU, shrunk to 1.
+
+A ridge regression on log(measured / predicted): every multiplier has a Gaussian prior around 1 whose width says how much such
+groups may differ; residuals are weighted as Student's t, so that a strange row does not pull; and each (source, GPU, kind)
+counts by the square root of its rows, so that a large source does not outvote the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+from whichgpu.estimate.time.calibration import LEVELS, Calibration, Setting
+from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, soft_maximum
+from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
+
+# Widths of the priors, in log: how far groups of a level may stray from their parent.
+WIDTHS = {
+    "all": 0.5,
+    "style": 0.3,
+    "era": 0.2,
+    "engine": 0.3,
+    "year": 0.2,
+    "task": 0.35,
+    "architecture": 0.2,
+    "generation": 0.15,
+    "generation-unit": 0.15,
+    "generation-task": 0.1,
+    "build": 0.15,
+    "vendor-engine": 0.15,
+    "chip": 0.1,
+    "machine": 0.35,  # the host of one source's machine: fitted so that it does not colour the rest, and not kept
+}
+# Launching differs more than arithmetic does, by engine and by architecture; what all have in common is known.
+WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5}
+SPECIAL = {
+    ("all", "gap"): 0.2,
+    ("all", "step"): 0.2,
+    ("all", "sequences"): 0.2,
+    ("style", "step"): 1.5,
+    ("engine", "step"): 1.0,
+    ("style", "sequences"): 1.0,
+    ("engine", "sequences"): 1.0,
+    ("architecture", "gap"): 0.6,
+    ("engine", "gap"): 0.6,
+}
+ROW_SPREAD = 0.1  # of a measurement against the best model there could be
+FREEDOM = 4.0  # of Student's t
+DEVICE_LEVELS = ("architecture", "build", "generation", "generation-unit", "generation-task", "vendor-engine", "chip")
+# Fitting begins with wide tolerance, so that no source is given up as strange before its turn has come.
+SPREADS = (0.5, 0.2, ROW_SPREAD)
+# Rounds from nothing, and from a fit that differs by a group: enough of them that nothing of what was left out lingers.
+ROUNDS, ROUNDS_AGAIN = 250, 400
+TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
+CALLS = ("forward_calls", "backward_calls")
+REFERENCE = "h200-"  # its host is the one others are told against
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A measured step with its terms, of one GPU and one batch."""
+
+    seconds: float
+    terms: np.ndarray  # [terms]
+    floors: np.ndarray
+    setting: Setting
+    eager: bool
+    groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
+    row: Any = None
+
+
+Parameter = tuple[str, str, str]  # level, group, term
+
+
+class Design:
+    """The parameters that examples have, and where each sits."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.examples = examples
+        self.parameters: dict[Parameter, int] = {}
+        self.places = np.full((len(examples), len(TERMS), len(WIDTHS)), -1)
+        for row, example in enumerate(examples):
+            reference = example.groups["source"].startswith(REFERENCE)
+            for column, term in enumerate(TERMS):
+                if example.terms[column] <= 0:
+                    continue
+                for depth, level in enumerate(WIDTHS):
+                    if (level in DEVICE_LEVELS and term not in DEVICE) or (
+                        level == "machine" and (term not in CALLS or reference)
+                    ):
+                        continue
+                    if level == "machine":
+                        parameter = ("machine", f"{example.groups['source']}/{example.groups['gpu']}", "host")
+                    else:
+                        parameter = (level, example.setting.key(level), term)
+                    self.places[row, column, depth] = self.parameters.setdefault(parameter, len(self.parameters))
+        self.terms = np.array([example.terms for example in examples])
+        self.floors = np.array([example.floors for example in examples])
+        self.actual = np.log([example.seconds for example in examples])
+        self.eager = np.array([example.eager for example in examples])
+        self.widths = np.array([_width(parameter) for parameter in self.parameters])
+
+    def weights(self, kept: np.ndarray) -> np.ndarray:
+        """Each (source, GPU, kind) by the square root of its rows."""
+        keys = [(e.groups["source"], e.groups["gpu"], e.groups["kind"]) for e in self.examples]
+        counts = Counter(key for key, keep in zip(keys, kept, strict=True) if keep)
+        own = [TRUSTED if key[0].startswith(REFERENCE) else 1.0 for key in keys]
+        return np.array([trust * counts[key] ** -0.5 if keep else 0.0 for key, keep, trust in zip(keys, kept, own, strict=True)])
+
+    def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        """The most probable log multipliers given the examples kept."""
+        weights = self.weights(kept)
+        weights = weights * (kept.sum() / max(weights.sum(), 1e-9))
+        rows = np.flatnonzero(kept)
+        scaled = np.zeros(len(self.parameters)) if start is None else start / self.widths  # in widths of the priors
+        for spread in SPREADS if start is None else SPREADS[-1:]:
+            found = minimize(
+                lambda point, spread=spread: self._cost(point, rows, weights[rows], spread),
+                scaled,
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": ROUNDS if start is None else ROUNDS_AGAIN, "maxcor": 20, "ftol": 1e-7},
+            )
+            scaled = found.x
+        return np.asarray(scaled * self.widths)
+
+    def _cost(self, scaled: np.ndarray, rows: np.ndarray, weights: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
+        """Minus twice the log posterior and its slope: Student's t for the rows, Gaussian for the multipliers."""
+        theta = scaled * self.widths
+        predicted, slopes = self._derivatives(theta, rows)
+        residual = (predicted - self.actual[rows]) / spread
+        cost = (weights * (FREEDOM + 1) * np.log1p(residual**2 / FREEDOM)).sum() + (scaled**2).sum()
+        pull = weights * 2 * (FREEDOM + 1) * residual / (FREEDOM + residual**2) / spread
+        gradient = np.bincount(
+            self.places[rows].ravel() % (len(theta) + 1),
+            np.repeat((slopes * pull[:, None]).ravel(), self.places.shape[2]),
+            len(theta) + 1,
+        )[:-1]
+        return float(cost), gradient * self.widths + 2 * scaled
+
+    def _corrected(self, theta: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Terms of these rows, and where they may still fall."""
+        factors = np.exp(np.append(theta, 0.0)[self.places[rows]].sum(axis=2))
+        corrected = self.terms[rows] * factors
+        count = len(DEVICE)
+        free = np.ones_like(corrected)
+        free[:, :count] = corrected[:, :count] > self.floors[rows][:, :count]
+        corrected[:, :count] = np.maximum(corrected[:, :count], self.floors[rows][:, :count])
+        return corrected, free
+
+    def _parts(self, corrected: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        count = len(DEVICE)
+        host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
+        return corrected[:, :count].sum(1), host, corrected[:, count + 2 :].sum(1)
+
+    def _derivatives(self, theta: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log predictions of these rows, and their derivatives by the log of each term."""
+        corrected, free = self._corrected(theta, rows)
+        device, host, once = self._parts(corrected, rows)
+        wall, count = soft_maximum(device, host), len(DEVICE)
+        slopes = corrected * free
+        slopes[:, :count] *= ((device / wall) ** (SHARPNESS - 1))[:, None]
+        slopes[:, count : count + 2] *= ((host / wall) ** (SHARPNESS - 1))[:, None]
+        total = wall + once
+        slopes /= total[:, None]
+        return np.log(total), slopes
+
+    def calibration(self, theta: np.ndarray) -> Calibration:
+        """The fitted numbers as the product reads them, without those that make no difference."""
+        found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in WIDTHS if level != "machine"}
+        for (level, group, term), place in self.parameters.items():
+            if level != "machine" and abs(theta[place]) >= 5e-4:
+                found[level].setdefault(group, {})[term] = round(float(theta[place]), 4)
+        return Calibration(found, {}, {}, {})
+
+    def predict(self, theta: np.ndarray, rows: Iterable[int]) -> np.ndarray:
+        """Log seconds of these rows as the product would say them."""
+        return np.asarray(np.log([told.wall[0, 0] for told in self._told(theta, rows)]))
+
+    def host_bound(self, theta: np.ndarray) -> np.ndarray:
+        """Rows whose time is decided by launching operators: they tell of the host, not of the GPU."""
+        told = self._told(theta, range(len(self.examples)))
+        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in told]) & self.eager)
+
+    def _told(self, theta: np.ndarray, rows: Iterable[int]) -> list[Seconds]:
+        calibration = self.calibration(theta)
+        shape, blank = (len(TERMS), 1, 1), np.zeros((1, 1))
+        found = []
+        for row in rows:
+            example = self.examples[row]
+            terms = Terms(example.terms.reshape(shape), example.floors.reshape(shape), blank, blank, example.setting.unit)
+            found.append(combine(terms, calibration.factors([example.setting]), example.eager))
+        return found
+
+
+def leave_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> np.ndarray:
+    """Log predictions of every example by a fit without its group."""
+    names = np.array([group(example) for example in design.examples])
+    told = np.full(len(names), np.nan)
+    work = [(design, names == name, start) for name in sorted(set(names))]
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        for (_, left, _), predicted in zip(work, pool.map(_without, work), strict=True):
+            told[left] = predicted
+    return told
+
+
+def _without(work: tuple[Design, np.ndarray, np.ndarray]) -> np.ndarray:
+    """Predictions of the rows left out. What only they have multipliers of begins, and so ends, at 1."""
+    design, left, start = work
+    supported = np.zeros(len(design.parameters) + 1, dtype=bool)
+    supported[design.places[~left].ravel()] = True
+    theta = design.fit(~left, np.where(supported[:-1], start, 0.0))
+    return design.predict(theta, np.flatnonzero(left))
+
+
+def _width(parameter: Parameter) -> float:
+    level, _, term = parameter
+    return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
+
+
+assert set(WIDTHS) == {*LEVELS, "machine"}

@@ -1,0 +1,73 @@
+"""Rows of the published results as they stand in the file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One row; text as published, numbers where the column holds numbers."""
+
+    line: int
+    source: str
+    path: str
+    date: str
+    gpu: str
+    gpus: int
+    task: str
+    framework: str
+    model: str
+    precision: str
+    batch: int | None
+    seq_in: int | None
+    seq_out: int | None
+    metric: str
+    value: float
+    notes: str
+    trust: str
+
+    @property
+    def states_all(self) -> bool:
+        """Whether the row itself states model, precision and batch."""
+        return bool(self.model and self.precision and self.batch)
+
+    def noted(self, pattern: str) -> str:
+        """The first group of `pattern` found in the notes, or nothing."""
+        found = re.search(pattern, self.notes)
+        return found.group(1).strip() if found else ""
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def read_published(file: Path) -> list[Published]:
+    """All rows of calibration.csv; `line` is the line in the file, the header being line 1."""
+    with file.open(newline="") as stream:
+        return [_row(line, fields) for line, fields in enumerate(csv.DictReader(stream), start=2)]
+
+
+def _row(line: int, fields: dict[str, str]) -> Published:
+    return Published(
+        line=line,
+        source=fields["source"],
+        path=fields["source_path"],
+        date=fields["date"],
+        gpu=fields["gpu"],
+        gpus=int(fields["n_gpus"]),
+        task=fields["task"],
+        framework=fields["framework"],
+        model=fields["model"],
+        precision=fields["precision"],
+        batch=_integer(fields["batch"]),
+        seq_in=_integer(fields["seq_in"]),
+        seq_out=_integer(fields["seq_out"]),
+        metric=fields["metric"],
+        value=float(fields["value"]),
+        notes=fields["notes"],
+        trust=fields["trust"],
+    )

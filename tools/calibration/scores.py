@@ -1,0 +1,126 @@
+"""Predictions of rows by fits that never saw their group, and the errors they make."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from calibration.fit_steps import Design, Example, leave_out
+
+H200 = "h200-"
+RANKED = np.log(1.10)  # pairs that differ by less are left unranked
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of some rows: shares of the measured time."""
+
+    rows: int
+    mean: float
+    median: float
+    p90: float
+    bias: float  # median of predicted over measured, less one
+
+
+def score(logs: np.ndarray) -> Score:
+    """The score of log(predicted / measured)."""
+    errors = np.abs(np.expm1(logs))
+    return Score(
+        len(logs),
+        float(errors.mean()),
+        float(np.median(errors)),
+        float(np.quantile(errors, 0.9)),
+        float(np.expm1(np.median(logs))),
+    )
+
+
+def by(key: Callable[[Example], str], examples: Sequence[Example], logs: np.ndarray) -> dict[str, Score]:
+    """Scores of rows that share a key."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for example, log in zip(examples, logs, strict=True):
+        found[key(example)].append(log)
+    return {name: score(np.array(values)) for name, values in sorted(found.items())}
+
+
+def model_group(examples: Iterable[Example]) -> Callable[[Example], str]:
+    """What is left out for a new model: its rows in all sources.
+
+    Models of the H200's rows go one by one (where a kind of row has one model only, the row itself), all others in ten folds.
+    """
+    models: dict[str, set[str]] = defaultdict(set)
+    for example in examples:
+        models[_kind(example)].add(example.groups["model"])
+    single = {example.groups["model"] for example in examples if example.groups["source"].startswith(H200)}
+
+    def group(example: Example) -> str:
+        model = example.groups["model"]
+        if example.groups["source"].startswith(H200) and len(models[_kind(example)]) == 1:
+            return f"row {example.row.source} {example.row.row}"
+        return model if model in single else f"fold {crc32(model.encode()) % 10}"
+
+    return group
+
+
+def _kind(example: Example) -> str:
+    return f"{example.groups['source']}/{example.setting.unit}/{example.row.request.get('precision')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Log predictions of every example by fits without its GPU, its source, its generation or its model."""
+
+    full: np.ndarray
+    gpu: np.ndarray
+    source: np.ndarray
+    generation: np.ndarray
+    model: np.ndarray
+
+
+def held_out(design: Design, theta: np.ndarray) -> Held:
+    """All of them. H200 files are one source."""
+    everything = range(len(design.examples))
+    grouped: Mapping[str, Callable[[Example], str]] = {
+        "gpu": lambda example: example.groups["gpu"],
+        "source": lambda example: source_of(example),
+        "generation": lambda example: example.groups["generation"],
+        "model": model_group(design.examples),
+    }
+    return Held(design.predict(theta, everything), **{name: leave_out(design, key, theta) for name, key in grouped.items()})
+
+
+def save(held: Held, path: Path) -> None:
+    """Keep them: fitting without each group takes minutes."""
+    np.savez(path, **{field.name: getattr(held, field.name) for field in fields(held)})
+
+
+def load(path: Path) -> Held:
+    """What was kept."""
+    kept = np.load(path)
+    return Held(**{field.name: kept[field.name] for field in fields(Held)})
+
+
+def source_of(example: Example) -> str:
+    """The source as a whole."""
+    return "h200" if example.groups["source"].startswith(H200) else example.groups["source"]
+
+
+def rank_order(examples: Sequence[Example], logs: np.ndarray, actual: np.ndarray) -> tuple[int, int]:
+    """Pairs of GPUs measured on the same request by the same source that differ by over 10%, and those ordered rightly."""
+    same: dict[str, list[int]] = defaultdict(list)
+    for place, example in enumerate(examples):
+        request = {name: value for name, value in example.row.request.items() if name not in ("gpu", "id", "year")}
+        same[f"{source_of(example)} {example.row.kind} {sorted(request.items(), key=str)}"].append(place)
+    pairs = right = 0
+    for places in same.values():
+        for one, other in combinations(places, 2):
+            if examples[one].groups["gpu"] == examples[other].groups["gpu"] or abs(actual[one] - actual[other]) < RANKED:
+                continue
+            pairs += 1
+            right += (logs[one] > logs[other]) == (actual[one] > actual[other])
+    return pairs, right

@@ -1,0 +1,67 @@
+"""Convolutional networks and vision transformers, timed by people who published tables of them."""
+
+from __future__ import annotations
+
+from calibration.measured import Measured, Reason
+from calibration.published import Published
+from calibration.requests import measured
+
+_FP32_PIXEL = 3 * 4.0  # bytes of one RGB pixel
+
+
+def torchvision_script(row: Published) -> Measured | Reason:
+    """ryujaehun and lamikr: torchvision at 224 px and batch 12 a GPU; forward and backward without an optimizer step.
+
+    The clock also runs over the copy of the images from pageable memory.
+    """
+    batch = row.batch or 0
+    width = 0.5 if row.precision == "fp16" else 1.0
+    copied = batch * 224 * 224 * _FP32_PIXEL * width
+    more = {"image": 224, "batch": batch}
+    if row.task == "train":
+        more["include_optimizer_step"] = False
+    return measured(row, "train" if row.task == "train" else "forward", row.value / 1e3, more=more, copied_bytes=copied)
+
+
+def timm(row: Published) -> Measured | Reason:
+    """timm's benchmark script: images per second under autocast, SGD with momentum in training."""
+    image = row.noted(r"img (\d+)")
+    if not row.batch or not image:
+        return Reason.NO_BATCH
+    more: dict[str, object] = {"image": int(image)}
+    if row.task == "train":
+        more["optimizer"] = "sgd-momentum"
+    return measured(row, "train" if row.task == "train" else "forward", row.batch / row.value, more=more)
+
+
+def mxnet(row: Published) -> Measured | Reason:
+    """MXNet's own table: symbolic inference, and training of synthetic images.
+
+    The page says that AlexNet trains at 8 or 16 times the printed batch.
+    """
+    if not row.batch:
+        return Reason.NO_BATCH
+    times = int(row.noted(r"batch is (\d+)x") or 1)
+    batch = row.batch * times
+    more: dict[str, object] = {"batch": batch, "image": 299 if row.model == "Inception-v3" else 224}
+    if row.task == "train":
+        more["optimizer"] = "sgd-momentum"
+    return measured(row, "train" if row.task == "train" else "forward", batch / row.value, more=more)
+
+
+def forward_and_backward(row: Published) -> Measured | Reason:
+    """soumith and u39kun: milliseconds of a batch; training is forward and backward without the optimizer."""
+    image = int(row.noted(r"(\d+)x\d+"))
+    more: dict[str, object] = {"image": image}
+    if row.task == "train":
+        more["include_optimizer_step"] = False
+    return measured(row, "train" if row.task == "train" else "forward", row.value / 1e3, more=more)
+
+
+def devos50(row: Published) -> Measured | Reason:
+    """CIFAR-10 on AWS: 32 px for convolutional networks, where the host often decides; resized to 224 for ViT.
+
+    The script's "backward" ends after the step of SGD with momentum.
+    """
+    image = 224 if row.model.startswith("vit") else 32
+    return measured(row, "train", row.value, more={"image": image, "optimizer": "sgd-momentum"})
