@@ -15,12 +15,14 @@ __all__ = [
     "catalog_status",
     "compare",
     "cpus",
+    "engines",
     "estimate_requests",
     "fit",
     "gpus",
     "instances",
     "models",
     "regions",
+    "relative",
 ]
 
 if TYPE_CHECKING:
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
         catalog_status,
         compare,
         cpus,
+        engines,
         estimate_requests,
         fit,
         gpus,
         instances,
         models,
         regions,
+        relative,
     )
 
 

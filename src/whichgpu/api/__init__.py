@@ -13,6 +13,25 @@ if TYPE_CHECKING:
     from whichgpu.api.builtin import ModelRow as ModelRow
     from whichgpu.api.builtin import ModelsAnswer as ModelsAnswer
     from whichgpu.api.builtin import models as models
+    from whichgpu.api.engine_facts import EngineEvidence as EngineEvidence
+    from whichgpu.api.engine_facts import EngineRow as EngineRow
+    from whichgpu.api.engine_facts import EnginesAnswer as EnginesAnswer
+    from whichgpu.api.engine_facts import engines as engines
+    from whichgpu.api.estimates import (
+        EstimateAnswer as EstimateAnswer,
+    )
+    from whichgpu.api.estimates import (
+        Reply as Reply,
+    )
+    from whichgpu.api.estimates import (
+        estimate as estimate,
+    )
+    from whichgpu.api.estimates import (
+        estimate_requests as estimate_requests,
+    )
+    from whichgpu.api.estimates import (
+        estimate_spelled as estimate_spelled,
+    )
     from whichgpu.api.facts import (
         Compared as Compared,
     )
@@ -65,25 +84,10 @@ if TYPE_CHECKING:
         row_id as row_id,
     )
     from whichgpu.api.memory import (
-        EstimateAnswer as EstimateAnswer,
-    )
-    from whichgpu.api.memory import (
         FitAnswer as FitAnswer,
     )
     from whichgpu.api.memory import (
         FitRow as FitRow,
-    )
-    from whichgpu.api.memory import (
-        Reply as Reply,
-    )
-    from whichgpu.api.memory import (
-        estimate as estimate,
-    )
-    from whichgpu.api.memory import (
-        estimate_requests as estimate_requests,
-    )
-    from whichgpu.api.memory import (
-        estimate_spelled as estimate_spelled,
     )
     from whichgpu.api.memory import (
         fit as fit,
@@ -91,12 +95,21 @@ if TYPE_CHECKING:
     from whichgpu.api.memory import (
         fit_spelled as fit_spelled,
     )
+    from whichgpu.api.relative_speed import RelativeAnswer as RelativeAnswer
+    from whichgpu.api.relative_speed import RelativeRow as RelativeRow
+    from whichgpu.api.relative_speed import relative as relative
+    from whichgpu.api.side_by_side import ComparedSpeed as ComparedSpeed
+    from whichgpu.api.side_by_side import compare_speed as compare_speed
 
 _MODULES = {
     "facts": "Compared Comparison CpusAnswer FactReport GpusAnswer InstancesAnswer RegionsAnswer Row catalog_check "
     "catalog_status compare cpus gpus instances regions report_error row_id",
-    "memory": "EstimateAnswer FitAnswer FitRow Reply estimate estimate_requests estimate_spelled fit fit_spelled",
+    "estimates": "EstimateAnswer Reply estimate estimate_requests estimate_spelled",
+    "memory": "FitAnswer FitRow fit fit_spelled",
     "builtin": "ModelRow ModelsAnswer models",
+    "engine_facts": "EngineEvidence EngineRow EnginesAnswer engines",
+    "relative_speed": "RelativeAnswer RelativeRow relative",
+    "side_by_side": "ComparedSpeed compare_speed",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

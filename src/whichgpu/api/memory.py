@@ -1,16 +1,16 @@
-"""Verbs about memory: does it fit, what takes the space, and many such questions at once."""
+"""Verbs about memory: does it fit, and what takes the space."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 from whichgpu.api.desk import Desk
-from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import Message
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.select import GpuFilter
@@ -27,7 +27,6 @@ from whichgpu.workload.workload import FIELDS, Workload
 
 FEW = 8  # GPUs up to which each is computed for itself
 ANY_GPU = GpuFilter()
-LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +65,6 @@ class FitAnswer:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateAnswer:
-    """Memory of a workload on one stated device group; the verdict is left out where no GPU was named."""
-
-    request: dict[str, Any]
-    memory: Figure
-    memory_device: Figure
-    memory_parts: Mapping[str, Figure]
-    fits: Verdict | None
-    usable: int | None
-    headroom: int | None
-    warnings: tuple[Message, ...]
-    basis: Basis
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer to one line of requests, or why there is none."""
-
-    line: int
-    id: Any
-    answer: EstimateAnswer | None = None
-    error: WhichGpuError | None = None
-
-
 def fit(
     model: str | Mapping[str, Any],
     gpu: str | Sequence[str] = (),
@@ -102,11 +75,6 @@ def fit(
     """Whether a model fits each GPU named, or every GPU there is; `fields` are those of a request (task is serve)."""
     names = [gpu] if isinstance(gpu, str) else list(gpu)
     return fit_spelled(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
-
-
-def estimate(task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, **fields: Any) -> EstimateAnswer:
-    """Memory of a task on a model; `fields` are those of a request."""
-    return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog))
 
 
 def fit_spelled(
@@ -125,7 +93,7 @@ def fit_spelled(
     asked = [gpu for gpu in rows if filter.matches(gpu)]
     if names:
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
-        spelled = _counted(named, desk.count(names[0]))
+        spelled = counted(named, desk.count(names[0]))
     shape = desk.shape(spelled.workload.model)
     workload = fill_defaults(spelled.workload, shape)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
@@ -142,72 +110,10 @@ def fit_spelled(
         gpus=tuple(_rows(workload, shape, asked, able, helpful)),
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
-        warnings=(*shown.warnings, *_remarks(workload, shape)),
+        warnings=(*shown.warnings, *remarks(workload, shape)),
         basis=shown.device.basis,
         sources=shown.device.sources,
     )
-
-
-def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnswer:
-    """`estimate` of a request already read."""
-    desk = desk or Desk()
-    name = spelled.workload.gpu
-    device = desk.device(name) if name else None
-    gpu = device.gpu if device else None
-    if device:
-        spelled = _counted(spelled, device.count)
-    shape = desk.shape(spelled.workload.model)
-    workload = fill_defaults(spelled.workload, shape)
-    found = memory(workload, shape, gpu)
-    fits = fitting.fit(fitting.needed(found, workload), workload, gpu) if gpu else None
-    return EstimateAnswer(
-        request=echo(workload, spelled.given),
-        memory=found.allocated,
-        memory_device=found.device,
-        memory_parts=found.parts,
-        fits=fits.fits if fits else None,
-        usable=fits.usable if fits else None,
-        headroom=fits.headroom if fits else None,
-        warnings=(*found.warnings, *(fits.warnings if fits else ()), *_remarks(workload, shape)),
-        basis=found.device.basis,
-        sources=found.device.sources,
-    )
-
-
-def estimate_requests(lines: Iterable[bytes], catalog: Catalog | None = None) -> Iterator[Reply]:
-    """One reply a request, in order, as they come; a bad line is a reply with its error. Blank lines are passed over."""
-    desk = Desk(catalog, trusting=False)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        id = None
-        try:
-            request = _request(line)
-            id = request.get("id")
-            yield Reply(number, id, answer=estimate_spelled(from_object(request), desk))
-        except WhichGpuError as error:
-            yield Reply(number, id, error=error)
-        except Exception as problem:  # a fault of ours must not cost the lines after it
-            message = msg("error.internal", what=f"{type(problem).__name__}: {problem}")
-            yield Reply(number, id, error=WhichGpuError("internal", message, msg("hint.internal")))
-
-
-def _request(line: bytes) -> dict[str, Any]:
-    from whichgpu.workload.jsontext import read_object
-
-    if len(line) > LONGEST_LINE:
-        raise UsageError("line-too-long", msg("error.line-too-long", most=f"{LONGEST_LINE:,}"), msg("hint.request"))
-    try:
-        return read_object(line.decode("utf-8"))
-    except ValueError as problem:
-        raise UsageError("bad-json", msg("error.bad-json", why=str(problem)), msg("hint.request")) from problem
-
-
-def _counted(spelled: Spelled, count: int | None) -> Spelled:
-    """With the count a GPU's name brings, where none was given."""
-    if count is None or "gpus" in spelled.given:
-        return spelled
-    return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
@@ -266,14 +172,3 @@ def _fixed_batch(shape: Shape) -> bool:
 
 def _reads_text(shape: Shape) -> bool:
     return isinstance(shape, Transformer) and shape.patches is None
-
-
-def _remarks(workload: Workload, shape: Shape) -> tuple[Message, ...]:
-    """What a user should know of the request itself."""
-    found = []
-    length, limit = workload.seq_in or 0, shape.max_context if isinstance(shape, Transformer) else 0
-    if workload.training and limit and length > limit:
-        found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))
-    if workload.rate is not None:
-        found.append(msg("warning.rate", batch=workload.batch or 1))
-    return tuple(found)

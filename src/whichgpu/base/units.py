@@ -120,6 +120,18 @@ def significant(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def format_seconds(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> format_seconds(0.00483), format_seconds(71.5), format_seconds(3e-5), format_seconds(0)
+    ('4.83 ms', '71.5 s', '30 µs', '0 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size * 0.9995:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 1e-6)} µs" if seconds > 0 else "0 s"
+
+
 def format_memory(size: int) -> str:
     """Bytes as GiB (MiB and KiB below one), four digits: 1,152 GiB is a fact, 1,150 a rounding.
 

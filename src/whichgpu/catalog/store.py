@@ -11,7 +11,9 @@ from typing import Protocol, TypeVar
 from whichgpu.base.dates import last_day
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.accuracy import Accuracy, build_accuracy
 from whichgpu.catalog.cache import cached
+from whichgpu.catalog.engine import Engine, build_engine
 from whichgpu.catalog.gpu import Gpu, build_gpu
 from whichgpu.catalog.host import (
     Cpu,
@@ -25,6 +27,7 @@ from whichgpu.catalog.host import (
     build_region,
     build_source,
 )
+from whichgpu.catalog.mix import MixItem, build_item
 from whichgpu.catalog.model import Model, build_model
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import Row, read_table
@@ -99,6 +102,21 @@ class Catalog:
     def models(self) -> tuple[Model, ...]:
         """Every built-in model."""
         return self._known(Model, ("models",), lambda: tuple(map(build_model, self._rows("models"))))
+
+    @cached_property
+    def engines(self) -> tuple[Engine, ...]:
+        """Every engine."""
+        return self._known(Engine, ("engines",), lambda: tuple(map(build_engine, self._rows("engines"))))
+
+    @cached_property
+    def accuracy(self) -> tuple[Accuracy, ...]:
+        """Every published cost of a narrower precision."""
+        return self._known(Accuracy, ("accuracy",), lambda: tuple(map(build_accuracy, self._rows("accuracy"))))
+
+    @cached_property
+    def reference_mix(self) -> tuple[MixItem, ...]:
+        """What GPUs are ranked by where no workload is named."""
+        return self._known(MixItem, ("reference_mix",), lambda: tuple(map(build_item, self._rows("reference_mix"))))
 
     @cached_property
     def sources(self) -> dict[str, Source]:

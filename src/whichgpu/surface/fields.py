@@ -19,6 +19,8 @@ def human(name: str, value: Cell, language: Language) -> str:
         return language.text("word.yes" if value else "word.no")
     if isinstance(value, str):
         return value.replace(".;", ". ").replace(";", ", ")
+    if name.startswith("relative."):
+        return f"{significant(value)}x"
     if name.startswith("peaks."):
         return format_flops(int(value)).replace("FLOP", "OP") if last.startswith("int") else format_flops(int(value))
     if last.endswith("parameters"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.checks import gpus, hosts, models, structure
+from whichgpu.catalog.checks import engines, gpus, hosts, models, structure
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.tables import Finding, Row, Table, read_table
 
@@ -30,6 +30,9 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     hosts.regions,
     models.models,
     models.names,
+    engines.engines,
+    engines.accuracy,
+    engines.mix,
 )
 
 

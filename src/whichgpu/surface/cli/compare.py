@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
 from whichgpu import api
 from whichgpu.base.codec import Cell, to_json
+from whichgpu.base.errors import UsageError
+from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import GPU, catalog_of, command
+from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.sources import say_sources
+from whichgpu.surface.cli.workload import MODEL, Spelling, spelled, workload_options
 from whichgpu.surface.fields import chosen, flat_rows, human, label
+from whichgpu.surface.replies import document
+from whichgpu.workload.workload import TASKS
 
 USUAL = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
@@ -18,13 +27,23 @@ USUAL = (
     "software.toolkit_last software.pytorch_last"
 ).split()
 MACHINE = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconnect.kind topology".split()
+SPEED = ("time", "throughput", "memory_device")  # figures of an estimate, each a row
 
 
 @command("compare", "[OPTIONS]", epilog=True)
 @click.argument("names", nargs=-1, required=True, type=GPU, metavar="NAME…")
-def compare(session: Session, names: tuple[str, ...]) -> None:
-    """Facts in rows, what is compared in columns."""
-    answer = api.compare(names, catalog_of(session))
+@option("--task", type=Spelling("task", TASKS), metavar="NAME", help="option.workload-task")
+@option("--model", type=MODEL, metavar="MODEL", help="option.compare-model")
+@workload_options
+def compare(session: Session, names: tuple[str, ...], task: str | None, model: str | None, **flags: Any) -> None:
+    """Facts in rows, what is compared in columns; with a task and a model, their speed first."""
+    catalog = catalog_of(session)
+    answer = api.compare(names, catalog)
+    speeds = None
+    if task and model:
+        speeds = api.compare_speed(answer.compared, spelled({"task": task, "model": model, **flags}), catalog)
+    elif task or model or any(value is not None for value in flags.values()):
+        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
     rows = flat_rows([column.gpu for column in answer.compared])
     machines = flat_rows([column.instance or {} for column in answer.compared])
     usual = [name for name in MACHINE if name in machines[0]]
@@ -34,14 +53,52 @@ def compare(session: Session, names: tuple[str, ...]) -> None:
     facts = chosen(session.columns, merged, (*usual, *USUAL), session.language)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
-        session.out.write(to_json(answer))
+        session.out.write(to_json(_document(session, answer, speeds)))
         return
     told = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]
     if session.format == "csv":
-        session.table(["field", *header[1:]], [[name, *(row[name] for row in merged)] for name in told])
+        numbers = [[name, *row] for name, row in _speeds(speeds or (), words=False)]
+        session.table(["field", *header[1:]], [*numbers, *([name, *(row[name] for row in merged)] for name in told)])
         return
-    session.table_of_columns(
-        header, [[label(name, session.language), *(human(name, row[name], session.language) for row in merged)] for name in told]
-    )
+    first = [[label(name, session.language), *row] for name, row in _speeds(speeds or (), words=True)]
+    rest = [[label(name, session.language), *(human(name, row[name], session.language) for row in merged)] for name in told]
+    session.table_of_columns(header, [*first, *rest])
+    for speed in speeds or ():
+        for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
+            session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))
     say_sources(session, answer.sources)
+
+
+def _document(session: Session, answer: api.Comparison, speeds: Sequence[api.ComparedSpeed] | None) -> Any:
+    if speeds is None:
+        return answer
+    return {"compared": answer.compared, "speed": document(speeds, session.language), "sources": answer.sources}
+
+
+def _speeds(speeds: Sequence[api.ComparedSpeed], words: bool) -> list[tuple[str, list[Cell]]]:
+    """Rows of the estimates: figures, the verdict on memory, what bounds, how many times as fast as the first."""
+    if not speeds:
+        return []
+    rows: list[tuple[str, list[Cell]]] = [
+        (name, [_cell(getattr(speed.estimate, name, None), words) for speed in speeds]) for name in SPEED
+    ]
+    rows.append(("fits", [speed.estimate.fits if speed.estimate else None for speed in speeds]))
+    rows.append(("bound", [speed.estimate.bound if speed.estimate else None for speed in speeds]))
+    rows.append(("relative", [_ratio(speed.relative, words) for speed in speeds]))
+    blank: Cell = "" if words else None
+    return [(name, [blank if cell is None else cell for cell in cells]) for name, cells in rows]
+
+
+def _ratio(value: float | None, words: bool) -> Cell:
+    return value if value is None or not words else f"{significant(value)}x"
+
+
+def _cell(figure: Figure | None, words: bool) -> Cell:
+    if figure is None or not words:
+        return figure.value if figure else None
+    if figure.unit == "byte":
+        return format_memory(int(figure.value))
+    spans = [format_seconds(number) if figure.unit == "s" else significant(number) for number in (figure.low, figure.high)]
+    value = format_seconds(figure.value) if figure.unit == "s" else f"{significant(figure.value)} {figure.unit}"
+    return f"{value} ({spans[0]} to {spans[1]})"

@@ -10,18 +10,22 @@ import click
 
 from whichgpu import api
 from whichgpu.api.desk import Desk
-from whichgpu.api.memory import LONGEST_LINE, EstimateAnswer, Reply
+from whichgpu.api.estimates import EstimateAnswer, Reply
+from whichgpu.api.requests import LONGEST_LINE
 from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import UsageError
+from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
-from whichgpu.base.units import format_memory
+from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.workload import MODEL, Spelling, part_name, spelled, workload_options
 from whichgpu.surface.replies import document, error_body, without_blanks
-from whichgpu.workload.workload import TASKS
+from whichgpu.workload.workload import TASKS, TRAINING
 
-OPTIONAL = ("fits", "usable", "headroom")
+OPTIONAL = ("fits", "usable", "headroom", "time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound", "tier")
+
+TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 
 
 @command("estimate", "[OPTIONS]", epilog=True)
@@ -49,22 +53,58 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     if session.format == "json":
         session.out.write(to_json(_told(Reply(1, None, answer), session.language)))
         return
+    if answer.time:
+        session.say(_speed(answer))
     session.say(_sentence(answer))
-    figures = {**answer.memory_parts, "allocated": answer.memory, "device": answer.memory_device}
+    rows = _figures(answer)
     if session.format == "csv":
-        rows = [
-            (name, *(round(number) for number in (figure.value, figure.low, figure.high))) for name, figure in figures.items()
-        ]
-        session.table(["part", "bytes", "low", "high"], rows)
+        session.table(["part", "value", "low", "high", "unit"], [(name, *_numbers(figure), figure.unit) for name, figure in rows])
         return
     text = session.language.text
-    told = [
-        (part_name(name, session.language), *(format_memory(int(number)) for number in (figure.value, figure.low, figure.high)))
-        for name, figure in figures.items()
-    ]
-    session.table([text(f"column.{name}") for name in ("part", "memory", "low", "high")], told)
+    told = [(part_name(name, session.language), *_words(figure)) for name, figure in rows]
+    session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], told)
     for warning in answer.warnings:
         session.say(msg("fit.warning", what=warning))
+    if answer.tier:
+        session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"])))
+
+
+def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
+    """Every figure of the answer in the order it is shown."""
+    timed = ((name, getattr(answer, name)) for name in TIMED)
+    shown = [(name, figure) for name, figure in timed if figure is not None]
+    return [*shown, *answer.memory_parts.items(), ("allocated", answer.memory), ("device", answer.memory_device)]
+
+
+def _numbers(figure: Figure) -> tuple[float, ...]:
+    numbers = (figure.value, figure.low, figure.high)
+    return tuple(round(number) for number in numbers) if figure.unit == "byte" else numbers
+
+
+def _words(figure: Figure) -> tuple[str, ...]:
+    if figure.unit == "byte":
+        return tuple(format_memory(int(number)) for number in _numbers(figure))
+    if figure.unit == "s":
+        return tuple(format_seconds(number) for number in _numbers(figure))
+    return tuple(f"{significant(number)} {figure.unit}" for number in _numbers(figure))
+
+
+def _speed(answer: EstimateAnswer) -> Message:
+    """How fast, in a sentence: the step, what it gets done, what holds it back."""
+    assert answer.time is not None
+    assert answer.throughput is not None
+    kind = "train" if answer.request["task"] in TRAINING else answer.request["task"]
+    rate = answer.throughput
+    return msg(
+        f"estimate.time-{kind}",
+        time=format_seconds(answer.time.value),
+        low=format_seconds(answer.time.low),
+        high=format_seconds(answer.time.high),
+        gpu=str(answer.request["gpu"]),
+        rate=f"{significant(rate.value)} {rate.unit}",
+        bound=msg(f"bound.{answer.bound}"),
+        engine=str(answer.request["engine"]),
+    )
 
 
 def _sentence(answer: EstimateAnswer) -> Message:

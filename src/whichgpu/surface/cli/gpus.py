@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import click
 
 from whichgpu import api
+from whichgpu.base.codec import Cell, flat
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.names import unknown_word
 from whichgpu.base.units import format_bandwidth, format_flops, parse_bandwidth, parse_bytes
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.schema import schema
@@ -18,6 +22,7 @@ from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.sources import say_sources, say_where_from
 from whichgpu.surface.fields import field_named
 
+RELATIVE = "relative."
 USUAL = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
 
 
@@ -43,18 +48,60 @@ def _features() -> list[str]:
 @option("--compute-capability", type=Parsed("capability", parse_capability), metavar="N.N[+]")
 @option("--form-factor", type=Words("form-factor", partial(_choices, "form_factor")), metavar="NAME")
 @option("--sort", metavar="FIELD")
-def gpus(session: Session, names: tuple[str, ...], sort: str | None, supports: tuple[str, ...] | None, **wanted: object) -> None:
+@option("--relative-to", type=GPU, metavar="NAME")
+def gpus(
+    session: Session,
+    names: tuple[str, ...],
+    sort: str | None,
+    supports: tuple[str, ...] | None,
+    relative_to: str | None,
+    **wanted: object,
+) -> None:
     """List GPUs, or every fact about one."""
     filter = GpuFilter(**wanted, supports=supports or (), as_of=session.as_of)  # type: ignore[arg-type]
     catalog = catalog_of(session)
-    answer = api.gpus(names, filter, field_named(sort, Gpu, session.language), catalog)
-    if names and len(answer.gpus) == 1:
+    by_speed = sort if relative_to and (sort or "").lstrip("-").startswith(RELATIVE) else None
+    answer = api.gpus(names, filter, None if by_speed else field_named(sort, Gpu, session.language), catalog)
+    if relative_to:
+        _show_relative(session, answer, api.relative([gpu.id for gpu in answer.gpus], relative_to, catalog), by_speed)
+    elif names and len(answer.gpus) == 1:
         gpu = answer.gpus[0]
         session.show_one(answer, gpu, _sentence(gpu))
         say_sources(session, answer.sources)
     else:
         session.show(answer, answer.gpus, USUAL, msg("gpus.count", n=len(answer.gpus)))
         say_where_from(session, answer.gpus, answer.sources)
+
+
+def _show_relative(session: Session, answer: api.GpusAnswer, speeds: api.RelativeAnswer, sort: str | None) -> None:
+    """The list with a column for each index; as JSON the figures stand beside the facts."""
+    rows = _by([flat(gpu) | _indices(row) for gpu, row in zip(answer.gpus, speeds.rows, strict=True)], sort)
+    names = list(dict.fromkeys(f"{RELATIVE}{item.index}" for item in speeds.mix))
+    session.say(msg("gpus.count", n=len(answer.gpus)))
+    document = {"gpus": answer.gpus, "sources": answer.sources, "relative": speeds}
+    session.show(document, rows, ("name", *names))
+    session.say(msg("relative.against", against=speeds.against_name, n=len(speeds.mix)))
+
+
+def _indices(row: api.RelativeRow) -> dict[str, Cell]:
+    return {f"{RELATIVE}{index}": figure.value for index, figure in row.relative.items()}
+
+
+def _by(rows: Sequence[dict[str, Cell]], sort: str | None) -> Sequence[dict[str, Cell]]:
+    """Rows by an index, largest first with a leading minus; those without it last."""
+    if sort is None:
+        return rows
+    name = sort.lstrip("-")
+    known = {field for row in rows for field in row if field.startswith(RELATIVE)}
+    if name not in known:
+        raise unknown_word("field", name, sorted(known))
+    sign = -1 if sort.startswith("-") else 1
+
+    def key(row: dict[str, Cell]) -> tuple[bool, Any]:
+        value = row.get(name)
+        return value is None, sign * value if isinstance(value, float) else 0.0
+
+    return sorted(rows, key=key)
 
 
 def _sentence(gpu: Gpu) -> Message:

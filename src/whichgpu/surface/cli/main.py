@@ -29,6 +29,7 @@ COMMANDS = {
     "regions": "hosts",
     "compare": "compare",
     "models": "models",
+    "engines": "engines",
     "fit": "fit",
     "estimate": "estimate",
     "catalog": "catalog",

@@ -1,0 +1,114 @@
+"""The verb `relative`: how fast GPUs are against one of them, by kind of work, from the documented reference mix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, hypot, isfinite, log
+
+from whichgpu.base.figure import Basis, Figure
+from whichgpu.catalog.find import find_gpu, find_gpus
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.mix import MixItem
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.answer import SOURCE
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.fallbacks import WANTED, fast
+from whichgpu.estimate.time.grid import evaluate
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import fill_defaults, from_object
+
+AGAINST = "V100 SXM 16GB"
+NEAR = ("gpu", "generation")  # tiers of evidence that make a figure calibrated
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeRow:
+    """One GPU's speed against another's, by index; an index is missing where a rate the GPU needs for it is not known."""
+
+    gpu: str
+    gpu_name: str
+    relative: Mapping[str, Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeAnswer:
+    """GPUs against one; `mix` is what the indices are made of."""
+
+    against: str
+    against_name: str
+    rows: tuple[RelativeRow, ...]
+    mix: tuple[MixItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Log seconds of a workload on a GPU, the half-width of their 90% range, and how near the evidence is."""
+
+    seconds: float
+    spread: float
+    near: bool
+
+
+def relative(names: Sequence[str] | str = (), against: str = AGAINST, catalog: Catalog | None = None) -> RelativeAnswer:
+    """Speed of GPUs (all of them, where none is named) against one, by index of the reference mix."""
+    catalog = catalog or Catalog()
+    asked = (names,) if isinstance(names, str) else tuple(names)
+    gpus = list({gpu.id: gpu for name in asked for gpu in find_gpus(catalog, name)}.values()) if asked else list(catalog.gpus)
+    return relative_to(gpus, find_gpu(catalog, against), catalog)
+
+
+def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAnswer:
+    """`relative` of GPUs already found."""
+    mix = catalog.reference_mix
+    everyone = list({gpu.id: gpu for gpu in (*gpus, base)}.values())
+    timed = {item.id: times(item, everyone, catalog) for item in mix}
+    indices = dict.fromkeys(item.index for item in mix)
+    rows = []
+    for gpu in gpus:
+        items = {index: [item for item in mix if item.index == index] for index in indices}
+        found = {index: _index(own, timed, gpu.id, base.id) for index, own in items.items()}
+        rows.append(RelativeRow(gpu.id, gpu.name, {index: figure for index, figure in found.items() if figure is not None}))
+    return RelativeAnswer(base.id, base.name, tuple(rows), mix)
+
+
+def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Timed]:
+    """Time of one workload on each GPU, each in the best precision it has; those whose time cannot be told are left out."""
+    calibration = load_calibration()
+    groups: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        groups.setdefault(precision_for(gpu, item.precisions), []).append(gpu)
+    shape = find_model(item.request["model"], catalog)
+    found = {}
+    for precision, group in groups.items():
+        workload = fill_defaults(from_object({**item.request, "precision": precision}).workload, shape)
+        grid = evaluate(replace(workload, model=shape.name), shape, group, calibration=calibration)
+        for place, gpu in enumerate(group):
+            seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu)
+            low, high = calibration.spread(tier, grid.kind)
+            if isfinite(seconds) and seconds > 0:
+                found[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in NEAR)
+    return found
+
+
+def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:
+    """The first precision a GPU has units for; the last where it has none."""
+    able = (name for name in precisions if name not in WANTED or fast(gpu, WANTED[name]))
+    return next(able, precisions[-1])
+
+
+def _index(items: Sequence[MixItem], timed: Mapping[str, Mapping[str, Timed]], gpu: str, base: str) -> Figure | None:
+    """The weighted geometric mean of how many times as fast a GPU is; errors of an index are taken to go together."""
+    if gpu == base:
+        return Figure.exact(1.0, "x", "calibrated", (SOURCE,))
+    gain = spread = 0.0
+    near = True
+    for item in items:
+        own, other = timed[item.id].get(gpu), timed[item.id].get(base)
+        if own is None or other is None:
+            return None
+        gain += item.weight * (other.seconds - own.seconds)
+        spread += item.weight * hypot(own.spread, other.spread)
+        near &= own.near and other.near
+    basis: Basis = "calibrated" if near else "modelled"
+    return Figure(exp(gain), exp(gain - spread), exp(gain + spread), "x", basis, (SOURCE,))

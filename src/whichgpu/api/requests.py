@@ -1,0 +1,30 @@
+"""What the verbs about workloads share: how long a line may be, counts in names, remarks on the request itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.workload import Workload
+
+LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
+
+
+def counted(spelled: Spelled, count: int | None) -> Spelled:
+    """With the count a GPU's name brings, where none was given."""
+    if count is None or "gpus" in spelled.given:
+        return spelled
+    return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
+
+
+def remarks(workload: Workload, shape: Shape) -> tuple[Message, ...]:
+    """What a user should know of the request itself."""
+    found = []
+    length, limit = workload.seq_in or 0, shape.max_context if isinstance(shape, Transformer) else 0
+    if workload.training and limit and length > limit:
+        found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))
+    if workload.rate is not None:
+        found.append(msg("warning.rate", batch=workload.batch or 1))
+    return tuple(found)

@@ -1,0 +1,67 @@
+"""What a narrower precision costs in accuracy, as published for single models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.gpu import number
+from whichgpu.catalog.model import Model, model_key
+from whichgpu.catalog.tables import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """One published comparison; `loss_percent` is of the baseline, below zero where the narrower one did better."""
+
+    id: str
+    models: tuple[str, ...]
+    precision: str
+    method: str
+    metric: str
+    dataset: str
+    baseline_precision: str
+    baseline: float | None
+    score: float | None
+    loss_percent: float
+    note: str | None
+    sources: tuple[str, ...]
+    recorded: str
+    checked: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyNote:
+    """What to say of a model in a precision, and where it is stated."""
+
+    message: Message
+    sources: tuple[str, ...]
+
+
+def build_accuracy(row: Row) -> Accuracy:
+    """The comparison of a table row."""
+    plain = {name: row[name] for name in Accuracy.__dataclass_fields__}
+    numbers = {name: number(row[name]) for name in ("baseline", "score", "loss_percent")}
+    return Accuracy(**plain | numbers)
+
+
+def accuracy_note(known: Iterable[Accuracy], models: Iterable[Model], model: str, precision: str) -> AccuracyNote | None:
+    """What was published on a model (by any of its names) in a precision, the worst first; None where nothing was."""
+    rows = [row for row in known if row.precision == precision]
+    measured = {id for row in rows for id in row.models}
+    wanted = model_key(model)
+    ids = {row.id for row in models if row.id in measured and wanted in map(model_key, row.names)}
+    found = sorted((row for row in rows if ids & set(row.models)), key=lambda row: -row.loss_percent)
+    if not found:
+        return None
+    sources = tuple(dict.fromkeys(id for row in found for id in row.sources))
+    figures = tuple(_figure(row) for row in found)
+    return AccuracyNote(msg("warning.accuracy", precision=precision, model=model, figures=figures, sources=sources), sources)
+
+
+def _figure(row: Accuracy) -> Message:
+    values = {"metric": row.metric, "dataset": row.dataset, "method": row.method, "loss": f"{row.loss_percent:g}"}
+    if row.baseline is None or row.score is None:
+        return msg("accuracy.loss", **values)
+    return msg("accuracy.scores", before=f"{row.baseline:g}", after=f"{row.score:g}", **values)

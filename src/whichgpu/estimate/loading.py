@@ -1,0 +1,122 @@
+"""Feeding a GPU that trains on images: samples a second one hardware thread can read, decode and augment.
+
+Published figures, all for ImageNet as it comes (JPEG of about 110 kB): decode, random crop to 224 pixels, flip, normalise.
+Text already cut into tokens never bounds a step; raw video and audio are left out, since nothing general is published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Literal
+
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
+
+Verdict = Literal["feeds", "tight", "starves"]
+
+UNIT = "samples/s per vCPU"
+THREADS_A_CORE = 2  # a vCPU is a hardware thread on nearly every cloud
+V100_HOST_VCPUS = 12  # 6 cores; ShuffleNet 0.5 in fp16, so that the GPU hardly bounds it (dali-pytorch-demo)
+PILLOW_SIMD, DALI_CPU, DALI_GPU = 1058.0, 1816.0, 3910.0  # images/s there
+A100_WORKERS = 10  # one to a core of an A100's host (timm-issue-1491)
+PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s there; the latter near what the GPU takes, so at least that
+FFCV_JPEG, FFCV_VCPUS = 31278.0, 96  # images/s from 512-pixel JPEG on a p3dn.24xlarge (ffcv-benchmarks)
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """A way to feed a GPU, and what one hardware thread of the host yields with it."""
+
+    id: str
+    per_vcpu: Figure
+
+
+def _loader(id: str, gain: float, sources: tuple[str, ...]) -> Loader:
+    """A loader `gain` times as fast as torchvision's on the same threads.
+
+    Its middle lies between two hosts five years apart; the low end is the older without Pillow-SIMD, the high end the newer
+    with it and a whole core to each worker.
+    """
+    old, new = PILLOW_SIMD / V100_HOST_VCPUS, PILLOW_PLAIN / A100_WORKERS
+    low, high = old * PILLOW_PLAIN / PILLOW_SIMD_LATER, PILLOW_SIMD_LATER / A100_WORKERS
+    return Loader(id, Figure(sqrt(old * new) * gain, low * gain, high * gain, UNIT, "published", sources))
+
+
+LOADERS = {
+    loader.id: loader
+    for loader in (
+        _loader("torchvision", 1.0, ("dali-pytorch-demo", "timm-issue-1491", "ternaus-imread-benchmark")),
+        _loader("dali-cpu", DALI_CPU / PILLOW_SIMD, ("dali-pytorch-demo", "timm-issue-1491")),
+        _loader("dali-gpu", DALI_GPU / PILLOW_SIMD, ("dali-pytorch-demo", "timm-issue-1491")),
+        _loader("ffcv", FFCV_JPEG / FFCV_VCPUS / (PILLOW_SIMD / V100_HOST_VCPUS), ("ffcv-benchmarks", "dali-pytorch-demo")),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What it takes to keep a GPU busy: hardware threads and cores, and whether a host has them."""
+
+    loader: str
+    vcpus: Figure
+    cores: Figure
+    feeds: Verdict | None  # None where the host is not known
+    fed: Figure | None  # samples a second this host can feed
+
+
+def loading(samples_per_second: float, vcpus: float | None = None, loader: str = "torchvision") -> Loading:
+    """Threads a host needs to feed so many samples a second, and whether it has them.
+
+    >>> round(loading(1154).cores.value, 1)  # ResNet-50 on a V100 in mixed precision
+    4.4
+    >>> loading(1154, vcpus=8).feeds, loading(1154, vcpus=8, loader="dali-gpu").feeds
+    ('tight', 'feeds')
+    """
+    if samples_per_second <= 0:
+        raise ValueError(f"a rate must be above zero: {samples_per_second}")
+    rate = LOADERS[loader].per_vcpu
+    need = Figure(
+        samples_per_second / rate.value,
+        samples_per_second / rate.high,
+        samples_per_second / rate.low,
+        "vCPUs",
+        "modelled",
+        rate.sources,
+    )
+    fed = None if vcpus is None else _scaled(rate, vcpus, "samples/s")
+    return Loading(
+        loader=loader,
+        vcpus=need,
+        cores=_scaled(need, 1 / THREADS_A_CORE, "cores"),
+        feeds=None if vcpus is None else "feeds" if vcpus >= need.high else "tight" if vcpus >= need.low else "starves",
+        fed=fed,
+    )
+
+
+def step_seconds(samples: float, vcpus: float, loader: str = "torchvision") -> Figure:
+    """Seconds a host takes to prepare a step's samples: the step takes no less, however fast the GPU."""
+    rate = _scaled(LOADERS[loader].per_vcpu, vcpus, "samples/s")
+    return Figure(samples / rate.value, samples / rate.high, samples / rate.low, "s", "modelled", rate.sources)
+
+
+def loading_remark(samples_per_second: float, vcpus: float | None = None) -> Message:
+    """What feeding a GPU at that rate takes of its host, in words; with the host's threads, whether it has them."""
+    plain, dali = loading(samples_per_second, vcpus), loading(samples_per_second, vcpus, "dali-gpu")
+    values = {
+        "vcpus": _whole(plain.vcpus.value),
+        "low": _whole(plain.vcpus.low),
+        "high": _whole(plain.vcpus.high),
+        "dali": _whole(dali.vcpus.value),
+    }
+    if plain.feeds is None:
+        return msg("remark.loading", **values)
+    return msg(f"remark.loading-{plain.feeds}", have=_whole(vcpus or 0), **values)
+
+
+def _whole(count: float) -> str:
+    return f"{ceil(count):,}"
+
+
+def _scaled(figure: Figure, factor: float, unit: str) -> Figure:
+    return Figure(figure.value * factor, figure.low * factor, figure.high * factor, unit, "modelled", figure.sources)
