@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import COMMAND, assert_refused, call, environment
-from whichgpu.api.memory import LONGEST_LINE
+from whichgpu.api.requests import LONGEST_LINE
 from whichgpu.workload.workload import FIELDS
 
 GOOD = {"id": "a", "task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}

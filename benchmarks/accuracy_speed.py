@@ -1,0 +1,208 @@
+"""Predicted times against measured ones, by fits that never saw the model, the GPU, the generation or the source.
+
+Beside them the plain roofline (FLOPs over peak, bytes over bandwidth) and, where the package `aiconfigurator` is installed, its
+answer on the same rows. docs/accuracy.md is this program's output:
+
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed ../shared/truth [HELD] > docs/accuracy.md
+
+HELD is what `calibration.fit --held HELD` kept; without it the fits are made again, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from calibration.examples import examples
+from calibration.fit import all_ranges, digest
+from calibration.fit_steps import Design, Example
+from calibration.ranges import coverage
+from calibration.rows import measured_rows
+from calibration.scores import Held, Score, by, held_out, load, rank_order, source_of
+
+from benchmarks import peer_aiconfigurator
+from whichgpu.catalog.store import Catalog
+
+ROOT = Path(__file__).resolve().parent.parent
+# Goals of the H200's own rows, leaving each model out: mean error, and 2.5 times that for the 90th percentile.
+GOALS = {
+    "decode": 0.04,
+    "prefill": 0.05,
+    "training, language": 0.05,
+    "training, vision": 0.09,
+    "forward, CUDA graphs": 0.10,
+    "forward, eager": 0.15,
+    "quantised and mixtures": 0.10,
+}
+H200_TASKS = {
+    "h200-decode": "decode",
+    "h200-prefill": "prefill",
+    "h200-forward-graph": "forward, CUDA graphs",
+    "h200-forward-eager": "forward, eager",
+    "h200-quant": "quantised and mixtures",
+    "h200-moe": "quantised and mixtures",
+    "h200-compiled": "training, compiled",
+}
+TUNED = ("mlperf-inf", "trtllm")
+
+
+def h200_task(example: Example) -> str:
+    """The row of the goals an H200 example belongs to."""
+    return H200_TASKS.get(example.groups["source"]) or f"training, {example.groups['task'].partition('-')[2]}"
+
+
+def roofline(found: Sequence[Example]) -> np.ndarray:
+    """Log seconds of FLOPs over peak and bytes over bandwidth, operator by operator."""
+    return np.log([max(float(example.floors.sum()), 1e-9) for example in found])
+
+
+def lines(truth: Path, kept: Path | None) -> Iterator[str]:
+    """The page."""
+    found = examples(measured_rows(truth), Catalog())
+    design = Design(found)
+    theta = design.fit(np.ones(len(found), dtype=bool))
+    held = load(kept) if kept else held_out(design, theta)
+    plain = roofline(found) - design.actual
+    launched = design.host_bound(theta)
+    yield "# How far predicted times are from measured ones"
+    yield ""
+    made = f"Made by `python -m benchmarks.accuracy_speed` on {date.today().isoformat()} from {len(found):,} measured steps"
+    yield f"{made} (digest {digest(truth)[:12]})."
+    yield "Errors are shares of the measured time. Every prediction comes from a fit that never saw what it is about; which rows"
+    yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md)."
+    yield ""
+    yield from _h200(design, held, plain, launched)
+    yield from _public(design, held, plain, launched)
+    yield from _coverage(design, held)
+    yield from _worst(design, held)
+    told = {
+        (example.row.source, example.row.row): float(np.exp((held.model if _ours(example) else held.gpu)[place]))
+        for place, example in enumerate(found)
+    }
+    yield from peer_aiconfigurator.lines(truth, told)
+
+
+def _ours(example: Example) -> bool:
+    return example.groups["source"].startswith("h200")
+
+
+def _h200(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+    chosen = np.array([example.groups["source"].startswith("h200") for example in design.examples])
+    ours = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
+    yield "## H200, leaving each model out"
+    yield ""
+    yield "| task | rows | mean | median | p90 | goal (mean) | met | plain roofline, mean |"
+    yield "|---|---|---|---|---|---|---|---|"
+    marked = {id(example): bound for example, bound in zip(design.examples, launched, strict=True)}
+
+    def task_of(example: Example) -> str:
+        return f"{h200_task(example)} (host-bound)" if marked[id(example)] else h200_task(example)
+
+    roofs = by(task_of, ours, plain[chosen])
+    for task, told in by(task_of, ours, (held.model - design.actual)[chosen]).items():
+        goal = GOALS.get(task)
+        met = "–" if goal is None else "yes" if told.mean <= goal and told.p90 <= 2.5 * goal else "no"
+        goal_text = f"{goal:.0%}" if goal else "–"
+        errors = f"{told.mean:.1%} | {told.median:.1%} | {told.p90:.1%}"
+        yield f"| {task} | {told.rows} | {errors} | {goal_text} | {met} | {roofs[task].mean:.0%} |"
+    yield ""
+
+
+def _public(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+    chosen = np.array([not example.groups["source"].startswith("h200") for example in design.examples])
+    theirs = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
+    told = {name: (getattr(held, name) - design.actual)[chosen] for name in ("gpu", "source", "generation")}
+    yield "## Published results, one GPU"
+    yield ""
+    yield "Median error, leaving out the GPU, the whole source, or all of its generation. Rows whose time is decided by launching"
+    yield "operators tell of the host more than of the GPU: they are a row of their own."
+    yield ""
+    yield "| source | rows | without the GPU | goal | without the source | goal | without the generation | plain roofline |"
+    yield "|---|---|---|---|---|---|---|---|"
+    marked = {id(example): bound for example, bound in zip(design.examples, launched, strict=True)}
+
+    def split(example: Example) -> str:
+        return f"{source_of(example)} (host-bound)" if marked[id(example)] else source_of(example)
+
+    tables = {name: by(split, theirs, values) for name, values in told.items()}
+    roofs = by(split, theirs, plain[chosen])
+    for source, one in tables["gpu"].items():
+        goal = 0.20 if source.partition(" ")[0] in TUNED else 0.15
+        yield (
+            f"| {source} | {one.rows} | {one.median:.1%} | {goal:.0%} | {tables['source'][source].median:.1%} | 25% "
+            f"| {tables['generation'][source].median:.1%} | {roofs[source].median:.0%} |"
+        )
+    pairs, right = rank_order(theirs, held.gpu[chosen], design.actual[chosen])
+    yield ""
+    yield f"Of {pairs:,} pairs of GPUs measured on the same request that differ by more than 10%, the faster one is named in"
+    yield f"{right / max(1, pairs):.1%} (each GPU left out of the fit in turn)."
+    yield ""
+    for title, key in (("By GPU", "gpu"), ("By architecture", "architecture"), ("By task", "task")):
+        yield from _table(f"{title}, without the GPU", by(_group(key), theirs, told["gpu"]))
+
+
+def _group(key: str) -> Callable[[Example], str]:
+    return lambda example: example.groups[key]
+
+
+def _table(title: str, scores: Mapping[str, Score]) -> Iterator[str]:
+    yield f"### {title}"
+    yield ""
+    yield "| | rows | mean | median | p90 | bias |"
+    yield "|---|---|---|---|---|---|"
+    for name, told in scores.items():
+        yield f"| {name} | {told.rows} | {told.mean:.1%} | {told.median:.1%} | {told.p90:.1%} | {told.bias:+.1%} |"
+    yield ""
+
+
+def _coverage(design: Design, held: Held) -> Iterator[str]:
+    tables = all_ranges(design, held)
+    tiers = {"gpu": held.model, "generation": held.gpu, "other": held.generation}
+    yield "## Do the ranges hold"
+    yield ""
+    yield "Share of rows inside the 90% range of their tier."
+    yield ""
+    yield "| tier | rows | inside |"
+    yield "|---|---|---|"
+    kinds = [example.setting.task for example in design.examples]
+    for tier, predicted in tiers.items():
+        yield f"| {tier} | {len(kinds):,} | {coverage(design.actual - predicted, kinds, tables[tier]):.1%} |"
+    yield ""
+
+
+def _worst(design: Design, held: Held) -> Iterator[str]:
+    logs = held.gpu - design.actual
+    yield "## Worst cases, without the GPU"
+    yield ""
+    yield "| source | GPU | request | measured | predicted |"
+    yield "|---|---|---|---|---|"
+    for place in np.argsort(-np.abs(logs))[:25]:
+        example = design.examples[place]
+        request = ", ".join(f"{name} {value}" for name, value in _brief(example))
+        seconds = f"{example.seconds:.4g} s | {np.exp(held.gpu[place]):.4g} s"
+        yield f"| {example.groups['source']} | {example.groups['gpu']} | {request} | {seconds} |"
+    yield ""
+
+
+def _brief(example: Example) -> Iterable[tuple[str, object]]:
+    request = example.row.request
+    named = ((name, request.get(name)) for name in ("task", "model", "precision", "batch", "seq_in", "seq_out"))
+    return ((name, value) for name, value in named if isinstance(value, str | int | float))
+
+
+def main() -> int:
+    """Print the page."""
+    truth = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "truth"
+    if not (truth / "public" / "calibration.csv").exists():
+        print(f"no measurements at {truth}", file=sys.stderr)
+        return 1
+    for line in lines(truth, Path(sys.argv[2]) if len(sys.argv) > 2 else None):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

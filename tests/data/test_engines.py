@@ -1,0 +1,221 @@
+"""Engines and what precisions cost: every engine of a request is in the table, runs where it can, and says where from."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import english
+from whichgpu.catalog.accuracy import accuracy_note
+from whichgpu.catalog.checks import check_catalog
+from whichgpu.catalog.engine import Engine, engine_does, engine_runs_on, support
+from whichgpu.catalog.schema import DATA_DIR, schema
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.engines import check_engine
+from whichgpu.workload.kinds import KINDS, Word
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import ENGINES, Task, Workload
+
+TASKS = {"train", "prefill", "decode", "forward", "serve", "batch"}
+
+
+@pytest.fixture(scope="module")
+def engines(catalog: Catalog) -> dict[str, Engine]:
+    return {engine.id: engine for engine in catalog.engines}
+
+
+def test_the_table_holds_the_engines_a_request_can_name_and_no_others(engines: dict[str, Engine]) -> None:
+    assert tuple(engines) == ENGINES
+
+
+def test_every_row_is_complete(engines: dict[str, Engine], catalog: Catalog) -> None:
+    precision = KINDS["precision"]
+    assert isinstance(precision, Word)
+    for engine in engines.values():
+        assert engine.what
+        assert engine.maker
+        assert set(engine.tasks) <= TASKS
+        assert set(engine.precisions) <= set(precision.known), engine.id
+        assert all(id in catalog.sources for id in engine.sources)
+
+
+# yes: documented of the present release; earlier: of an older one; unsure: nobody says; no: cannot
+RUNS = {
+    ("vllm", "h200-sxm"): "yes",
+    ("vllm", "t4"): "yes",
+    ("vllm", "v100-sxm-16gb"): "earlier",  # compute capability 7.0 up to 2025
+    ("vllm", "gtx-1080-ti"): "no",
+    ("vllm", "mi300x"): "yes",
+    ("vllm", "rx-7900-xtx"): "yes",
+    ("vllm", "rx-6800"): "unsure",
+    ("sglang", "mi300x"): "yes",
+    ("sglang", "rx-7900-xtx"): "unsure",
+    ("tensorrt-llm", "a100-sxm-80gb"): "yes",
+    ("tensorrt-llm", "v100-sxm-16gb"): "earlier",
+    ("tensorrt-llm", "mi300x"): "no",
+    ("tensorrt", "mi300x"): "no",
+    ("tensorrt", "t4"): "yes",
+    ("tensorrt", "v100-sxm-16gb"): "earlier",
+    ("tensorrt", "k80"): "earlier",
+    ("llama.cpp", "gtx-1080-ti"): "yes",
+    ("llama.cpp", "mi300x"): "yes",
+    ("llama.cpp", "rx-5700-xt"): "unsure",  # Vulkan
+    ("llama.cpp", "apple-m2"): "yes",
+    ("llama.cpp", "arc-a770-16gb"): "yes",
+    ("llama.cpp", "tpu-v4"): "no",
+    ("pytorch", "h100-sxm"): "yes",
+    ("pytorch", "k80"): "earlier",
+    ("pytorch", "m2050"): "no",
+    ("pytorch-compile", "gtx-1080-ti"): "no",
+    ("pytorch-compile", "mi300x"): "yes",
+    ("cuda-graphs", "apple-m2"): "no",
+    ("ngc", "mi300x"): "no",
+    ("mxnet", "v100-sxm-16gb"): "yes",
+    ("mxnet", "mi300x"): "no",
+    ("tensorflow", "tpu-v4"): "unsure",
+}
+
+
+@pytest.mark.parametrize(("pair", "expected"), RUNS.items(), ids=lambda value: "-on-".join(value) if len(value) == 2 else value)
+def test_where_engines_run(pair: tuple[str, str], expected: str, engines: dict[str, Engine], catalog: Catalog) -> None:
+    engine, gpu = engines[pair[0]], catalog.gpu_by_id[pair[1]]
+    assert support(engine, gpu) == expected
+    assert engine_runs_on(engine, gpu) is (expected != "no")
+
+
+@pytest.mark.parametrize("gpu", [gpu.id for gpu in Catalog().gpus])
+def test_every_gpu_has_an_engine_that_may_run_on_it(gpu: str, engines: dict[str, Engine], catalog: Catalog) -> None:
+    """Fermi, old Kepler, Radeon RX 5700 and the first Inferentia have llama.cpp, MXNet or an old release at best."""
+    assert any(engine_runs_on(engine, catalog.gpu_by_id[gpu]) for engine in engines.values())
+
+
+def test_what_engines_do(engines: dict[str, Engine]) -> None:
+    assert not engine_does(engines["vllm"], "train")
+    assert not engine_does(engines["tensorrt"], "finetune")
+    assert engine_does(engines["pytorch"], "finetune")
+    assert engine_does(engines["vllm"], "serve")
+    assert not engine_does(engines["vllm"], "forward", text=False)
+    assert engine_does(engines["tensorrt"], "forward", text=False)
+
+
+def checked(catalog: Catalog, task: Task, model: str, engine: str | None, gpu: str | None) -> list[str]:
+    shape = find_model(model, catalog)
+    workload = fill_defaults(Workload(task, model, engine=engine), shape)
+    device = catalog.gpu_by_id[gpu] if gpu else None
+    found = check_engine(workload, shape, device, catalog.engines, {"engine"} if engine else ())
+    return [english().render(message) for message in found]
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "engine", "gpu"),
+    [
+        ("train", "llama-3.1-8b", "vllm", "h200-sxm"),
+        ("finetune", "llama-3.1-8b", "tensorrt-llm", None),
+        ("serve", "llama-3.1-8b", "tensorrt-llm", "mi300x"),
+        ("forward", "resnet50", "tensorrt", "mi300x"),
+        ("forward", "resnet50", "vllm", "h200-sxm"),
+        ("train", "resnet50", "mxnet", "mi300x"),
+        ("decode", "llama-3.1-8b", "vllm", "gtx-1080-ti"),
+    ],
+)
+def test_the_impossible_is_refused_with_engines_that_can(
+    task: Task, model: str, engine: str, gpu: str | None, catalog: Catalog
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        checked(catalog, task, model, engine, gpu)
+    assert caught.value.kind == "engine-impossible"
+    assert caught.value.hint is not None
+    assert caught.value.choices
+    assert engine not in caught.value.choices
+    for other in caught.value.choices:
+        checked(catalog, task, model, other, gpu)
+
+
+def test_the_doubtful_is_a_warning(catalog: Catalog) -> None:
+    assert "earlier" in checked(catalog, "serve", "llama-3.1-8b", "vllm", "v100-sxm-16gb")[0]
+    assert "nothing says" in checked(catalog, "serve", "llama-3.1-8b", "sglang", "rx-7900-xtx")[0]
+    assert checked(catalog, "serve", "llama-3.1-8b", "vllm", "h200-sxm") == []
+
+
+def test_a_default_engine_is_never_refused(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        for task in ("train", "serve", "decode"):
+            checked(catalog, task, "llama-3.2-1b", None, gpu.id)
+    assert "assumed" in checked(catalog, "decode", "llama-3.2-1b", None, "apple-m2")[0]
+
+
+def test_the_cost_of_int8_bert_is_known_with_its_source(catalog: Catalog) -> None:
+    """The slides of 2019 that a post quotes: 6.43% of F1 lost, 0.67% with GELU clipped; MLPerf's own int8 model loses 0.89%."""
+    note = accuracy_note(catalog.accuracy, catalog.models, "bert-large", "int8")
+    assert note is not None
+    assert {"nvidia-gtc2019-s9659", "mlperf-inference-bert"} <= set(note.sources)
+    assert all(id in catalog.sources for id in note.sources)
+    text = english().render(note.message)
+    assert "6.43%" in text
+    assert "0.67%" in text
+    assert "90.874 to 90.067" in text
+    assert 90.067 >= 0.99 * 90.874  # what MLPerf asks for
+
+
+def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(catalog: Catalog) -> None:
+    known, models = catalog.accuracy, catalog.models
+    by_id, by_alias = (accuracy_note(known, models, name, "int4") for name in ("llama-3.1-8b", "Llama 3.1 8B"))
+    assert by_id is not None
+    assert by_alias is not None
+    assert by_id.sources == by_alias.sources
+    assert accuracy_note(known, models, "llama-3.1-8b", "bf16") is None
+    assert accuracy_note(known, models, "gpt2", "int8") is None
+    assert accuracy_note(known, models, "nonesuch", "int8") is None
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "column", "value", "check"),
+    [
+        ("engines", "vllm", "tasks", "serve;cook", "unknown-word"),
+        ("engines", "vllm", "interfaces", "cuda;punchcards", "unknown-word"),
+        ("engines", "vllm", "amd_targets", "gfx1", "unknown-word"),
+        ("engines", "vllm", "min_capability_ever", "8.0", "capability-order"),
+        ("engines", "vllm", "sources", "hearsay", "unknown-source"),
+        ("accuracy", "resnet50-int8-post", "loss_percent", "2.9", "loss-arithmetic"),
+        ("accuracy", "resnet50-int8-post", "models", "resnet-fifty", "unknown-model"),
+        ("accuracy", "bert-int8-post-2019", "loss_percent", "643", "implausible"),
+        ("reference_mix", "sdxl-step", "request", "{}", "bad-request"),
+    ],
+)
+def test_a_planted_fault_is_found(table: str, key: str, column: str, value: str, check: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    path = folder / f"{table}.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    next(row for row in rows if row["id"] == key)[column] = value
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(schema()[table]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
+    assert (table, key, check) in found
+
+
+def test_the_reference_mix_can_be_asked_of_any_gpu(catalog: Catalog) -> None:
+    for item in catalog.reference_mix:
+        shape = find_model(item.request["model"], catalog)
+        for precision in item.precisions:
+            workload = fill_defaults(from_object({**item.request, "precision": precision}).workload, shape)
+            assert workload.precision == precision
+            assert workload.batch == item.request["batch"]
+
+
+def test_weights_of_an_index_that_do_not_add_up_are_found(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    path = folder / "reference_mix.csv"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("resnet50-train,cnn-training,0.5", "resnet50-train,cnn-training,0.6")
+    )
+    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
+    assert ("reference_mix", "cnn-training", "weights") in found

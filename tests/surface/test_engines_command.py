@@ -1,0 +1,95 @@
+"""`whichgpu engines`: the software a request can name, and what is known of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import whichgpu as wg
+from tests.surface.cli import assert_refused, assert_refused_json, call, rows
+from whichgpu.api import engine_facts
+from whichgpu.workload.workload import ENGINES
+
+FIELDS = {"id", "name", "maker", "what", "tasks", "precisions", "first_release", "evidence", "sources", "checked"}
+
+
+def test_all_engines_are_listed_with_what_is_known_of_them() -> None:
+    found = rows("engines")
+    assert [row["id"] for row in found] == list(ENGINES)
+    for row in found:
+        assert set(row) >= FIELDS
+        assert set(row["evidence"]) == {"rows", "gpus", "tasks", "years", "sources"}
+        assert row["sources"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("vllm", ["vllm"]),
+        ("VLLM", ["vllm"]),
+        ("trtllm", ["tensorrt-llm"]),
+        ("tensorrt", ["tensorrt"]),
+        ("torch", ["pytorch"]),
+        ("llamacpp", ["llama.cpp"]),
+        ("pytorch", ["pytorch"]),
+    ],
+)
+def test_names_and_their_synonyms(name: str, ids: list[str]) -> None:
+    assert [row["id"] for row in rows("engines", name)] == ids
+
+
+def test_words_narrow_the_list() -> None:
+    training = [row["id"] for row in rows("engines", "train")]
+    assert {"pytorch", "ngc", "tensorflow", "mxnet"} <= set(training)
+    assert not {"vllm", "tensorrt", "llama.cpp"} & set(training)
+
+
+def test_several_names_keep_their_order() -> None:
+    assert [row["id"] for row in rows("engines", "sglang", "vllm")] == ["sglang", "vllm"]
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    assert_refused(call("engines", "vlm"), 2)
+    assert "vllm" in assert_refused_json(call("engines", "vlm", "--json"), 2)["choices"]
+    assert set(assert_refused_json(call("engines", "zzz", "--json"), 2)["choices"]) == set(ENGINES)
+
+
+def test_one_engine_is_told_in_full_with_its_sources() -> None:
+    reply = call("engines", "tensorrt-llm")
+    assert reply.code == 0
+    told = dict(line for line in reply.tsv() if len(line) == 2)
+    assert told["lowest compute capability"] == "8.0"
+    assert "https://" in reply.err
+
+
+def test_every_form() -> None:
+    table = call("engines", "--csv").csv()
+    assert len(table) == len(ENGINES) + 1
+    assert {"id", "evidence.rows", "evidence.tasks.decode"} <= set(table[0])
+    assert len(call("engines", "--markdown").markdown()) == len(ENGINES) + 2
+    assert [row[0] for row in call("engines").tsv()[1:]] == list(ENGINES)
+    newest = [row["first_release"] for row in rows("engines", "--sort", "-first_release")]
+    assert newest == sorted(newest, reverse=True)
+
+
+def test_the_same_in_python() -> None:
+    assert [row.id for row in wg.engines().engines] == list(ENGINES)
+    assert wg.engines("vllm").engines[0].name == "vLLM"
+
+
+def test_what_an_engine_rests_on_comes_from_the_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = {
+        "vllm": {
+            "rows": 12,
+            "gpus": ["h100-sxm"],
+            "tasks": {"decode": 7, "prefill": 5},
+            "years": [2024, 2025],
+            "sources": ["truth-h200"],
+        }
+    }
+    monkeypatch.setattr(engine_facts, "_evidence", lambda: told)
+    row = rows("engines", "vllm")[0]
+    assert row["evidence"] == told["vllm"]
+    assert "12 measured rows over 1 kinds of GPU" in call("engines", "vllm").err
+    assert rows("engines", "mxnet")[0]["evidence"] == {"rows": 0, "gpus": [], "tasks": {}, "years": [], "sources": []}
