@@ -46,7 +46,8 @@ def test_replies_come_in_order_with_the_contracts_fields(tmp_path: Path) -> None
     assert first["fits"] == "fits"
     assert "fits" not in second
     assert second["request"]["model"] == CONFIG
-    assert not {"time", "throughput"} & set(first)
+    assert {"time", "time_device", "time_host", "throughput", "bound", "tier"} <= set(first)
+    assert not {"time", "throughput"} & set(second)  # no GPU was named
 
 
 def test_a_bad_line_does_not_cost_the_others(tmp_path: Path) -> None:

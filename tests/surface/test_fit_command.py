@@ -123,10 +123,10 @@ def test_estimate_answers_one_device() -> None:
     assert found["ok"] is True
     assert found["id"] is None
     assert found["fits"] == "fits"
-    assert "time" not in found
+    assert found["time"]["unit"] == "s"
     assert found["request"]["seq_in"] == 4096
     without = document("estimate", "decode", MODEL)
-    assert "fits" not in without
+    assert not {"fits", "time"} & set(without)
     assert document("estimate", "serve", "llama-3.1-70b", "--gpu", "T4")["fits"] == "no"
 
 
@@ -190,8 +190,9 @@ def test_csv_and_markdown() -> None:
     reply = call("fit", MODEL, "--gpu", "L4", "--markdown")
     assert sum(line.startswith("| --- |") for line in reply.out.splitlines()) == 2
     header, *rows = call("estimate", "serve", MODEL, "--csv").csv()
-    assert header == ["part", "bytes", "low", "high"]
+    assert header == ["part", "value", "low", "high", "unit"]
     assert rows[0][0] == "weights"
+    assert rows[0][4] == "byte"
 
 
 def test_on_a_terminal_all_tables_are_shown() -> None:
