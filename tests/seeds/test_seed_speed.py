@@ -47,12 +47,13 @@ def test_2019_a_real_model_gains_far_less_than_16_times(model: str, fields: dict
     assert 2 < gain < 12
 
 
+@pytest.mark.xfail(strict=True, reason="a T4's fp16 under TensorRT was not measured and comes out too fast beside its int8")
 def test_2019_the_gain_over_fp16_is_less_than_the_two_of_the_datasheet(gpu: Callable[[str], Gpu]) -> None:
     peaks = gpu("T4").peaks
     assert peaks["int8"] / peaks["fp16"] == pytest.approx(2, rel=0.01)
     fields = {"batch": 8, "seq_in": 384, "engine": "tensorrt"}
     half, eighth = (rate("forward", "bert-large", "T4", precision=name, **fields) for name in ("fp16", "int8"))
-    assert eighth / half < 2  # what a T4 holds of either under its 70 W is known from few runs: no lower bound
+    assert 1 < eighth / half < 2
 
 
 def test_2019_the_accuracy_cost_stands_beside_the_speed(catalog: Catalog) -> None:
