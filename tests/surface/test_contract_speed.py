@@ -179,7 +179,9 @@ def test_accumulation_does_the_same_samples_in_smaller_steps() -> None:
     small = told(*flags, "--batch", "2")
     assert parts["request"]["accumulation"] == 4
     assert parts["time"]["value"] >= 0.97 * whole["time"]["value"]
-    assert parts["time"]["value"] <= 4.2 * small["time"]["value"]  # each round adds its gradients to those before
+    # the device saves three optimizer steps; the host makes a call more for each parameter and round, to add up gradients
+    assert parts["time_device"]["value"] <= 4 * small["time_device"]["value"]
+    assert parts["time"]["value"] - 4 * small["time"]["value"] <= parts["time_host"]["value"] - 4 * small["time_host"]["value"]
     assert parts["throughput"]["value"] == pytest.approx(8 * 1024 / parts["time"]["value"], rel=1e-6)
 
 
