@@ -47,7 +47,6 @@ def test_2019_a_real_model_gains_far_less_than_16_times(model: str, fields: dict
     assert 2 < gain < 12
 
 
-@pytest.mark.xfail(strict=True, reason="a T4's fp16 under TensorRT was not measured and comes out too fast beside its int8")
 def test_2019_the_gain_over_fp16_is_less_than_the_two_of_the_datasheet(gpu: Callable[[str], Gpu]) -> None:
     peaks = gpu("T4").peaks
     assert peaks["int8"] / peaks["fp16"] == pytest.approx(2, rel=0.01)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CATALOG = Catalog()
 GPUS = [gpu for gpu in CATALOG.gpus if gpu.peaks]
+HELD = dict(zip((gpu.id for gpu in GPUS), columns(GPUS).clock.ravel().tolist(), strict=True))
 BATCHES = np.unique(np.concatenate([np.arange(1.0, 70.0), np.round(np.geomspace(70, 20000, 60))]))
 WIDTHS = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 SLACK = 1e-9
@@ -171,6 +172,7 @@ def dominates(one: Gpu, other: Gpu) -> bool:
     ]
     facts += [(one.tdp_watts, other.tdp_watts), (one.boost_clock_hz, other.boost_clock_hz)]
     facts += [(one.tensor_clock_hz or one.boost_clock_hz, other.tensor_clock_hz or other.boost_clock_hz)]
+    facts += [(HELD[one.id], HELD[other.id])]  # a server's card may have more of all else and a lower clock than a desk's
     facts += [(one.peaks.get(unit, 0), rate) for unit, rate in other.peaks.items()]
     same = one.target == other.target and set(one.peaks) == set(other.peaks)
     return same and one != other and all(a and b and a >= b for a, b in facts)

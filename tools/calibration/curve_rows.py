@@ -213,11 +213,11 @@ _SIMPLE: dict[str, tuple[str, str, float, float]] = {
     "log_softmax_bwd": ("softmax_backward", "", 2, 1),
     "layer_norm": ("norm", "", 1, 1),
     "layer_norm_bwd": ("norm_backward", "", 2, 1),
-    "sum_rows": ("reduce", "", 1, 0),
-    "sum_cols": ("reduce_columns", "", 1, 0),
+    "sum_rows": ("reduce_columns", "", 1, 0),  # over the rows
+    "sum_cols": ("reduce", "", 1, 0),
     "avg_pool": ("pool", "_adaptive_avg_pool2d", 1, 0),
     "batch_norm": ("batch_norm", "", 2, 1),
-    "batch_norm_cudnn": ("batch_norm", "", 2, 1),
+    "batch_norm_cudnn": ("batch_norm", "cudnn", 2, 1),
     "batch_norm_bwd": ("batch_norm_backward", "", 4, 1),
     "embedding": ("embedding", "", 1, 1),
     "adamw_fused": ("optimizer", "adamw", 4, 3),
@@ -237,13 +237,15 @@ def _moved(row: Mapping[str, Any]) -> tuple[Op, ...]:
 
     if name in _SIMPLE:
         kind, role, read, write = _SIMPLE[name]
+        role = "" if role == "cudnn" and width == 2 else role  # in bf16 PyTorch's own runs after all
         return (move(kind, read * width, write * width, role),)
-    if name in ("cast", "upcast"):  # from 16 bits: there and back
-        down = move("copy", 4.0, 2.0)
-        return (move("copy", 2.0, 4.0), down) if width == 2 else (down,) if name == "cast" else ()
+    if name in ("cast", "upcast"):  # to fp32, or from it
+        return (move("copy", 2.0, 4.0, "widen"),) if width == 2 else (move("copy", 4.0, 2.0),) if name == "cast" else ()
     if name == "pow_mean":
         squares = (move("pointwise", 4.0, 4.0, "pow"), move("reduce", 4.0, 0.0))
-        return squares if width == 4 else (move("copy", 2.0, 4.0), *squares, move("copy", 4.0, 2.0))
+        return squares if width == 4 else (move("copy", 2.0, 4.0, "widen"), *squares)
+    if name == "squeeze_excite":  # a mean of each channel, a gate, and the product of both
+        return (move("pool", width, 0.0, "_adaptive_avg_pool2d"), move("pointwise", width, width, "strided"))
     if name == "dropout":
         return (move("dropout", width, width + 1.0),)
     if name == "max_pool":  # 3x3 windows at stride 2; the places of the largest are kept

@@ -20,6 +20,7 @@ MEMORY = {
     "memory.share.norm": 0.7,
     "memory.share.norm_backward": 0.46,
     "memory.share.batch_norm": 0.85,
+    "memory.share.batch_norm.cudnn": 0.85,
     "memory.share.batch_norm_backward": 0.8,
     "memory.share.softmax": 0.6,
     "memory.share.softmax.short": 0.85,
@@ -38,10 +39,13 @@ MEMORY = {
     "memory.element.pointwise.silu": 0.21,
     "memory.element.pointwise.silu_backward": 0.24,
     "memory.element.pointwise.silu_channels_last": 0.51,
+    "memory.element.pointwise.strided": 0.73,
+    "memory.element.copy.widen": 0.73,
     "memory.element.transpose.matrix": 1.7,
     "memory.element.norm": 0.3,
     "memory.element.norm_backward": 0.5,
     "memory.element.batch_norm": 1.1,
+    "memory.element.batch_norm.cudnn": 0.5,
     "memory.element.batch_norm_backward": 0.9,
     "memory.element.softmax": 0.43,
     "memory.element.dropout": 0.33,
@@ -51,7 +55,7 @@ MEMORY = {
     "memory.element.optimizer.adamw": 1.2,
     "memory.row.norm": 220.0,
     "memory.row.norm_backward": 800.0,
-    "memory.row.reduce": 180.0,
+    "memory.row.reduce_columns": 180.0,
     "memory.start": 2.0e-6,
     "memory.start.norm": 3.7e-6,
     "memory.start.norm_backward": 4.5e-6,
@@ -166,11 +170,19 @@ FIXED = {
     "memory.start.reduce.quantise": 2.0e-6,
     "memory.row.reduce.quantise_apart": 0.0,
     "memory.share.pool_backward": 0.5,
-    "memory.element.pool_backward": 0.9,
+    "memory.element.pool_backward": 2.4,  # this and the next six: from kernels of whole steps, in which nothing else runs so
+    "memory.element.copy.strided": 0.73,
+    "memory.element.transpose.join": 1.1,
+    "memory.element.pointwise.normalise": 0.45,
+    "memory.element.pointwise.scatter": 2.1,
+    "memory.serial.batch_norm.channels_first": 1.74,
+    "memory.serial.batch_norm_backward.channels_first": 3.5,
+    "memory.serial": 0.0,
     "conv.resident": 0.5,
     "conv.planar": 0.85,  # fp32 in planes of pixels, from published fp32 networks on GPUs before Ampere
     "conv.planar.conv_wgrad": 0.75,
     "conv.winograd.planar": 2.0,
+    "gemm.factor.single.Kepler": 0.67,  # 192 lanes an SM, of which its schedulers fill 128 without pairs of instructions
     "gemm.share.emulated": 0.7,  # of fp32: bf16 where there are no units for it
     "gemm.share.widened": 0.85,  # of 16-bit products: weights stored narrower than the chip's units
     "gemm.share.int8": 0.75,  # engines' kernels, as in fp8; PyTorch's own on Hopper reaches 0.48
@@ -181,6 +193,7 @@ FIXED = {
     "gemm.draw.unpack_gemm": 0.9,
     "gemm.slowdown": 1.0,
     "gemm.slowdown.grouped_gemm.framework": 1.2,  # from their prefill
+    "gemm.small": 0.35,  # of bandwidth: many products of 64 rows and columns or fewer
     "gemm.even": 4.3,  # from BERT's training steps, whose vocabulary is even
     "gemm.slowdown.grouped_gemm.fused": 1.2,
     "gemm.slowdown.unpack_gemm": 1.3,
@@ -191,10 +204,13 @@ FIXED = {
     "attention.start": 4.0e-6,
     "attention.start.attention_backward": 8.0e-6,
     "attention.start.decode_attention.split": 6.0e-6,
+    "attention.dropout": 2.2,  # how much longer forward takes with dropout: of kernels of whole steps, as is the next
+    "attention.dropout.attention_backward": 1.35,
     "attention.key": 21.0,
     "attention.occupancy": 4.0,
     "attention.decode": 0.25,
-    "power.tensor.Turing": 1.8,
+    "power.tensor.Volta": 2.9,
+    "power.tensor.Turing": 3.2,
     "power.tensor.Ampere": 1.15,
     "power.tensor.Ada": 0.88,
     "power.tensor.Hopper": 0.72,

@@ -1,6 +1,6 @@
 """Fit everything on the measurements and write the product's one data file of fitted numbers.
 
-PYTHONPATH=src:tools python -m calibration.fit --truth ../shared/truth
+PYTHONPATH=src:tools python -m calibration.fit --truth ../shared/truth   # a part of tools/calibrate
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from calibration.examples import examples
+from calibration.fit_curves import COMMAND
 from calibration.fit_steps import Design, Example
 from calibration.ranges import ranges
 from calibration.rows import measured_rows
@@ -24,7 +25,6 @@ from calibration.scores import Held, held_out, save
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import DATA_FILE
 
-COMMAND = "PYTHONPATH=src:tools python -m calibration.fit --truth ../shared/truth"
 # Whose results they are, as the catalog's sources name them.
 SOURCE_IDS = {"h200": "speed-h200"}
 

@@ -1,6 +1,6 @@
 """Fit the curves of single operators and write them to the package.
 
-    PYTHONPATH=src:tools python -m calibration.fit_curves --truth ../shared/truth
+    PYTHONPATH=src:tools python -m calibration.fit_curves --truth ../shared/truth   # a part of tools/calibrate
 
 Nonlinear least squares on log(predicted / measured) in the logarithm of every parameter, with robust residuals and a wide prior
 around where it starts; multipliers of one architecture have a narrow one around 1, so that an architecture seen little stays near
@@ -32,6 +32,8 @@ from whichgpu.estimate.time.curves.stack import Stack
 from whichgpu.estimate.time.operators import KINDS
 
 Parameters = dict[str, float]
+
+COMMAND = ".venv/bin/python tools/calibrate --truth ../shared/truth"
 
 ROBUST = 0.12  # residuals beyond this count less than their square
 # Widths of the priors, in log: of a curve's parameter, of one that shares its rows with others, of an architecture's multiplier.
@@ -180,21 +182,17 @@ def written(p: Parameters, folder: Path) -> str:
         for name, value in sorted(p.items())
         if not name.startswith("offset.") and name not in NUISANCE
     }
-    about = {
-        "command": "PYTHONPATH=src:tools python -m calibration.fit_curves --truth ../shared/truth",
-        "date": date.today().isoformat(),
-        "sha256": digests(folder),
-        "parameters": kept,
-    }
-    return json.dumps(about, indent=1) + "\n"
+    made = {"command": COMMAND, "date": date.today().isoformat(), "sha256": digests(folder)}
+    others = json.loads(DATA_FILE.read_bytes()) if DATA_FILE.exists() else {}
+    return json.dumps(others | {"parameters": kept, "curves": made}, indent=1, sort_keys=True) + "\n"
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Fit and write; or report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--report", action="store_true", help="print errors, leaving out families and GPUs in turn")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     chosen = usable(arguments.truth)
     gpus = gpu_columns(chosen)
     p = fit_all(chosen, gpus)

@@ -8,7 +8,7 @@ counts by the square root of its rows, so that a large source does not outvote t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from whichgpu.estimate.time.calibration import LEVELS, Calibration, Setting
 from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, soft_maximum
@@ -25,10 +26,10 @@ from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
 WIDTHS = {
     "all": 0.5,
     "style": 0.3,
-    "era": 0.2,
+    "era": 0.4,
     "engine": 0.3,
-    "year": 0.2,
-    "task": 0.35,
+    "year": 0.3,
+    "task": 0.25,
     "architecture": 0.2,
     "generation": 0.15,
     "generation-unit": 0.15,
@@ -60,6 +61,7 @@ SPREADS = (0.5, 0.2, ROW_SPREAD)
 ROUNDS, ROUNDS_AGAIN = 250, 400
 TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
 CALLS = ("forward_calls", "backward_calls")
+MACHINE = "machine"
 REFERENCE = "h200-"  # its host is the one others are told against
 
 
@@ -84,6 +86,7 @@ class Design:
 
     def __init__(self, examples: Sequence[Example]) -> None:
         self.examples = examples
+        self._last: tuple[np.ndarray, Any] | None = None
         self.parameters: dict[Parameter, int] = {}
         self.places = np.full((len(examples), len(TERMS), len(WIDTHS)), -1)
         for row, example in enumerate(examples):
@@ -91,15 +94,11 @@ class Design:
             for column, term in enumerate(TERMS):
                 if example.terms[column] <= 0:
                     continue
-                for depth, level in enumerate(WIDTHS):
-                    if (level in DEVICE_LEVELS and term not in DEVICE) or (
-                        level == "machine" and (term not in CALLS or reference)
-                    ):
-                        continue
-                    if level == "machine":
-                        parameter = ("machine", f"{example.groups['source']}/{example.groups['gpu']}", "host")
-                    else:
-                        parameter = (level, example.setting.key(level), term)
+                levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE]
+                found: list[Parameter] = [(level, example.setting.key(level), term) for level in levels]
+                if term in CALLS and not reference:
+                    found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
+                for depth, parameter in enumerate(found):
                     self.places[row, column, depth] = self.parameters.setdefault(parameter, len(self.parameters))
         self.terms = np.array([example.terms for example in examples])
         self.floors = np.array([example.floors for example in examples])
@@ -134,21 +133,27 @@ class Design:
     def _cost(self, scaled: np.ndarray, rows: np.ndarray, weights: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
         """Minus twice the log posterior and its slope: Student's t for the rows, Gaussian for the multipliers."""
         theta = scaled * self.widths
-        predicted, slopes = self._derivatives(theta, rows)
+        chosen = self._chosen(rows)
+        predicted, slopes = self._derivatives(theta, rows, chosen)
         residual = (predicted - self.actual[rows]) / spread
         cost = (weights * (FREEDOM + 1) * np.log1p(residual**2 / FREEDOM)).sum() + (scaled**2).sum()
         pull = weights * 2 * (FREEDOM + 1) * residual / (FREEDOM + residual**2) / spread
-        gradient = np.bincount(
-            self.places[rows].ravel() % (len(theta) + 1),
-            np.repeat((slopes * pull[:, None]).ravel(), self.places.shape[2]),
-            len(theta) + 1,
-        )[:-1]
+        gradient = chosen.T @ (slopes * pull[:, None]).ravel()
         return float(cost), gradient * self.widths + 2 * scaled
 
-    def _corrected(self, theta: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _chosen(self, rows: np.ndarray) -> Any:
+        """Which multipliers each term of these rows takes: [rows x terms, multipliers], ones and zeros."""
+        if self._last is None or self._last[0] is not rows:
+            places = self.places[rows].reshape(-1, self.places.shape[2])
+            used = places >= 0
+            pointers = np.concatenate([[0], used.sum(axis=1).cumsum()])
+            shape = len(places), len(self.parameters)
+            self._last = rows, csr_matrix((np.ones(pointers[-1]), places[used], pointers), shape)
+        return self._last[1]
+
+    def _corrected(self, theta: np.ndarray, rows: np.ndarray, chosen: Any) -> tuple[np.ndarray, np.ndarray]:
         """Terms of these rows, and where they may still fall."""
-        factors = np.exp(np.append(theta, 0.0)[self.places[rows]].sum(axis=2))
-        corrected = self.terms[rows] * factors
+        corrected = self.terms[rows] * np.exp(chosen @ theta).reshape(len(rows), -1)
         count = len(DEVICE)
         free = np.ones_like(corrected)
         free[:, :count] = corrected[:, :count] > self.floors[rows][:, :count]
@@ -160,9 +165,9 @@ class Design:
         host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
         return corrected[:, :count].sum(1), host, corrected[:, count + 2 :].sum(1)
 
-    def _derivatives(self, theta: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _derivatives(self, theta: np.ndarray, rows: np.ndarray, chosen: Any) -> tuple[np.ndarray, np.ndarray]:
         """Log predictions of these rows, and their derivatives by the log of each term."""
-        corrected, free = self._corrected(theta, rows)
+        corrected, free = self._corrected(theta, rows, chosen)
         device, host, once = self._parts(corrected, rows)
         wall, count = soft_maximum(device, host), len(DEVICE)
         slopes = corrected * free
@@ -174,9 +179,9 @@ class Design:
 
     def calibration(self, theta: np.ndarray) -> Calibration:
         """The fitted numbers as the product reads them, without those that make no difference."""
-        found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in WIDTHS if level != "machine"}
+        found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
-            if level != "machine" and abs(theta[place]) >= 5e-4:
+            if level != MACHINE and abs(theta[place]) >= 5e-4:
                 found[level].setdefault(group, {})[term] = round(float(theta[place]), 4)
         return Calibration(found, {}, {}, {})
 
@@ -204,20 +209,34 @@ def leave_out(design: Design, group: Callable[[Example], str], start: np.ndarray
     """Log predictions of every example by a fit without its group."""
     names = np.array([group(example) for example in design.examples])
     told = np.full(len(names), np.nan)
-    work = [(design, names == name, start) for name in sorted(set(names))]
-    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
-        for (_, left, _), predicted in zip(work, pool.map(_without, work), strict=True):
-            told[left] = predicted
+    for name, left, predicted in _folds(design, names, start, everything=False):
+        assert (names[left] == name).all()
+        told[left] = predicted
     return told
 
 
-def _without(work: tuple[Design, np.ndarray, np.ndarray]) -> np.ndarray:
-    """Predictions of the rows left out. What only they have multipliers of begins, and so ends, at 1."""
-    design, left, start = work
+def leave_each_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> dict[str, np.ndarray]:
+    """Log predictions of all examples by a fit without each group."""
+    names = np.array([group(example) for example in design.examples])
+    return {name: predicted for name, _, predicted in _folds(design, names, start, everything=True)}
+
+
+def _folds(
+    design: Design, names: np.ndarray, start: np.ndarray, everything: bool
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    work = [(design, names == name, start, everything) for name in sorted(set(names))]
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        for (_, left, _, _), predicted in zip(work, pool.map(_without, work), strict=True):
+            yield str(names[left][0]), left, predicted
+
+
+def _without(work: tuple[Design, np.ndarray, np.ndarray, bool]) -> np.ndarray:
+    """Predictions of the rows left out, or of all. What only they have multipliers of begins, and so ends, at 1."""
+    design, left, start, everything = work
     supported = np.zeros(len(design.parameters) + 1, dtype=bool)
     supported[design.places[~left].ravel()] = True
     theta = design.fit(~left, np.where(supported[:-1], start, 0.0))
-    return design.predict(theta, np.flatnonzero(left))
+    return design.predict(theta, range(len(left)) if everything else np.flatnonzero(left))
 
 
 def _width(parameter: Parameter) -> float:
@@ -225,4 +244,4 @@ def _width(parameter: Parameter) -> float:
     return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
 
 
-assert set(WIDTHS) == {*LEVELS, "machine"}
+assert set(WIDTHS) == {*LEVELS, MACHINE}

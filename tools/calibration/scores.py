@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from calibration.fit_steps import Design, Example, leave_out
+from calibration.fit_steps import Design, Example, leave_each_out, leave_out
 
 H200 = "h200-"
 RANKED = np.log(1.10)  # pairs that differ by less are left unranked
@@ -77,6 +77,7 @@ class Held:
 
     full: np.ndarray
     gpu: np.ndarray
+    without_gpu: np.ndarray  # [GPUs in the order of their names, examples]: of all examples, by the fit without each GPU
     source: np.ndarray
     generation: np.ndarray
     model: np.ndarray
@@ -85,13 +86,15 @@ class Held:
 def held_out(design: Design, theta: np.ndarray) -> Held:
     """All of them. H200 files are one source."""
     everything = range(len(design.examples))
+    each = leave_each_out(design, gpu_of, theta)
+    own = np.array([each[gpu_of(example)][row] for row, example in enumerate(design.examples)])
     grouped: Mapping[str, Callable[[Example], str]] = {
-        "gpu": lambda example: example.groups["gpu"],
         "source": lambda example: source_of(example),
         "generation": lambda example: example.groups["generation"],
         "model": model_group(design.examples),
     }
-    return Held(design.predict(theta, everything), **{name: leave_out(design, key, theta) for name, key in grouped.items()})
+    rest = {name: leave_out(design, key, theta) for name, key in grouped.items()}
+    return Held(design.predict(theta, everything), own, np.array([each[name] for name in sorted(each)]), **rest)
 
 
 def save(held: Held, path: Path) -> None:
@@ -105,22 +108,37 @@ def load(path: Path) -> Held:
     return Held(**{field.name: kept[field.name] for field in fields(Held)})
 
 
+def gpu_of(example: Example) -> str:
+    """The GPU it ran on."""
+    return example.groups["gpu"]
+
+
 def source_of(example: Example) -> str:
     """The source as a whole."""
     return "h200" if example.groups["source"].startswith(H200) else example.groups["source"]
 
 
-def rank_order(examples: Sequence[Example], logs: np.ndarray, actual: np.ndarray) -> tuple[int, int]:
-    """Pairs of GPUs measured on the same request by the same source that differ by over 10%, and those ordered rightly."""
+def rank_order(examples: Sequence[Example], held: Held, actual: np.ndarray, counted: np.ndarray) -> tuple[int, float, float]:
+    """Pairs of GPUs measured on the same request by the same source that differ by over 10%, and shares ordered rightly.
+
+    First with both by one fit that never saw one of them (each of the two in turn); then with each by the fit without itself,
+    so that nothing the two have in common cancels.
+    """
     same: dict[str, list[int]] = defaultdict(list)
-    for place, example in enumerate(examples):
+    for place in np.flatnonzero(counted).tolist():
+        example = examples[place]
         request = {name: value for name, value in example.row.request.items() if name not in ("gpu", "id", "year")}
         same[f"{source_of(example)} {example.row.kind} {sorted(request.items(), key=str)}"].append(place)
-    pairs = right = 0
+    order = sorted({gpu_of(example) for example in examples})
+    without = {name: held.without_gpu[place] for place, name in enumerate(order)}
+    pairs, together, apart = 0, 0.0, 0
     for places in same.values():
         for one, other in combinations(places, 2):
-            if examples[one].groups["gpu"] == examples[other].groups["gpu"] or abs(actual[one] - actual[other]) < RANKED:
+            gpus = gpu_of(examples[one]), gpu_of(examples[other])
+            if gpus[0] == gpus[1] or abs(actual[one] - actual[other]) < RANKED:
                 continue
+            slower = bool(actual[one] > actual[other])
             pairs += 1
-            right += (logs[one] > logs[other]) == (actual[one] > actual[other])
-    return pairs, right
+            together += sum(bool(without[gpu][one] > without[gpu][other]) == slower for gpu in gpus) / 2
+            apart += bool(held.gpu[one] > held.gpu[other]) == slower
+    return pairs, together / max(1, pairs), apart / max(1, pairs)

@@ -21,6 +21,7 @@ OFFLINE_BATCH = 32
 ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
 ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
              "ngc": "flash", "tensorflow": "eager", "mxnet": "eager"}  # fmt: skip
+FUSED_ATTENTION_YEAR = 2023
 # Traced models whose recipes use AdamW rather than SGD with momentum (attention, diffusion, ConvNeXt).
 ADAMW = re.compile(
     r"vit|deit|swin|convnext|clip|siglip|unet|dit|flux|stable|sdxl|sd3|beit|mixer|coat|cait|xcit|maxvit|eva|dino|former", re.I
@@ -36,7 +37,7 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
         precision=precision,
         engine=engine,
         batch=_batch(workload, shape),
-        attention=ATTENTION.get(engine, "sdpa") if isinstance(shape, Transformer) else None,
+        attention=_attention(engine, workload.year) if isinstance(shape, Transformer) else None,
     )
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
@@ -54,6 +55,12 @@ def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
     values = {name: getattr(workload, name) for name in FIELDS}
     told = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
     return told | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
+
+
+def _attention(engine: str, year: int | None) -> str:
+    """Fused kernels came to PyTorch with 2.0, in March 2023."""
+    before = year is not None and year < FUSED_ATTENTION_YEAR and engine in ("pytorch", "ngc")
+    return "eager" if before else ATTENTION.get(engine, "sdpa")
 
 
 def _precision(workload: Workload, shape: Shape) -> str:

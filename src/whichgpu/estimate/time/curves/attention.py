@@ -28,13 +28,15 @@ def _blocks(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     unit = stack.unit
     dim, keys, queries = stack.size("dim"), stack.size("keys"), stack.size("queries")
     pairs = stack.flops / (4.0 * dim)
-    uneven = 1.0 + stack.size("causal", 0.0) * p["attention.causal"] / keys
+    seen = np.ceil(keys / BLOCK) * BLOCK  # whole blocks of them
+    uneven = 1.0 + stack.size("causal", 0.0) * p["attention.causal"] / seen
     blocks = stack.size("batch") * stack.size("heads") * np.ceil(queries / BLOCK)
-    padded = np.ceil(queries / BLOCK) * BLOCK / queries
+    padded = np.ceil(queries / BLOCK) * BLOCK / queries * seen / keys
     waves = np.ceil(blocks / gpus.sms)
-    share = stack.each(p, "attention.share") * gpus.factor(p, "gemm.factor.tensor")
+    dropped = np.where(stack.role("dropout"), stack.each(p, "attention.dropout"), 1.0)
+    share = stack.each(p, "attention.share") / dropped * gpus.factor(p, "gemm.factor.tensor")
     alone = waves / blocks
-    products = stack.flops * np.maximum(alone / gpus.sm_rates[unit], 1.0 / gpus.peaks[unit]) / share
+    products = stack.flops * np.maximum(alone / gpus.sm_rates[unit], 1.0 / gpus.rates[unit]) / share
     exponents = pairs * p["attention.exponent"] * np.maximum(alone, 1.0 / gpus.sms) / gpus.clock
     compute = np.maximum((products + exponents) * (uneven * padded), power_bound(stack.flops, unit, gpus, p))
     memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
@@ -49,6 +51,6 @@ def _decode(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     block_keys = np.where(whole, keys, np.minimum(keys, SPLIT))
     one = block_keys * (stack.size("dim") / DIM) * p["attention.key"] / gpus.clock
     serial = one * np.maximum(blocks / (gpus.sms * p["attention.occupancy"]), 1.0)
-    compute = stack.flops / (gpus.peaks[stack.unit] * p["attention.decode"])
+    compute = stack.flops / (gpus.rates[stack.unit] * p["attention.decode"])
     memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
     return soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"]) + stack.each(p, "attention.start")

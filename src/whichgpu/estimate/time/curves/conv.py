@@ -81,7 +81,7 @@ def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     )
     cut = _tiling(unit, taps, np.where(weights, p["conv.split.wgrad"], p["conv.split"]), p)
     compute = tiled(products, cut, unit, gpus) / _share(stack, taps, gpus, p)
-    transformed = _winograd(stack) & (np.True_ if unit == "fp32" else gpus.matrix < 1)
+    transformed = _winograd(stack) & (gpus.winograd > 0) & ((unit == "fp32") | (gpus.matrix < 1))
     if transformed.any():
         gain = np.where(_planes(stack), p["conv.winograd.planar"], p["conv.winograd"])
         setup = np.where(_planes(stack), 0.0, cin * cout * p["conv.winograd_setup"]) / (gpus.sms * gpus.clock)
@@ -110,8 +110,9 @@ def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
     planar = stack.each(p, "conv.planar")
     if unit == "fp32":
         reached = np.where(_planes(stack), planar, reached)
-    elif not gpus.matrix.all():
-        reached = np.where(gpus.matrix > 0, reached, planar)
+    else:
+        fed = reached ** np.sqrt(gpus.balance[stack.unit])  # slower matrix units are easier to feed
+        reached = np.where(gpus.matrix > 0, fed, planar)
     return reached * gpus.factor(p, f"gemm.factor.{unit_class(stack.unit)}")
 
 
@@ -136,11 +137,8 @@ def _winograd(stack: Stack) -> Mask:
 
 def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
     """FLOPs that must be done: of the smallest algorithm in use."""
-    if stack.unit == "fp32":
-        return np.where(_winograd(stack), stack.flops / WINOGRAD, stack.flops)
-    if gpus.matrix.all():
-        return stack.flops
-    return np.where(_winograd(stack) & (gpus.matrix < 1), stack.flops / WINOGRAD, stack.flops)
+    plain = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix < 1
+    return np.where(_winograd(stack) & (plain | (stack.unit == "fp32")), stack.flops / WINOGRAD, stack.flops)
 
 
 def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None =
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
         floors[:, places] = floor
-        times[:, places] = np.maximum(CURVES[KINDS[group.ops[0].kind]](group, gpus, p), floor)
+        times[:, places] = np.maximum(_curve(group, gpus, p), floor)
     return Evaluated(times, floors)
 
 
@@ -67,11 +67,20 @@ def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = 
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
         place = CLASSES.index(kind)
-        times[place] += (np.maximum(CURVES[kind](group, gpus, p), floor) * count).sum(axis=1)
+        times[place] += (np.maximum(_curve(group, gpus, p), floor) * count).sum(axis=1)
         floors[place] += (floor * count).sum(axis=1)
         all_flops += (flop_seconds * count).sum(axis=1)
         all_bytes += (byte_seconds * count).sum(axis=1)
     return Totals(times, floors, all_flops, all_bytes)
+
+
+def _curve(group: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds by the curve of the operators' class. What asks for tf32 runs as fp32 on chips without it."""
+    curve = CURVES[KINDS[group.ops[0].kind]]
+    if group.unit != "tf32" or gpus.native["tf32"].all():
+        return curve(group, gpus, p)
+    plain = curve(replace(group, unit="fp32"), gpus, p)
+    return np.where(gpus.native["tf32"] > 0, curve(group, gpus, p), plain) if gpus.native["tf32"].any() else plain
 
 
 def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, 
 from whichgpu.estimate.time.curves.tiles import SIMT, TENSOR, Products, Tiling, tiled
 
 ALIGNED: Final = 8.0  # elements to which tensor-core kernels want rows of memory aligned
+SMALL: Final = 64.0  # rows and columns of products of which there are many
 WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles only
 # Architectures whose tensor cores are fed by bulk copies, which need alignment: falling back costs them more.
 BULK: Final = frozenset({"Hopper", "Blackwell"})
@@ -28,23 +29,25 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
         batch, np.where(grouped, stack.size("m") / np.maximum(batch, 1.0), stack.size("m")), stack.size("n"), stack.size("k")
     )
     odd = np.zeros_like(products.m, dtype=bool) if unit in SINGLE else misaligned(stack, products)
-    compute = tiled(products, tiling(unit, odd, p), unit, gpus)
+    small = (batch > 1) & (products.m <= SMALL) & (products.n <= SMALL)  # their kernels load single numbers, several tiles an SM
+    odd = odd & ~small
+    compute = tiled(products, tiling(unit, odd, small, p), unit, gpus)
     unpacked = stack.kind("unpack_gemm")
     if unpacked.any():  # their kernels have tiles of as few rows as there are, and spread the inner sum over all SMs
-        compute = np.where(unpacked, stack.flops / gpus.peaks[unit], compute)
+        compute = np.where(unpacked, stack.flops / gpus.rates[unit], compute)
     compute *= slowdown(stack, products, odd, gpus, p) / share(unit, gpus, p)
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
-    memory, again = bandwidth_seconds(stack, products, gpus, p)
+    memory, again = bandwidth_seconds(stack, products, small, gpus, p)
     np.minimum(compute, again, out=compute)
     return soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"]
 
 
-def tiling(unit: str, odd: Mask, p: Parameters) -> Tiling:
+def tiling(unit: str, odd: Mask, small: Mask, p: Parameters) -> Tiling:
     """How products of a unit are cut."""
     if unit in SINGLE:
         return Tiling(SIMT, p["gemm.edge.fp32"], p["gemm.ramp.fp32"], p["gemm.split.fp32"], p["gemm.split_seconds"])
-    smallest = np.where(odd, WIDE_TILES, 0.0)
-    return Tiling(TENSOR, p["gemm.edge"], p["gemm.ramp"], p["gemm.split"], p["gemm.split_seconds"], smallest)
+    smallest, ramp = np.where(odd, WIDE_TILES, 0.0), np.where(small, 0.0, p["gemm.ramp"])
+    return Tiling(TENSOR, p["gemm.edge"], ramp, p["gemm.split"], p["gemm.split_seconds"], smallest)
 
 
 def share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
@@ -89,10 +92,13 @@ def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: P
     return factor
 
 
-def bandwidth_seconds(stack: Stack, products: Products, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
     """Seconds of reading and writing everything once; and of making rows one by one, each reading the weights again."""
     moved = stack.read + stack.write
     known = p.get(f"gemm.bandwidth.{stack.unit}", p["gemm.bandwidth"]) * stack.each(p, "gemm.draw")
+    if small.any():  # up to four times that size the share grows to the usual one
+        grown = np.clip((np.maximum(products.m, products.n) / SMALL - 1.0) / 3.0, 0.0, 1.0)
+        known = np.where(products.batch > 1, p["gemm.small"] + (known - p["gemm.small"]) * grown, known)
     rate = gpus.bandwidth * gpus.factor(p, "gemm.factor.bandwidth") * known
     held = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - held * (1.0 - 1.0 / p["gemm.cache"])) / rate

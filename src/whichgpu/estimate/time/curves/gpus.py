@@ -11,7 +11,7 @@ import numpy as np
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.curves.stack import Array
 
-UNITS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
+UNITS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp4", "int8")
 # FLOPs a clock of one SM or compute unit, by compute capability (vendors' architecture papers): in fp32, and in 16 bits on matrix
 # units at their full rate. Parts sold with half of that rate are bounded by their peaks.
 A_CLOCK = {
@@ -28,6 +28,7 @@ AGAINST_HALF = {
     "tf32": 0.5,
     "bf16": 1.0,
     "fp16": 1.0,
+    "fp16_fp16acc": 1.0,
     "fp8": 2.0,
     "int8": 2.0,
     "fp4": 4.0,
@@ -35,8 +36,24 @@ AGAINST_HALF = {
 # A GPU core of Apple's: published for the M1 (2.6 TFLOP/s from eight cores); later ones are a little faster.
 APPLE_CORE_FLOPS = 0.33e12
 PLAIN = frozenset({"GCN5", "RDNA1", "RDNA2", "Apple M1", "Apple M2", "Apple M3", "Apple M4"})  # without matrix units
+BEFORE_WINOGRAD = frozenset({"Fermi", "Kepler"})
 CLOCK_UNKNOWN = {"Hopper": 1.83e9, "Blackwell": 1.9e9}  # where none is stated: that of siblings
 CLOCK_TYPICAL = 1.5e9
+# Cards for desks raise their clock above the stated boost as far as power and heat allow, whatever the model's own figure: what
+# cards of a generation hold under load (typical of reviews; stated boosts differ by a sixth within Turing alone).
+SUSTAINED = {
+    "Kepler": 0.95e9,
+    "Maxwell": 1.16e9,
+    "Pascal": 1.78e9,
+    "Volta": 1.53e9,
+    "Turing": 1.80e9,
+    "Ampere": 1.82e9,
+    "Ada": 2.65e9,
+}
+DESKS = ("consumer", "workstation")
+# An SM's operands come from its registers and shared memory at a pace that has not grown with its units: what the tiles of the
+# H200 lose to loading, those of slower SMs lose less of. FLOPs a clock and SM of the H200, fp32 and 16 bits on matrix units.
+FASTEST = 256.0, 4096.0
 # L2 where none is stated: that of siblings.
 L2_UNKNOWN = {"Hopper": 50 << 20, "Blackwell": 96 << 20, "Ada": 48 << 20}
 L2_SMALLEST = 4 << 20
@@ -51,9 +68,12 @@ class GpuColumns:
     architectures: tuple[str, ...]
     targets: tuple[str, ...]  # compute capability or its like: chips of one architecture may differ
     peaks: dict[str, Array]  # by unit: the rate at which its products are made, by another unit where the chip lacks it
+    rates: dict[str, Array]  # by unit: the same at the clock that is held
+    balance: dict[str, Array]  # by unit: FLOPs a clock of one SM against the H200's, at most 1
     sm_rates: dict[str, Array]  # by unit: the rate of one SM
     native: dict[str, Array]  # by unit: 1 where the chip has it
     matrix: Array  # 1 where there are matrix units
+    winograd: Array  # 1 where libraries have such kernels: they begin with Maxwell
     wide: Array  # 1 where an SM has 128 fp32 lanes, 0 where it has 64
     bandwidth: Array
     sms: Array
@@ -78,21 +98,28 @@ class GpuColumns:
 
 def columns(gpus: Sequence[Gpu]) -> GpuColumns:
     """The columns of these GPUs, in order."""
-    rates = [_rates(gpu) for gpu in gpus]
+    peaks = [_rates(gpu) for gpu in gpus]
     clocks = [_clock(gpu) for gpu in gpus]
+    raised = [_raised(gpu, clock) for gpu, clock in zip(gpus, clocks, strict=True)]
     return GpuColumns(
         ids=tuple(gpu.id for gpu in gpus),
         architectures=tuple(gpu.architecture for gpu in gpus),
         targets=tuple(gpu.target or "" for gpu in gpus),
-        peaks={unit: _column([rate[unit] for rate in rates]) for unit in UNITS},
-        sm_rates={unit: _column([_sm_rate(gpu, unit, clock) for gpu, clock in zip(gpus, clocks, strict=True)]) for unit in UNITS},
+        peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
+        rates={unit: _column([peak[unit] * more for peak, more in zip(peaks, raised, strict=True)]) for unit in UNITS},
+        balance={unit: _column([_balance(gpu, unit) for gpu in gpus]) for unit in UNITS},
+        sm_rates={
+            unit: _column([_sm_rate(gpu, unit, clock * more) for gpu, clock, more in zip(gpus, clocks, raised, strict=True)])
+            for unit in UNITS
+        },
         native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
         matrix=_column([float(_has_matrix_units(gpu)) for gpu in gpus]),
+        winograd=_column([float(gpu.architecture not in BEFORE_WINOGRAD) for gpu in gpus]),
         wide=_column([float(_a_clock(gpu)[0] > A_CLOCK_TYPICAL[0]) for gpu in gpus]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
         sms=_column([float(gpu.sms or SMS_UNKNOWN) for gpu in gpus]),
         l2=_column([float(gpu.l2_bytes or L2_UNKNOWN.get(gpu.architecture, L2_SMALLEST)) for gpu in gpus]),
-        clock=_column(clocks),
+        clock=_column([clock * more for clock, more in zip(clocks, raised, strict=True)]),
         tdp=_column([float(gpu.tdp_watts or inf) for gpu in gpus]),
     )
 
@@ -120,6 +147,7 @@ def _rates(gpu: Gpu) -> dict[str, float]:
         "tf32": float(has.get("tf32") or fp32),
         "bf16": bf16,
         "fp16": fp16,
+        "fp16_fp16acc": float(has.get("fp16_fp16acc") or fp16),
         "fp8": float(has.get("fp8") or best),
         "fp4": float(has.get("fp4") or best),
         "int8": max(float(has.get("int8") or 0.0), best),  # Volta multiplies bytes more slowly than fp16
@@ -142,6 +170,21 @@ def _clock(gpu: Gpu) -> float:
     return float(gpu.tensor_clock_hz or gpu.boost_clock_hz or CLOCK_UNKNOWN.get(gpu.architecture, CLOCK_TYPICAL))
 
 
+def _raised(gpu: Gpu, clock: float) -> float:
+    """How far above its stated boost a card runs."""
+    held = SUSTAINED.get(gpu.architecture, 0.0) if gpu.segment in DESKS and gpu.form_factor == "pcie" else 0.0
+    return max(held / clock, 1.0)
+
+
+def _balance(gpu: Gpu, unit: str) -> float:
+    """FLOPs a clock and SM against the H200's; half of it where sums in fp32 run at half rate. Of its kind, not of its size."""
+    a_clock = _sm_rate(gpu, unit, 1.0)
+    if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
+        a_clock /= 2
+    against = FASTEST[1] * AGAINST_HALF[unit] if unit in AGAINST_HALF and unit in gpu.peaks else FASTEST[0]
+    return min(a_clock / against, 1.0)
+
+
 def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
     """The rate of one SM; infinite where its kind is not known, so that the peak alone bounds.
 
@@ -152,7 +195,7 @@ def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
     single, half = _a_clock(gpu)
     if unit in AGAINST_HALF and (unit in gpu.peaks or "fp32" not in gpu.peaks):
         return half * AGAINST_HALF[unit] * clock
-    stands_in = "fp16" in gpu.peaks and unit in ("fp8", "fp4", "int8", "fp16")
+    stands_in = "fp16" in gpu.peaks and unit in ("fp8", "fp4", "int8", "fp16", "fp16_fp16acc")
     return (half if stands_in else single) * clock
 
 

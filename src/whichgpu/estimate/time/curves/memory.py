@@ -10,6 +10,8 @@ from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, soft_m
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 SHORT = 1024.0  # columns of a row that a block keeps in registers
+MANY_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which sums go in two stages; what a row costs then
+USUAL_WIDTH = 768.0
 VOCABULARY = 16384.0  # softmax rows longer than any attention's: the loss, whose backward pass is one kernel, not two
 
 
@@ -23,7 +25,8 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     held /= gpus.bandwidth
     pace = 1.0 / (gpus.sms * gpus.clock)
     work = soft_max(held, elements(stack) * stack.each(p, "memory.element") * pace, p["memory.sharpness"])
-    work += stack.size("rows", 0.0) * stack.each(p, "memory.row") * pace
+    work += rows(stack) * stack.each(p, "memory.row") * pace
+    work = np.maximum(work, one_by_one(stack, gpus, p))
     work += stack.each(p, "memory.start")
     return work
 
@@ -39,6 +42,23 @@ def share(stack: Stack, p: Parameters) -> Array:
     if not any(op.kind == "softmax" for op in stack.ops):
         return reached
     return np.where(stack.kind("softmax") & (stack.size("width") <= SHORT), p["memory.share.softmax.short"], reached)
+
+
+def rows(stack: Stack) -> Array:
+    """Rows that cost something each; PyTorch sums very many of them in two stages, and narrow ones several at once."""
+    count = stack.size("rows", 0.0)
+    first = np.minimum(count, MANY_ROWS)
+    count = np.where(stack.kind("norm_backward"), first + SECOND_STAGE * (count - first), count)
+    narrow = np.minimum(USUAL_WIDTH / np.maximum(stack.size("width", USUAL_WIDTH), 1.0), 1.0)
+    return np.where(stack.kind("reduce_columns"), first * narrow, count)
+
+
+def one_by_one(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Where one block goes over all rows of a channel: as many channels at a time as the SMs hold."""
+    each = stack.each(p, "memory.serial")
+    if not each.any():
+        return np.zeros((1, 1, 1))
+    return stack.size("rows", 0.0) * each * np.maximum(stack.size("width", 0.0) / (2.0 * gpus.sms), 1.0) / gpus.clock
 
 
 def passes(stack: Stack) -> Array:

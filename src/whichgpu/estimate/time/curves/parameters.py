@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-DATA_FILE = Path(__file__).parent.parent / "data" / "curves.json"
+DATA_FILE = Path(__file__).parent.parent / "data" / "calibration.json"
 
 
 @cache

@@ -9,7 +9,7 @@ from whichgpu.estimate.time.curves.stack import Array, Parameters
 
 PICO = 1e-12
 # Energy of a tensor-core FLOP against one in 16 bits: operands of twice the width take twice of it.
-AGAINST_HALF = {"bf16": 1.0, "fp16": 1.0, "tf32": 2.0, "fp8": 0.57, "int8": 0.5, "fp4": 0.3}
+AGAINST_HALF = {"bf16": 1.0, "fp16": 1.0, "fp16_fp16acc": 1.0, "tf32": 2.0, "fp8": 0.57, "int8": 0.5, "fp4": 0.3}
 
 
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:

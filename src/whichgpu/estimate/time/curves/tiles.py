@@ -37,7 +37,7 @@ class Tiling:
 
     tiles: tuple[tuple[int, int], ...]
     edge: float | Array  # h at which a tile runs at half its SM's rate
-    ramp: float  # steps of the inner sum that pass before a tile's loads and arithmetic overlap
+    ramp: float | Array  # steps of the inner sum that pass before a tile's loads and arithmetic overlap
     split: float | Array  # what splitting the inner sum costs beyond the work itself
     split_seconds: float
     smallest: float | Array = 0.0  # no tile with a side below this
@@ -46,14 +46,15 @@ class Tiling:
 def tiled(products: Products, tiling: Tiling, unit: str, gpus: GpuColumns) -> Array:
     """Seconds at the full rate of the unit, [gpus, operators, batches]."""
     m, n = products.m, products.n
-    depth = 2.0 * products.batch * (products.k + tiling.ramp)
+    edge, ramp = tiling.edge * gpus.balance[unit], tiling.ramp * gpus.balance[unit]
+    depth = 2.0 * products.batch * (products.k + ramp)
     least_work: Array | None = None
     least: Array | None = None
     rows = {side: np.ceil(m / side) for side in {rows for rows, _ in tiling.tiles}}
     columns = {side: np.ceil(n / side) for side in {columns for _, columns in tiling.tiles}}
     for tile_rows, tile_columns in tiling.tiles:
         loaded = tile_rows * tile_columns / (tile_rows + tile_columns)
-        slower = (1.0 + tiling.edge / loaded) / (1.0 + tiling.edge / LARGEST)
+        slower = (1.0 + edge / loaded) / (1.0 + edge / LARGEST)
         slower = slower + np.where(min(tile_rows, tile_columns) < tiling.smallest, np.inf, 0.0)
         one = depth * (tile_rows * tile_columns * slower)  # of one tile of each product of the batch
         each = rows[tile_rows] * columns[tile_columns]
@@ -65,6 +66,6 @@ def tiled(products: Products, tiling: Tiling, unit: str, gpus: GpuColumns) -> Ar
     assert least is not None
     assert least_work is not None
     least /= gpus.sm_rates[unit]
-    spread = least_work / gpus.peaks[unit]
+    spread = least_work / gpus.rates[unit]
     np.minimum(least, spread * tiling.split + tiling.split_seconds, out=least)
     return np.maximum(least, spread, out=least)

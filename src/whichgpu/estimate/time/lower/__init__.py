@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number, Op
 
 GENERATING = ("serve", "batch")
+OPERATOR_BY_OPERATOR = ("pytorch", "tensorflow", "mxnet", "ngc")  # frameworks that fuse nothing of a transformer by themselves
 
 
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowered:
@@ -60,5 +61,5 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     context = None
     if speaking and workload.task in ("decode", *GENERATING):
         context = length + (float(workload.seq_out or 0) / 2 if workload.task in GENERATING else 0.0)
-    passed = eager_pass if workload.engine == "pytorch" else fused_pass
+    passed = eager_pass if workload.engine in OPERATOR_BY_OPERATOR else fused_pass
     return passed(workload, shape, batch, length, context)

@@ -27,6 +27,12 @@ class Kernels:
         """Bytes of an activation."""
         return self.stored.width
 
+    @property
+    def unit(self) -> str:
+        """Of products in plain numbers: llama.cpp sums fp16 in fp16, which GeForce cards do at twice the rate."""
+        half = self.stored.unit == "fp16" and self.traits.unpack == "gguf"
+        return "fp16_fp16acc" if half else self.stored.unit
+
     def put(self, op: Op) -> None:
         """One operator."""
         self.ops.append(op)
@@ -69,7 +75,7 @@ class Kernels:
         if stored.unpacked:
             op = Op(
                 "unpack_gemm",
-                stored.unit,
+                self.unit,
                 2.0 * rows * n * k,
                 rows * k * width + weight,
                 rows * n * width,
@@ -78,11 +84,11 @@ class Kernels:
                 calls=self.calls,
             )
             return [*quantised, op] if self.traits.unpack == "gguf" else [op]
-        return [gemm(rows, n, k, stored.unit, width, weight=weight, calls=self.calls)]
+        return [gemm(rows, n, k, self.unit, width, weight=weight, calls=self.calls)]
 
     def plain(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> None:
         """A product that is never quantised: a router, a head in 16 bits."""
-        self.put(gemm(rows, n, k, self.stored.unit, self.width, weight=weight, calls=self.calls))
+        self.put(gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls))
 
     def _quantise(self, rows: Number, k: Number) -> Op:
         """Inputs to narrow numbers, a scale for each row."""
