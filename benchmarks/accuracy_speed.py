@@ -146,7 +146,7 @@ def _ranks(design: Design, held: Held, chosen: np.ndarray, launched: np.ndarray)
     yield ""
     yield "Pairs of GPUs measured on the same request by the same source that differ by more than 10%: the share in which the"
     yield "faster one is named. Both by one fit that never saw one of the two (each in turn: a new GPU against a known one); and"
-    yield "each by the fit that never saw itself, so that what both have in common (the source's software, its host) does not cancel."
+    yield "each by the fit that never saw itself, so that what both have in common (software, host) does not cancel."
     yield ""
     yield "| rows | pairs | one of the two never seen | goal | each without itself |"
     yield "|---|---|---|---|---|"

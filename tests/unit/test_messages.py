@@ -9,7 +9,7 @@ import pytest
 
 import whichgpu
 from whichgpu.base.errors import UnknownName
-from whichgpu.base.messages import Language, Message, english, language, languages, msg
+from whichgpu.base.messages import LOCALE_DIR, Language, Message, english, language, languages, msg
 from whichgpu.catalog.schema import schema
 
 SOURCE = Path(whichgpu.__file__).parent
@@ -82,3 +82,10 @@ def test_every_column_says_what_it_means(table: str) -> None:
     for field in schema()[table].values():
         assert field.meaning
         assert re.fullmatch(r"id|text|integers?|number|date|list|capability|choice:.+|refs?:[a-z_]+", field.type)
+
+
+def test_no_id_is_given_twice() -> None:
+    """The later sentence would silently take the place of the earlier one."""
+    for file in LOCALE_DIR.glob("*.po"):
+        ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("msgid ") and line != 'msgid ""']
+        assert len(ids) == len(set(ids)), {one for one in ids if ids.count(one) > 1}

@@ -83,6 +83,16 @@ if TYPE_CHECKING:
     from whichgpu.api.facts import (
         row_id as row_id,
     )
+    from whichgpu.api.machine import Watching as Watching
+    from whichgpu.api.machine import doctor as doctor
+    from whichgpu.api.machine import no_gpu as no_gpu
+    from whichgpu.api.machine import watch as watch
+    from whichgpu.api.measuring import MeasureAnswer as MeasureAnswer
+    from whichgpu.api.measuring import VerifyAnswer as VerifyAnswer
+    from whichgpu.api.measuring import import_record as import_record
+    from whichgpu.api.measuring import measure as measure
+    from whichgpu.api.measuring import share_record as share_record
+    from whichgpu.api.measuring import verify as verify
     from whichgpu.api.memory import (
         FitAnswer as FitAnswer,
     )
@@ -104,6 +114,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "facts": "Compared Comparison CpusAnswer FactReport GpusAnswer InstancesAnswer RegionsAnswer Row catalog_check "
     "catalog_status compare cpus gpus instances regions report_error row_id",
+    "machine": "Watching doctor no_gpu watch",
+    "measuring": "MeasureAnswer VerifyAnswer import_record measure share_record verify",
     "estimates": "EstimateAnswer Reply estimate estimate_requests estimate_spelled",
     "memory": "FitAnswer FitRow fit fit_spelled",
     "builtin": "ModelRow ModelsAnswer models",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichgpu.base.names import split_count
 from whichgpu.catalog.find import exact_instances, find_gpu, gpus_named
@@ -12,6 +12,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.calibration import Calibration
 
 T = TypeVar("T")
 MOST_KEPT = 1024  # a stream of requests may name any number of configs
@@ -28,7 +31,9 @@ class Device:
 class Desk:
     """A catalog with a memory of what was asked of it."""
 
-    def __init__(self, catalog: Catalog | None = None, trusting: bool = True) -> None:
+    def __init__(self, catalog: Catalog | None = None, trusting: bool = True, own: bool = True) -> None:
+        self._own = own  # whether the user's own measurements are used
+        self._calibration: Calibration | None = None
         self.catalog = catalog or Catalog()
         self._trace = _recognise if trusting else None  # tracing runs the model's code: never for a file of requests
         self._shapes: dict[str, Shape] = {}
@@ -42,6 +47,20 @@ class Desk:
     def device(self, name: str) -> Device:
         """The GPU of a name; an error with the choices where it means several."""
         return _kept(self._devices, name, lambda: Device(find_gpu(self.catalog, name), self.count(name)))
+
+    @property
+    def calibration(self) -> Calibration:
+        """What corrects times: the shipped fit, with the user's own measurements on top."""
+        from whichgpu.estimate.time.calibration import load_calibration
+
+        if self._calibration is None:
+            self._calibration = load_calibration()
+            if self._own:
+                from whichgpu.api.own import own_measurements
+                from whichgpu.estimate.time.own import with_own
+
+                self._calibration = with_own(self._calibration, own_measurements(self.catalog))
+        return self._calibration
 
     def count(self, name: str) -> int | None:
         """GPUs a name counts; None where it does not, or where the number is part of the name (5700XT)."""

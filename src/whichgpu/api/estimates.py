@@ -62,9 +62,11 @@ class Reply:
     error: WhichGpuError | None = None
 
 
-def estimate(task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, **fields: Any) -> EstimateAnswer:
-    """Time and memory of a task on a model; `fields` are those of a request."""
-    return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog))
+def estimate(
+    task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
+) -> EstimateAnswer:
+    """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
+    return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog, own=own))
 
 
 def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnswer:
@@ -79,7 +81,7 @@ def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnsw
     workload = fill_defaults(spelled.workload, shape)
     found = memory(workload, shape, gpu)
     fits = fitting.fit(fitting.needed(found, workload), workload, gpu) if gpu else None
-    timed, unable = _time(workload, shape, gpu)
+    timed, unable = _time(workload, shape, gpu, desk)
     warnings = (*found.warnings, *(fits.warnings if fits else ()), *unable, *(timed.warnings if timed else ()))
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, spelled.given)
     return EstimateAnswer(
@@ -104,7 +106,7 @@ def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnsw
     )
 
 
-def _time(workload: Workload, shape: Shape, gpu: Gpu | None) -> tuple[TimeEstimate | None, tuple[Message, ...]]:
+def _time(workload: Workload, shape: Shape, gpu: Gpu | None, desk: Desk) -> tuple[TimeEstimate | None, tuple[Message, ...]]:
     """The time, or why there is none."""
     if gpu is None:
         return None, ()
@@ -116,12 +118,12 @@ def _time(workload: Workload, shape: Shape, gpu: Gpu | None) -> tuple[TimeEstima
         return None, (msg("warning.no-time-several", gpus=workload.gpus),)
     from whichgpu.estimate.time.answer import time_of
 
-    return time_of(workload, shape, gpu), ()
+    return time_of(workload, shape, gpu, desk.calibration), ()
 
 
-def estimate_requests(lines: Iterable[bytes], catalog: Catalog | None = None) -> Iterator[Reply]:
+def estimate_requests(lines: Iterable[bytes], catalog: Catalog | None = None, own: bool = True) -> Iterator[Reply]:
     """One reply a request, in order, as they come; a bad line is a reply with its error. Blank lines are passed over."""
-    desk = Desk(catalog, trusting=False)
+    desk = Desk(catalog, trusting=False, own=own)
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

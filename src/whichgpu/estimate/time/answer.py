@@ -8,13 +8,14 @@ from math import exp
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
 SOURCE = "speed-calibration"
+BASES: dict[str, Basis] = {"measured": "measured", "imported": "calibrated", "gpu": "calibrated", "generation": "calibrated"}
 GENERATING = ("serve", "batch")
 
 
@@ -33,14 +34,14 @@ class TimeEstimate:
     warnings: tuple[Message, ...] = ()
 
 
-def time_of(workload: Workload, shape: Shape, gpu: Gpu) -> TimeEstimate:
+def time_of(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration | None = None) -> TimeEstimate:
     """Time of one step, pass or token. `workload` has its defaults filled in."""
-    calibration = load_calibration()
+    calibration = calibration or load_calibration()
     grid = evaluate(workload, shape, [gpu], calibration=calibration)
-    tier = calibration.tier(grid.engine, gpu)
-    low, high = calibration.spread(tier, grid.kind)
-    basis: Basis = "calibrated" if tier in ("gpu", "generation") else "modelled"
-    sources = (SOURCE, *calibration.sources_of(grid.engine))
+    tier = calibration.tier(grid.engine, gpu, grid.kind)
+    low, high = calibration.spread(tier, grid.kind, gpu.id)
+    basis = BASES.get(tier, "modelled")
+    sources = (SOURCE, *calibration.sources_of(grid.engine, gpu.id))
 
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)

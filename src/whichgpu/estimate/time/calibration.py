@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
 
-Tier = Literal["gpu", "generation", "other", "none"]
+Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own`
 UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
 LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
@@ -111,7 +111,7 @@ class Calibration:
                 total += groups.get(setting.key(level), {}).get(term, 0.0)
         return total
 
-    def tier(self, engine: str, gpu: Gpu) -> Tier:
+    def tier(self, engine: str, gpu: Gpu, kind: str = "") -> Tier:
         """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none."""
         known = self.evidence.get("engines", {}).get(engine, {})
         if gpu.vendor not in MEASURED_VENDORS:
@@ -121,13 +121,13 @@ class Calibration:
         kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
         return "generation" if kin else "other"
 
-    def spread(self, tier: Tier, kind: str) -> tuple[float, float]:
+    def spread(self, tier: Tier, kind: str, gpu: str = "") -> tuple[float, float]:
         """The 90% range of a kind of step as log factors."""
         table = self.ranges.get(tier, {})
         low, high = table.get(kind, table.get("any", UNKNOWN_SPREAD))
         return low, high
 
-    def sources_of(self, engine: str) -> tuple[str, ...]:
+    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
         """Whose measurements an engine's corrections rest on."""
         return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
 

@@ -33,18 +33,22 @@ TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 @click.argument("model", type=MODEL, required=False, metavar="MODEL")
 @option("--gpu", type=GPU, metavar="NAME", help="option.estimate-gpu")
 @option("--requests", metavar="FILE")
+@option("--no-own-measurements", is_flag=True)
 @workload_options
-def estimate(session: Session, task: str | None, model: str | None, requests: str | None, **flags: Any) -> int:
+def estimate(
+    session: Session, task: str | None, model: str | None, requests: str | None, no_own_measurements: bool, **flags: Any
+) -> int:
     """Memory of one request, or of each line of a file."""
     if requests is not None:
         if task or model or any(value is not None for value in flags.values()):
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
-        return _many(session, requests)
+        return _many(session, requests, own=not no_own_measurements)
     for name, value in (("TASK", task), ("MODEL", model)):
         if value is None:
             hint = msg("hint.see-help", command="whichgpu estimate")
             raise UsageError("missing-argument", msg("error.missing-argument", name=name), hint)
-    answer = api.estimate_spelled(spelled({"task": task, "model": model, **flags}), Desk(catalog_of(session)))
+    desk = Desk(catalog_of(session), own=not no_own_measurements)
+    answer = api.estimate_spelled(spelled({"task": task, "model": model, **flags}), desk)
     _show(session, answer)
     return 0
 
@@ -122,11 +126,11 @@ def _sentence(answer: EstimateAnswer) -> Message:
     return msg(f"estimate.memory-{answer.fits}", **values, **where)
 
 
-def _many(session: Session, source: str) -> int:
+def _many(session: Session, source: str, own: bool = True) -> int:
     """One line out for each line in, as they come; succeeds where any line does."""
     first_error, done = None, 0
     with _opened(source) as stream:
-        for reply in api.estimate_requests(_lines(stream), catalog_of(session)):
+        for reply in api.estimate_requests(_lines(stream), catalog_of(session), own):
             session.out.write(to_json_line(_told(reply, session.language)))
             session.out.flush()
             done += reply.error is None

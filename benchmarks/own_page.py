@@ -1,0 +1,174 @@
+"""Sections of docs/measured-h200.md from the files a run on the GPU left; a file that is not there leaves its section out.
+
+- `record.json`: the record that `whichgpu measure` kept
+- `plain.json`: [{"id", "kind", "dtype", "median", "best", "unit"}, …], rates of plain PyTorch loops in the same session
+- `verify.jsonl`: {"claim", "code", "reply", "without"} a line: `measure --verify … --json`, and the estimate without own records
+- `watch.json`: what `whichgpu watch` cost, beside a load
+- `diagnosis.json`: {load: {"expected": […], "running": […]}}: what `doctor --running` said of loads whose answer is known
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whichgpu.base.units import GIB, MIB, significant
+from whichgpu.measure.record import MicroResult, Record
+
+GOAL = 0.95  # of what PyTorch itself reaches
+UNITS = {"FLOP/s": (1e12, "TFLOP/s"), "B/s": (1e9, "GB/s")}
+
+
+def where_lines(record: Record, folder: Path) -> Iterator[str]:
+    """What was measured, on what."""
+    where, software = record.where, ", ".join(f"{name} {version}" for name, version in record.where.software.items())
+    yield f"Made by `python -m benchmarks.accuracy_own` from the record `{record.source}` of `whichgpu measure`:"
+    yield f"{where.gpu}, driver {where.driver or '?'}, {where.cpu or 'a CPU that does not name itself'}, {software}."
+    told = _json(folder / "doctor.json")
+    if told:
+        found = [f"{one['level']}: {one['what']}" for one in told.get("findings", ())]
+        yield f"`doctor` there: {len(told['gpus'])} GPU, {len(found)} findings. {' '.join(found)}".rstrip()
+    yield ""
+
+
+def reach_lines(record: Record, folder: Path) -> Iterator[str]:
+    """Bandwidth and products beside what plain PyTorch loops reach there."""
+    plain = _json(folder / "plain.json")
+    if not plain:
+        return
+    yield "## Peaks, beside what PyTorch itself reaches"
+    yield ""
+    yield "Best median rate over sizes, of loops written for this page alone and of `measure`."
+    yield ""
+    yield "| operator | PyTorch | `measure` | share | of the stated peak |"
+    yield "|---|---|---|---|---|"
+    shares = []
+    for kind, dtype in dict.fromkeys((one["kind"], one["dtype"]) for one in plain):
+        theirs = max(one["median"] for one in plain if (one["kind"], one["dtype"]) == (kind, dtype))
+        same = [one for one in record.micro if (one.kind, one.dtype) == (kind, dtype)]
+        ours = max(same, key=lambda one: one.rate, default=None)
+        name = f"{kind} {dtype}"
+        if ours is None:
+            yield f"| {name} | {_rate(theirs, plain, kind, dtype)} | not run | | |"
+            continue
+        shares.append(ours.rate / theirs)
+        yield f"| {name} | {_rate(theirs, plain, kind, dtype)} | {_own_rate(ours)} | {shares[-1]:.1%} | {_peak(ours)} |"
+    yield ""
+    met = sum(share >= GOAL for share in shares)
+    yield f"{met} of {len(shares)} are at {GOAL:.0%} or more of what PyTorch reaches; the least is {min(shares, default=0):.1%}."
+    yield ""
+
+
+def step_lines(record: Record, never_seen: Sequence[float]) -> Iterator[str]:
+    """Predicted beside measured, of every step of the record."""
+    yield "## Steps: predicted and measured"
+    yield ""
+    yield "Predicted as shipped, before anything was measured there; and by a fit that never saw this GPU. Milliseconds, medians."
+    yield ""
+    yield "| step | measured | runs | predicted | 90% range | | off | never seen | off |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    judged, offs, blind = [], [], []
+    for step, unseen in zip(record.steps, never_seen, strict=True):
+        said = step.predicted
+        if said is None:
+            continue
+        judged.append(bool(step.inside))
+        offs.append(abs(said.value / step.seconds - 1))
+        blind.append(abs(unseen / step.seconds - 1))
+        shown = f"{_ms(said.value)} | {_ms(said.low)} – {_ms(said.high)} | {'inside' if step.inside else '**outside**'}"
+        off, unseen_off = (f"{value / step.seconds - 1:+.0%}" for value in (said.value, unseen))
+        yield f"| {step.id} | {_ms(step.seconds)} | {step.runs} | {shown} | {off} | {_ms(unseen)} | {unseen_off} |"
+    yield ""
+    if judged:
+        yield f"{len(judged)} steps, {sum(judged)} inside the range."
+        yield f"Mean error {np.mean(offs):.1%} (median {np.median(offs):.1%}),"
+        yield f"of the fit that never saw the GPU {np.mean(blind):.1%} (median {np.median(blind):.1%})."
+        yield ""
+
+
+def verify_lines(folder: Path) -> Iterator[str]:
+    """Claims checked by `measure --verify`."""
+    file = folder / "verify.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()] if file.exists() else []
+    if not rows:
+        return
+    yield "## Claims checked with `measure --verify`"
+    yield ""
+    yield "After `measure`, so with this GPU's own corrections; in the last column without them. Milliseconds."
+    yield ""
+    yield "| claim | measured | predicted | range | | off | off without |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in rows:
+        yield f"| `{row['claim']}` | {_verified(row)} |"
+    yield ""
+
+
+def watch_lines(folder: Path) -> Iterator[str]:
+    """What the meter costs."""
+    told = _json(folder / "watch.json")
+    if not told:
+        return
+    yield "## What `watch` costs"
+    yield ""
+    each, pace = told["cpu_per_reading"], told["usual_every"]
+    before, during = (told[name] / GIB for name in ("gpu_before", "gpu_during"))
+    yield f"{told['readings']} readings, one every {told['every']:g} s, beside a load: {each * 1e3:.2f} ms of processor each."
+    yield f"At the usual pace of one every {pace:g} s that is {each / pace:.3%} of one core; it takes {told['rss'] / MIB:.0f} MiB"
+    yield "of the host's memory."
+    yield f"Without a load the GPU's memory in use is {before:.2f} GiB before and {during:.2f} GiB while `watch` runs, with"
+    yield f"{told['gpu_processes']} processes on the GPU."
+    yield ""
+
+
+def diagnosis_lines(folder: Path) -> Iterator[str]:
+    """What `doctor --running` says of loads whose answer is known."""
+    told = _json(folder / "diagnosis.json")
+    if not told:
+        return
+    yield "## What holds a job back, on loads whose answer is known"
+    yield ""
+    yield "| load | expected | said | because |"
+    yield "|---|---|---|---|"
+    for name, one in told.items():
+        said = one["running"][0] if one["running"] else {"id": "nothing", "because": []}
+        right = said["id"] if said["id"] in one["expected"] else f"**{said['id']}**"
+        yield f"| {name} | {' or '.join(one['expected'])} | {right} | {'; '.join(said['because'])} |"
+    yield ""
+
+
+def _verified(row: dict[str, Any]) -> str:
+    reply = row.get("reply") or {}
+    if not reply.get("ok"):
+        return f"refused: {reply.get('error', {}).get('message', 'no answer')} | | | | |"
+    said, measured, without = reply["claim"]["time"], reply["measured"]["seconds"], (row.get("without") or {}).get("time")
+    verdict = "inside" if reply["inside"] else "**outside**"
+    off = f"{said['value'] / measured - 1:+.1%}"
+    bare = f"{without['value'] / measured - 1:+.1%}" if without else ""
+    return f"{_ms(measured)} | {_ms(said['value'])} | {_ms(said['low'])} – {_ms(said['high'])} | {verdict} | {off} | {bare}"
+
+
+def _rate(rate: float, plain: Sequence[dict[str, Any]], kind: str, dtype: str) -> str:
+    unit = next(one["unit"] for one in plain if (one["kind"], one["dtype"]) == (kind, dtype))
+    scale, name = UNITS[unit]
+    return f"{rate / scale:,.0f} {name}"
+
+
+def _own_rate(micro: MicroResult) -> str:
+    scale, name = UNITS[micro.unit]
+    return f"{micro.rate / scale:,.0f} {name}"
+
+
+def _peak(micro: MicroResult) -> str:
+    return "" if micro.share is None else f"{micro.share:.0%}"
+
+
+def _ms(seconds: float) -> str:
+    return significant(seconds * 1e3)
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None

@@ -1,0 +1,26 @@
+"""The user's own measurements, as corrections of the shipped calibration. Costs a look into a folder where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from whichgpu.base.files import user_folder
+
+if TYPE_CHECKING:
+    from whichgpu.catalog.store import Catalog
+    from whichgpu.estimate.time.own import Own
+
+
+def own_measurements(catalog: Catalog) -> Mapping[str, Own]:
+    """By GPU; empty where nothing was measured or imported."""
+    folder = user_folder("XDG_DATA_HOME", ".local/share")
+    try:
+        if folder is None or not (folder / "whichgpu" / "records").is_dir():
+            return {}
+    except OSError:
+        return {}
+    from whichgpu.estimate.time.calibration import load_calibration
+    from whichgpu.measure.records import own_calibrations
+
+    return own_calibrations(catalog, load_calibration())

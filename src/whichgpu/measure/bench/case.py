@@ -1,0 +1,111 @@
+"""What is measured and what comes of it, without a word of torch: cases, timings, and the seam to what runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import Any, Protocol
+
+from whichgpu.base.messages import Message
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.workload import Workload
+
+Watch = Callable[[], None]  # called while the GPU is busy with the case
+
+
+class CannotRun(Exception):
+    """A case that this GPU, its memory or its software cannot run, and why."""
+
+    def __init__(self, why: Message) -> None:
+        super().__init__(why.id)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Micro:
+    """One operator: what it computes or moves, and the memory it takes."""
+
+    id: str
+    kind: str  # gemm, copy, read, attention, attention_backward, launch, upload, download, all_reduce
+    dtype: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    flops: float = 0.0
+    bytes: float = 0.0
+    memory: int = 0
+
+    @property
+    def unit(self) -> str:
+        """Of its rate."""
+        return "FLOP/s" if self.flops else "B/s" if self.bytes else "1/s"
+
+    def rate(self, seconds: float) -> float:
+        """What it gets done in a second."""
+        return (self.flops or self.bytes or 1.0) / seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A whole step as a request for `estimate`."""
+
+    id: str
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A step made ready: its defaults filled in, its model's shape known."""
+
+    workload: Workload
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds: the median of the runs, and the range that 80% of them lie in."""
+
+    seconds: float
+    low: float
+    high: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The GPU while it ran."""
+
+    sm_clock_hz: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    throttle: tuple[str, ...] | None = None
+
+
+class Bench(Protocol):
+    """What runs cases on the GPU. Raises `CannotRun`; anything else it raises ends the case, not the measurement."""
+
+    def about(self) -> Mapping[str, str]:
+        """Versions of the software: torch, cuda."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Memory that may be used now."""
+        ...
+
+    def micro(self, case: Micro, watch: Watch) -> Timing:
+        """Time an operator."""
+        ...
+
+    def step(self, plan: Plan, watch: Watch) -> Timing:
+        """Time a step, pass or token."""
+        ...
+
+
+def timing(seconds: Sequence[float]) -> Timing:
+    """Of the runs' seconds.
+
+    >>> timing([3.0, 1.0, 2.0])
+    Timing(seconds=2.0, low=1.0, high=3.0, runs=3)
+    """
+    tenths = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 4 else (min(seconds), max(seconds))
+    middle = median(seconds)
+    return Timing(middle, min(tenths[0], middle), max(tenths[-1], middle), len(seconds))

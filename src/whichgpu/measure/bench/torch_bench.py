@@ -1,0 +1,247 @@
+"""Cases run with PyTorch on one GPU. Never takes more memory than is free, and gives all of it back after each case."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.case import CannotRun, Micro, Plan, Timing, Watch
+from whichgpu.measure.bench.clocking import Clocking
+from whichgpu.measure.bench.eager_models import transformer
+from whichgpu.measure.bench.fused_models import Decoder
+from whichgpu.measure.bench.operators import run_micro
+from whichgpu.measure.bench.vision_models import vision_model
+from whichgpu.workload.shapes import Mlp, Traced, Transformer
+from whichgpu.workload.workload import Workload
+
+FREE_SHARE = 0.95  # of the memory that is free when it begins
+HALVES = {"bf16": "bfloat16", "fp16": "float16"}
+Run = Callable[[], Any]
+
+
+def open_bench() -> TorchBench:
+    """PyTorch on the first GPU it sees, or why that cannot be."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbered as the driver does
+    try:
+        torch = import_module("torch")
+    except Exception as problem:  # not there, or its libraries are not
+        raise NoAnswer("no-torch", msg("error.measure-no-torch"), msg("hint.measure-torch")) from problem
+    if not torch.cuda.is_available() or torch.cuda.device_count() < 1:
+        raise NoAnswer("no-gpu-here", msg("error.measure-torch-no-gpu", version=torch.__version__), msg("hint.doctor"))
+    return TorchBench(torch)
+
+
+class TorchBench:
+    """A `Bench` by PyTorch."""
+
+    def __init__(self, torch: Any, device: str = "cuda") -> None:
+        self._torch, self._device = torch, device
+        if device != "cuda":
+            return
+        torch.cuda.set_device(0)
+        free, total = torch.cuda.mem_get_info()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, FREE_SHARE * free / total))
+
+    @property
+    def name(self) -> str:
+        """The GPU's name as the driver gives it."""
+        return str(self._torch.cuda.get_device_name(0))
+
+    def about(self) -> Mapping[str, str]:
+        """Versions."""
+        built = self._torch.version
+        found = {"torch": self._torch.__version__, "cuda": built.cuda, "rocm": getattr(built, "hip", None)}
+        cudnn = self._torch.backends.cudnn.version() if self._torch.backends.cudnn.is_available() else None
+        return {name: str(value) for name, value in {**found, "cudnn": cudnn}.items() if value}
+
+    def free_bytes(self) -> int:
+        """What the device has free and what our allocator holds unused."""
+        cuda = self._torch.cuda
+        return int(FREE_SHARE * cuda.mem_get_info()[0]) + int(cuda.memory_reserved() - cuda.memory_allocated())
+
+    def micro(self, case: Micro, watch: Watch) -> Timing:
+        """Time an operator."""
+        with self._case():
+            return run_micro(self._torch, case, Clocking(self._torch, watch))
+
+    def step(self, plan: Plan, watch: Watch) -> Timing:
+        """Time a step."""
+        why = unable(plan.workload, plan.shape)
+        if why is not None:
+            raise CannotRun(why)
+        with self._case():
+            return self._timed(plan, Clocking(self._torch, watch))
+
+    def _timed(self, plan: Plan, clock: Clocking) -> Timing:
+        """A function of its own, so that the model is let go of before memory is given back."""
+        self._numerics(plan.workload)
+        run = self._training(plan) if plan.workload.training else self._inference(plan, clock)
+        return clock.step(run)
+
+    @contextlib.contextmanager
+    def _case(self) -> Iterator[None]:
+        """Out of memory is no failure of the whole, and nothing is left behind."""
+        torch = self._torch
+        try:
+            yield
+        except torch.cuda.OutOfMemoryError:
+            raise CannotRun(msg("measure.out-of-memory")) from None
+        finally:
+            torch.cuda.synchronize()
+            dynamo = sys.modules.get("torch._dynamo")  # asking torch for it would load it
+            if dynamo is not None:
+                dynamo.reset()
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def _numerics(self, workload: Workload) -> None:
+        backends = self._torch.backends
+        backends.cuda.matmul.allow_tf32 = workload.precision == "tf32"
+        backends.cudnn.allow_tf32 = workload.precision != "fp32"
+        backends.cudnn.benchmark = not workload.training
+        self._torch.manual_seed(0)
+
+    def _training(self, plan: Plan) -> Run:
+        torch, workload = self._torch, plan.workload
+        model = self._model(plan).train()
+        inputs, targets = self._inputs(plan), self._targets(plan)
+        optimizer = self._optimizer(workload, model)
+        mixed = self._autocast(workload)
+        scaler = torch.amp.GradScaler(self._device) if workload.precision == "amp-fp16" else None
+        text = isinstance(plan.shape, Transformer)
+
+        def loss_of() -> Any:
+            with mixed():
+                out = model(inputs)
+                out = getattr(out, "logits", out)
+                out = out.float().view(-1, out.shape[-1]) if text else out.float()
+                return torch.nn.functional.cross_entropy(out, targets)
+
+        forward = self._compile(loss_of) if workload.engine == "pytorch-compile" else loss_of
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            loss = forward()
+            (scaler.scale(loss) if scaler else loss).backward()
+            if not workload.include_optimizer_step:
+                return
+            if scaler:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+
+        return step
+
+    def _inference(self, plan: Plan, clock: Clocking) -> Run:
+        workload = plan.workload
+        generating = isinstance(plan.shape, Transformer) and workload.task in ("prefill", "decode")
+        if generating and workload.engine != "pytorch":
+            return self._generating(plan, clock)
+        torch, model, inputs = self._torch, self._model(plan).eval(), self._inputs(plan)
+        mixed = self._autocast(workload)
+        last = {"last_only": True} if workload.task == "prefill" else {}
+
+        def forward() -> Any:
+            with torch.inference_mode(), mixed():
+                return model(inputs, **last)
+
+        if workload.engine == "pytorch-compile":
+            return self._compile(forward)
+        return clock.graph(forward) if workload.engine == "cuda-graphs" else forward
+
+    def _generating(self, plan: Plan, clock: Clocking) -> Run:
+        """Joined products, each block compiled; decoding from a captured graph."""
+        torch, workload, shape = self._torch, plan.workload, plan.shape
+        assert isinstance(shape, Transformer)
+        batch, length = workload.local_batch, workload.seq_in or 1
+        decoder = Decoder(torch, shape, batch, length, self._dtype(workload), self._device)
+        self._compilable()
+        decoder.compiled()
+        tokens = 1 if workload.task == "decode" else length
+        ids = torch.randint(0, shape.vocab, (batch, tokens), device=self._device)
+
+        def run() -> Any:
+            with torch.no_grad():
+                return decoder.decode(ids) if workload.task == "decode" else decoder.prefill(ids)
+
+        return clock.graph(run) if workload.engine == "cuda-graphs" else run
+
+    def _model(self, plan: Plan) -> Any:
+        torch, shape, workload = self._torch, plan.shape, plan.workload
+        with torch.device(self._device), self._default_dtype(workload):
+            if isinstance(shape, Mlp):
+                pairs = zip(shape.units, shape.units[1:], strict=False)
+                layers = [part for a, b in pairs for part in (torch.nn.Linear(a, b), torch.nn.ReLU())]
+                model = torch.nn.Sequential(*layers[:-1])
+            elif isinstance(shape, Transformer):
+                model = transformer(torch, shape, workload.checkpointing == "full")
+            else:
+                model = vision_model(torch, shape.name)
+        if isinstance(shape, Traced) and workload.memory_format == "channels_last":
+            model = model.to(memory_format=torch.channels_last)
+        return model
+
+    @contextlib.contextmanager
+    def _default_dtype(self, workload: Workload) -> Iterator[None]:
+        """Weights are made in the width they are used in: no more memory is taken than the step needs."""
+        before = self._torch.get_default_dtype()
+        self._torch.set_default_dtype(self._dtype(workload))
+        try:
+            yield
+        finally:
+            self._torch.set_default_dtype(before)
+
+    def _inputs(self, plan: Plan) -> Any:
+        torch, shape, workload = self._torch, plan.shape, plan.workload
+        batch, dtype = workload.local_batch, self._dtype(workload)
+        if isinstance(shape, Transformer):
+            return torch.randint(0, shape.vocab, (batch, workload.seq_in or 1), device=self._device)
+        if isinstance(shape, Mlp):
+            return torch.randn(batch, shape.units[0], device=self._device, dtype=dtype)
+        side = workload.image or 224
+        images = torch.randn(batch, 3, side, side, device=self._device, dtype=dtype)
+        return images.contiguous(memory_format=torch.channels_last) if workload.memory_format == "channels_last" else images
+
+    def _targets(self, plan: Plan) -> Any:
+        shape, workload = plan.shape, plan.workload
+        batch = workload.local_batch
+        if isinstance(shape, Transformer):
+            return self._torch.randint(0, shape.vocab, (batch * (workload.seq_in or 1),), device=self._device)
+        classes = shape.units[-1] if isinstance(shape, Mlp) else 1000
+        return self._torch.randint(0, classes, (batch,), device=self._device)
+
+    def _optimizer(self, workload: Workload, model: Any) -> Any:
+        optim, fused = self._torch.optim, {"fused": True} if workload.optimizer_fused else {}
+        if workload.optimizer in ("adamw", "adam"):
+            return (optim.AdamW if workload.optimizer == "adamw" else optim.Adam)(model.parameters(), lr=1e-5, **fused)
+        return optim.SGD(model.parameters(), lr=1e-4, momentum=0.9 if workload.optimizer == "sgd-momentum" else 0.0)
+
+    def _dtype(self, workload: Workload) -> Any:
+        return getattr(self._torch, HALVES.get(workload.precision or "", "float32"))
+
+    def _autocast(self, workload: Workload) -> Callable[[], Any]:
+        kind, _, half = (workload.precision or "").partition("-")
+        if kind != "amp":
+            return contextlib.nullcontext
+        return lambda: self._torch.autocast(self._device, dtype=getattr(self._torch, HALVES[half]))
+
+    def _compile(self, run: Run) -> Run:
+        self._compilable()
+        compiled: Run = self._torch.compile(run, dynamic=False)
+        return compiled
+
+    def _compilable(self) -> None:
+        """TorchInductor needs Triton."""
+        try:
+            import_module("triton")
+        except Exception:
+            raise CannotRun(msg("measure.no-compiler")) from None

@@ -1,0 +1,52 @@
+"""The machine's clock, which also hears the Enter key where someone sits at the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from datetime import UTC, datetime
+
+
+class SystemClock:
+    """Time as it passes. With `listening`, Enter cuts a pause short."""
+
+    def __init__(self, listening: bool = False) -> None:
+        self._keyboard = _keyboard() if listening else None
+
+    def now(self) -> float:
+        """Seconds that only ever go forward."""
+        return time.monotonic()
+
+    def date(self) -> datetime:
+        """The time of day, in UTC, since readings of several machines are compared."""
+        return datetime.now(UTC)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; True where Enter was pressed."""
+        if self._keyboard is None or not _in_front(self._keyboard):
+            time.sleep(max(0.0, seconds))
+            return False
+        ready, _, _ = select.select([self._keyboard], [], [], max(0.0, seconds))
+        if not ready:
+            return False
+        if os.read(self._keyboard, 4096):
+            return True
+        self._keyboard = None  # the terminal went away
+        return False
+
+
+def _keyboard() -> int | None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return sys.stdin.fileno() if sys.stdin.isatty() else None
+    return None
+
+
+def _in_front(descriptor: int) -> bool:
+    """Whether this process may read the terminal: one in the background would be stopped for trying."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,52 @@
+"""Small files of the system and small programs of its makers: read whole, briefly, and never trusted to be there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+MOST_BYTES = 64 << 10
+TOOL_SECONDS = 20
+
+Run = Callable[[Sequence[str]], str | None]
+_PAIR = re.compile(r"^(\w+)[ \t:]+(-?\d+)\b", re.MULTILINE)
+
+
+def read_text(path: Path, most: int = MOST_BYTES) -> str | None:
+    """The text of a file without the blanks around it; None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(most).decode("utf-8", "replace").strip()
+    except (OSError, ValueError):
+        return None
+
+
+def read_number(path: Path) -> int | None:
+    """The whole number a file holds."""
+    text = read_text(path)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def named_numbers(text: str) -> dict[str, int]:
+    """Numbers of lines such as `MemTotal:  1024 kB`.
+
+    >>> named_numbers("MemTotal:   1024 kB\\ngfx_target_version 90402\\n")
+    {'MemTotal': 1024, 'gfx_target_version': 90402}
+    """
+    return {name: int(number) for name, number in _PAIR.findall(text)}
+
+
+def run_tool(command: Sequence[str]) -> str | None:
+    """What a program writes; None where it is not there or fails."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TOOL_SECONDS, check=False, start_new_session=True
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None

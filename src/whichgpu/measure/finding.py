@@ -1,0 +1,45 @@
+"""What doctor points out: one observation, how grave it is, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from whichgpu.base.messages import Message, msg
+
+Level = Literal["problem", "warning", "note"]
+LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`problem`: something does not work; `warning`: it is slower or less safe than it could be; `note`: good to know."""
+
+    id: str
+    level: Level
+    gpu: int | None
+    what: Message
+    advice: Message
+
+
+def finding(id: str, level: Level, gpu: int | None = None, **values: object) -> Finding:
+    """A finding whose sentences are found by its id."""
+    return Finding(id, level, gpu, msg(f"doctor.found.{id}", **values), msg(f"doctor.advice.{id}", **values))
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first; the machine's before its GPUs'."""
+    return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.level), -1 if one.gpu is None else one.gpu)))
+
+
+def version(text: str | None) -> tuple[int, ...] | None:
+    """Numbers of a version, to compare; None where there are none.
+
+    >>> version("12.8"), version("2.11.0+cu130"), version("current"), version(None)
+    ((12, 8), (2, 11, 0), None, None)
+    """
+    found = _NUMBERS.match(text or "")
+    return tuple(int(part) for part in found[0].split(".")) if found else None

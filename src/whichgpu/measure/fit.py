@@ -1,0 +1,165 @@
+"""From a record's steps to corrections of this one GPU: ridge regression around the shipped calibration.
+
+Every multiplier has a Gaussian prior around 1; residuals are weighted as Student's t, so that a strange case does not pull.
+Ranges come from predicting each case by a fit without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import Calibration, Setting
+from whichgpu.estimate.time.combine import EAGER, SHARPNESS
+from whichgpu.estimate.time.curves.gpus import columns
+from whichgpu.estimate.time.grid import in_hand, kind_of, settings, terms_of
+from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.own import ANY, EVERYTHING, NARROWEST, groups, version
+from whichgpu.estimate.time.terms import DEVICE, TERMS
+from whichgpu.measure.record import Fitted, StepResult
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import fill_defaults, from_object
+
+if TYPE_CHECKING:
+    Array = np.ndarray
+
+# Widths of the priors, in log. A host differs from the one measured with by more than a chip from its kin.
+DEVICE_WIDTH, HOST_WIDTH = 0.15, 0.35
+EVERYTHING_SHARE = 0.7  # what all engines have in common differs less than what one of them does
+# Of a measured step against the best model there could be; it begins wide, so that no case is given up as strange too early.
+ROW_SPREADS = (0.4, 0.1, 0.04)
+FREEDOM = 4.0  # of Student's t
+ROUNDS = 25  # at each spread
+LONGEST_STEP = 0.5  # in log, of one round
+FEW = 4  # cases of a kind under which its range is that of all
+NINETY = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A measured step with its uncorrected terms, [terms]."""
+
+    seconds: float
+    terms: Array
+    floors: Array
+    setting: Setting
+    eager: bool
+
+
+def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
+    """A step of a record; refuses what is no request."""
+    spelled = from_object({**step.request, "gpu": gpu.id})
+    shape = find_model(spelled.workload.model, catalog, None)
+    workload = fill_defaults(spelled.workload, shape)
+    batch = float(workload.local_batch)
+    kind = kind_of(workload)
+    sequences = in_hand(workload, batch) if kind == "decode" else 0.0
+    terms = terms_of(lower(workload, shape, batch), columns([gpu]), sequences, workload.accumulation)
+    setting = settings(workload, kind, terms.unit, [gpu])[0]
+    eager = (workload.engine or "pytorch") in EAGER
+    return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, eager)
+
+
+def fit_steps(examples: Sequence[Example], calibration: Calibration) -> Fitted:
+    """The most probable multipliers, and ranges from leaving out each case in turn."""
+    design = _Design(examples, calibration)
+    theta = design.fit(np.ones(len(examples)))
+    multipliers: dict[str, dict[str, float]] = {}
+    for (group, term), place in design.places.items():
+        if abs(theta[place]) >= 5e-4:
+            multipliers.setdefault(group, {})[term] = round(float(theta[place]), 4)
+    kinds = tuple(sorted({f"{one.setting.engine}/{one.setting.task}" for one in examples}))
+    return Fitted(version(calibration), kinds, multipliers, design.spreads())
+
+
+class _Design:
+    """Cases with the shipped corrections put in, and where each multiplier acts."""
+
+    def __init__(self, examples: Sequence[Example], calibration: Calibration) -> None:
+        shipped = calibration.factors([one.setting for one in examples]).T
+        self.floors = np.array([one.floors for one in examples])
+        self.terms = np.array([one.terms for one in examples]) * shipped
+        self.actual = np.log([one.seconds for one in examples])
+        self.eager = np.array([one.eager for one in examples])
+        self.kinds = [one.setting.task for one in examples]
+        self.places: dict[tuple[str, str], int] = {}
+        entries: list[tuple[int, int, int]] = []
+        for row, one in enumerate(examples):
+            for column, term in enumerate(TERMS):
+                if self.terms[row, column] <= 0:
+                    continue
+                for group in groups(one.setting.engine, one.setting.task):
+                    if group == EVERYTHING and term not in DEVICE:
+                        continue  # how one engine launches says nothing of another
+                    entries.append((row, column, self.places.setdefault((group, term), len(self.places))))
+        self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
+        for row, column, place in entries:
+            self.acts[row, column, place] = 1.0
+        self.widths = np.array([_width(group, term) for group, term in self.places])
+
+    def predict(self, theta: Array) -> tuple[Array, Array]:
+        """Log seconds, and their slopes by each multiplier."""
+        count = len(DEVICE)
+        corrected = self.terms * np.exp(self.acts @ theta)
+        free = np.ones_like(corrected)
+        free[:, :count] = corrected[:, :count] >= self.floors[:, :count]
+        corrected[:, :count] = np.maximum(corrected[:, :count], self.floors[:, :count])
+        device, once = corrected[:, :count].sum(1), corrected[:, count + 2 :].sum(1)
+        host = np.where(self.eager, corrected[:, count : count + 2].sum(1), 0.0)
+        largest = np.maximum(np.maximum(device, host), 1e-30)
+        wall = largest * ((device / largest) ** SHARPNESS + (host / largest) ** SHARPNESS) ** (1 / SHARPNESS)
+        slopes = corrected * free
+        slopes[:, :count] *= ((device / wall) ** (SHARPNESS - 1))[:, None]
+        slopes[:, count : count + 2] *= np.where(self.eager, (host / wall) ** (SHARPNESS - 1), 0.0)[:, None]
+        total = wall + once
+        return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
+
+    def fit(self, weights: Array) -> Array:
+        """Gauss-Newton, step by step no further than the model can be trusted."""
+        theta = np.zeros(len(self.places))
+        for spread in ROW_SPREADS:
+            for _ in range(ROUNDS):
+                move = self._move(theta, weights, spread)
+                theta = theta + move
+                if np.abs(move).max() < 1e-4:
+                    break
+        return np.asarray(theta)
+
+    def _move(self, theta: Array, weights: Array, spread: float) -> Array:
+        predicted, slopes = self.predict(theta)
+        residual = self.actual - predicted
+        pull = weights * (FREEDOM + 1) / (FREEDOM + (residual / spread) ** 2) / spread**2
+        curvature = slopes.T @ (pull[:, None] * slopes) + np.diag(self.widths**-2)
+        move = np.linalg.solve(curvature, slopes.T @ (pull * residual) - theta / self.widths**2)
+        return np.asarray(move * min(1.0, LONGEST_STEP / max(float(np.abs(move).max()), 1e-12)))
+
+    def spreads(self) -> dict[str, float]:
+        """Half-widths of 90% ranges in log, by kind and of all, from fits that did not see the case."""
+        off = np.array([self._left_out(row) for row in range(len(self.actual))])
+        found = {ANY: _spread(off)}
+        for kind in sorted(set(self.kinds)):
+            chosen = np.array([one == kind for one in self.kinds])
+            if chosen.sum() >= FEW:
+                found[kind] = _spread(off[chosen])
+        return found
+
+    def _left_out(self, row: int) -> float:
+        weights = np.ones(len(self.actual))
+        weights[row] = 0.0
+        return float(self.actual[row] - self.predict(self.fit(weights))[0][row])
+
+
+def _spread(off: Array) -> float:
+    """Widened for how few they are: the largest of n lies near the 90% point only from ten on."""
+    few = 1.0 + 2.0 / max(1, len(off))
+    return round(max(NARROWEST, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)
+
+
+def _width(group: str, term: str) -> float:
+    width = DEVICE_WIDTH if term in DEVICE else HOST_WIDTH
+    return width * EVERYTHING_SHARE if group == EVERYTHING else width

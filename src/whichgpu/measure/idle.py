@@ -1,0 +1,55 @@
+"""The idle rule: warn after so long, then, where a command was given, count down and let it run. A state and one step.
+
+Time counts toward the limit only between readings that show all GPUs waiting. A reading that shows one at work starts
+the count anew and stops a countdown; a reading that failed does neither, and nothing is ever run upon it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Event = Literal["idle", "countdown", "cancelled-busy", "cancelled-user", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Warn after `limit` idle seconds and again after each further `limit`; with a command, then count down `countdown`."""
+
+    limit: float | None
+    countdown: float = 60.0
+    command: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Where the rule stands: seconds all GPUs have waited, warnings given, seconds left of a countdown."""
+
+    idle: float = 0.0
+    warnings: int = 0
+    left: float | None = None
+    done: bool = False
+
+
+def step(watch: Watch, rule: Rule, seconds: float, idle: bool | None, cancelled: bool = False) -> tuple[Watch, tuple[Event, ...]]:
+    """The state after `seconds` and a reading, and what happened."""
+    if watch.done:
+        return watch, ()
+    if cancelled and watch.left is not None:
+        return Watch(), ("cancelled-user",)
+    if idle is False:
+        return Watch(), ("cancelled-busy",) if watch.left is not None else ()
+    if idle is None:
+        return watch, ()
+    watch = replace(watch, idle=watch.idle + max(0.0, seconds))
+    if rule.limit is None:
+        return watch, ()
+    if watch.left is not None:
+        left = watch.left - max(0.0, seconds)
+        return (replace(watch, left=0.0, done=True), ("run",)) if left <= 0 else (replace(watch, left=left), ())
+    if watch.idle < rule.limit * (watch.warnings + 1):
+        return watch, ()
+    watch = replace(watch, warnings=int(watch.idle // rule.limit) if rule.limit else watch.warnings + 1)
+    if rule.command:
+        return replace(watch, left=rule.countdown), ("idle", "countdown")
+    return watch, ("idle",)

@@ -1,0 +1,138 @@
+"""How busy the host is, and the processes that drive the GPUs: the other half of the question what holds a job back.
+
+Read from /proc between two calls. Process ids are followed and never shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from whichgpu.measure.files import read_text
+
+MOST_THREADS = 512
+LOOK_AGAIN = 10  # readings between two searches for the processes
+DRIVING = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # a program that computes holds one of these; a meter does not
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """Between two readings: cores' worth of work. None where it could not be seen."""
+
+    cores: float
+    busy_cores: float
+    waiting_share: float  # of the processors' time, for disks
+    busiest_thread: float | None = None  # of the GPUs' programs: 1.0 is a whole core
+    worker_cores: float | None = None  # taken by the children of those programs: data loaders
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    at: float
+    busy: int
+    waiting: int
+    threads: dict[str, int]  # ticks of each thread of the programs
+    workers: dict[str, int]  # ticks of each child
+
+
+class LoadReader:
+    """Reads the counters and tells what happened since the last reading."""
+
+    def __init__(self, cores: float, told: Callable[[], Iterable[int]], now: Callable[[], float], root: Path = Path("/")) -> None:
+        self._cores, self._told, self._now, self._proc = cores, told, now, root / "proc"
+        self._last: _Counts | None = None
+        self._programs: tuple[str, ...] = ()
+        self._readings = 0
+        self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+    def read(self) -> HostLoad | None:
+        """The load since the last call; None at the first, and where there is no /proc."""
+        last, self._last = self._last, self._counts()
+        if last is None or self._last is None or self._last.at <= last.at:
+            return None
+        now, seconds = self._last, self._last.at - last.at
+        per_core = seconds * self._tick
+        threads = [ticks - last.threads[name] for name, ticks in now.threads.items() if name in last.threads]
+        workers = [ticks - last.workers[name] for name, ticks in now.workers.items() if name in last.workers]
+        return HostLoad(
+            cores=self._cores,
+            busy_cores=max(0, now.busy - last.busy) / per_core,
+            waiting_share=max(0, now.waiting - last.waiting) / per_core / self._cores,
+            busiest_thread=max(threads) / per_core if threads else None,
+            worker_cores=sum(workers) / per_core if threads else None,
+        )
+
+    def _counts(self) -> _Counts | None:
+        first = (read_text(self._proc / "stat") or "").partition("\n")[0].split()
+        if first[:1] != ["cpu"] or len(first) < 6:
+            return None
+        ticks = [int(cell) for cell in first[1:] if cell.isdigit()]
+        if self._readings % LOOK_AGAIN == 0:
+            self._programs = tuple(self._find_programs())
+        self._readings += 1
+        threads = {
+            name: used for program in self._programs for name, used in self._ticks(self._proc / program / "task", MOST_THREADS)
+        }
+        workers = dict(self._children()) if self._programs else {}
+        return _Counts(self._now(), sum(ticks[:3]) + sum(ticks[5:7]), ticks[4], threads, workers)
+
+    def _find_programs(self) -> Iterator[str]:
+        """Programs on the GPUs: those the driver names, where they are its; else whoever holds its device files."""
+        named = [str(id) for id in self._told() if id != os.getpid()]
+        found = [id for id in named if self._drives(id) is not False and (self._proc / id).exists()]
+        if not found:
+            found = [id for id in self._ids() if id != str(os.getpid()) and self._drives(id)]
+        parents = {id: self._stat(self._proc / id)[1] for id in found}
+        yield from (id for id in found if parents[id] not in parents)  # a forked data loader holds its parent's files
+
+    def _ids(self) -> list[str]:
+        try:
+            return [entry.name for entry in os.scandir(self._proc) if entry.name.isdigit()]
+        except OSError:
+            return []
+
+    def _drives(self, id: str) -> bool | None:
+        """Whether a process computes on a GPU; None where its files may not be looked at."""
+        try:
+            with os.scandir(self._proc / id / "fd") as entries:
+                return any(_target(entry.path).startswith(DRIVING) for entry in entries)
+        except PermissionError:
+            return None
+        except OSError:
+            return False
+
+    def _children(self) -> Iterator[tuple[str, int]]:
+        """All processes below the programs, with their ticks."""
+        told = {id: self._stat(self._proc / id) for id in self._ids()}
+        below: dict[str, list[str]] = {}
+        for id, (_, parent) in told.items():
+            below.setdefault(parent, []).append(id)
+        left = [child for program in self._programs for child in below.get(program, ())]
+        while left:
+            id = left.pop()
+            yield id, told[id][0]
+            left += below.pop(id, ())
+
+    def _ticks(self, folder: Path, most: int) -> Iterator[tuple[str, int]]:
+        try:
+            names = [entry.name for entry in os.scandir(folder)][:most]
+        except OSError:
+            return
+        for name in names:
+            yield f"{folder.parent.name}/{name}", self._stat(folder / name)[0]
+
+    def _stat(self, folder: Path) -> tuple[int, str]:
+        """Ticks used and the parent's id; the name before them may hold blanks and brackets."""
+        cells = (read_text(folder / "stat") or "").rpartition(")")[2].split()
+        if len(cells) < 13 or not (cells[11].isdigit() and cells[12].isdigit()):
+            return 0, ""
+        return int(cells[11]) + int(cells[12]), cells[1]
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,130 @@
+"""The meter: money and energy so far, and what of it went while GPUs waited. Values in, values out; the clock is the caller's.
+
+The price is the whole machine's. A GPU that waits wastes its share of it, so idle money counts each GPU for itself;
+the idle time that leads to a warning counts only while all of them wait, since then the machine could be switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money, parse_money
+from whichgpu.measure.card import Sample
+
+IDLE_PERCENT = 5  # at most so busy, and a GPU waits: a desktop or a monitoring tool causes blips of a few percent
+HOURS_A_MONTH = 730  # as the clouds count
+CENT = Decimal("0.0001")
+
+
+def parse_price(text: str) -> Money:
+    """The machine's price by the hour.
+
+    >>> str(parse_price("2usd/h")), str(parse_price("730 eur/month"))
+    ('2 USD', '1.0000 EUR')
+    """
+    money, period = parse_money(text)
+    if period is None:
+        raise UsageError("bad-price", msg("error.bad-price", text=text), msg("hint.bad-price"))
+    if period == "month":
+        return Money((money.amount / HOURS_A_MONTH).quantize(CENT), money.currency)
+    return money
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was counted since the start."""
+
+    seconds: float = 0.0
+    idle_shares: float = 0.0  # seconds in which GPUs waited, each GPU's by its share of the machine
+    joules: float = 0.0
+    known_seconds: tuple[float, ...] = ()  # by GPU, with a reading of its load
+    busy_seconds: tuple[float, ...] = ()  # by GPU, its load in percent / 100 times the seconds
+    peak_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """A tally in money and plain figures."""
+
+    seconds: float
+    money: Money | None
+    idle_money: Money | None
+    idle_total_seconds: float  # of the machine: all its GPUs' idle shares together
+    watt_hours: float | None
+    utilisation_percent: float | None
+    peak_bytes: int | None
+
+
+def is_idle(sample: Sample) -> bool | None:
+    """Whether a GPU waits; None where nobody can tell: a lost GPU is not idle, nor one whose load and processes are hidden."""
+    if sample.lost:
+        return None
+    if sample.utilisation_percent is not None:
+        return sample.utilisation_percent <= IDLE_PERCENT
+    return sample.processes == 0 if sample.processes is not None else None
+
+
+def all_idle(samples: Sequence[Sample]) -> bool | None:
+    """Whether all wait: False as soon as one works, None where that cannot be known."""
+    states = [is_idle(sample) for sample in samples]
+    if False in states:
+        return False
+    return None if None in states or not states else True
+
+
+def count(tally: Tally, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> Tally:
+    """The tally after so many more seconds, in which the GPUs were as these samples say.
+
+    Money runs by the clock. Idle time, load and energy count only where the reading is `trusted` to stand for those seconds.
+    """
+    seconds = max(0.0, seconds)
+    tally = replace(tally, seconds=tally.seconds + seconds)
+    if not trusted or not samples:
+        return tally
+    share = seconds / len(samples)
+    wide = len(samples)
+    known, busy, peak = _padded(tally.known_seconds, wide), _padded(tally.busy_seconds, wide), _padded(tally.peak_bytes, wide)
+    alive = [sample for sample in samples if not sample.lost]
+    for place, sample in enumerate(samples):
+        if sample.lost:
+            continue
+        if sample.utilisation_percent is not None:
+            known[place] += seconds
+            busy[place] += seconds * sample.utilisation_percent / 100
+        peak[place] = max(peak[place], sample.memory_used_bytes or 0)
+    return replace(
+        tally,
+        idle_shares=tally.idle_shares + share * sum(is_idle(sample) is True for sample in alive),
+        joules=tally.joules + seconds * sum(sample.power_watts or 0.0 for sample in alive),
+        known_seconds=tuple(known),
+        busy_seconds=tuple(busy),
+        peak_bytes=tuple(int(size) for size in peak),
+    )
+
+
+def bill(tally: Tally, price: Money | None) -> Bill:
+    """What the tally comes to."""
+    known = sum(tally.known_seconds)
+    return Bill(
+        seconds=tally.seconds,
+        money=_cost(tally.seconds, price),
+        idle_money=_cost(tally.idle_shares, price),
+        idle_total_seconds=tally.idle_shares,
+        watt_hours=tally.joules / 3600 if tally.joules else None,
+        utilisation_percent=100 * sum(tally.busy_seconds) / known if known else None,
+        peak_bytes=max(tally.peak_bytes, default=0) or None,
+    )
+
+
+def _cost(seconds: float, price: Money | None) -> Money | None:
+    if price is None:
+        return None
+    return Money((price.amount * Decimal(repr(round(seconds, 3))) / 3600).quantize(CENT), price.currency)
+
+
+def _padded(values: Sequence[float], wide: int) -> list[float]:
+    return [*values, *[0] * (wide - len(values))][:wide]

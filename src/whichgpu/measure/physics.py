@@ -1,0 +1,119 @@
+"""Whether a record can be true: nothing beyond a chip's peaks and bandwidth, no time that is none, no GPU nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from math import isfinite
+
+from whichgpu.base.dates import first_day, is_date
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_bandwidth, significant
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.measure.fit import Example, example
+from whichgpu.measure.record import MicroResult, Record, StepResult
+
+ABOVE_PEAK = 1.05  # clocks may go a little beyond those the peak is stated at
+BELOW_FLOOR = 0.95  # a step's least time, with the same allowance
+EARLIEST = date(2015, 1, 1)
+MOST_CASES = 500
+LONGEST = 3600.0  # seconds one step may take
+MEMORY_KINDS = ("copy", "read")
+PEAK_KINDS = ("gemm", "attention", "attention_backward")
+BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}
+
+Ask = Callable[[StepResult, Gpu, Catalog], Example]
+
+
+def problems(record: Record, catalog: Catalog, today: date, ask: Ask = example) -> tuple[Message, ...]:
+    """All that cannot be true; empty where everything can."""
+    return tuple(_problems(record, catalog, today, ask))
+
+
+def peak_share(result_kind: str, dtype: str, rate: float, gpu: Gpu) -> float | None:
+    """The rate as a share of what the chip is said to do."""
+    nominal = gpu.memory_bandwidth if result_kind in MEMORY_KINDS else None
+    if result_kind in PEAK_KINDS:
+        nominal = gpu.peaks.get(dtype)
+    return rate / nominal if nominal else None
+
+
+def _problems(record: Record, catalog: Catalog, today: date, ask: Ask) -> Iterator[Message]:
+    gpu = catalog.gpu_by_id.get(record.where.gpu)
+    if gpu is None:
+        yield msg("record.unknown-gpu", gpu=record.where.gpu)
+        return
+    yield from _date(record, gpu, today)
+    if not record.micro and not record.steps:
+        yield msg("record.empty")
+    if len(record.micro) + len(record.steps) > MOST_CASES:
+        yield msg("record.too-many", most=MOST_CASES)
+        return
+    for micro in record.micro:
+        yield from _times(micro)
+        yield from _rate(micro, gpu)
+    for step in record.steps:
+        yield from _times(step)
+        yield from _floor(step, gpu, catalog, ask)
+
+
+def _date(record: Record, gpu: Gpu, today: date) -> Iterator[Message]:
+    day = record.made[:10]
+    known = first_day(day) if is_date(day) and len(day) == 10 else None
+    if known is None or not EARLIEST <= known <= today + timedelta(days=1):
+        yield msg("record.date", date=record.made[:40])
+    elif gpu.launch_date and is_date(gpu.launch_date) and known < first_day(gpu.launch_date) - timedelta(days=365):
+        yield msg("record.before-launch", date=day, gpu=gpu.name, launch=gpu.launch_date)
+
+
+def _times(result: MicroResult | StepResult) -> Iterator[Message]:
+    numbers = (result.low, result.seconds, result.high)
+    if not all(isfinite(number) and 0 < number <= LONGEST for number in numbers) or list(numbers) != sorted(numbers):
+        yield msg("record.time", case=result.id[:80])
+    if result.runs < 1:
+        yield msg("record.time", case=result.id[:80])
+    for name, (low, high) in BOUNDS.items():
+        value = getattr(result.conditions, name)
+        if value is not None and not low <= value <= high:
+            yield msg("record.conditions", case=result.id[:80], what=name)
+
+
+def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
+    work = _work(micro)
+    if work is None or micro.seconds <= 0:
+        return
+    if abs(micro.rate * micro.seconds / work - 1) > 0.01:
+        yield msg("record.rate", case=micro.id[:80])
+    share = peak_share(micro.kind, micro.dtype, work / micro.seconds, gpu)
+    limit = 1.0 if micro.kind in MEMORY_KINDS else ABOVE_PEAK
+    if share is not None and share > limit:
+        rate = format_bandwidth(int(micro.rate)) if micro.kind in MEMORY_KINDS else f"{significant(micro.rate / 1e12)} TFLOP/s"
+        yield msg("record.above", case=micro.id[:80], rate=rate, gpu=gpu.name)
+
+
+def _work(micro: MicroResult) -> float | None:
+    """FLOPs or bytes, from the sizes rather than from what the record says of its rate."""
+    sizes = micro.sizes
+    try:
+        if micro.kind == "gemm":
+            return 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
+        if micro.kind in ("attention", "attention_backward"):
+            pairs = 2.0 * sizes["batch"] * sizes["heads"] * sizes["tokens"] ** 2 * sizes["dim"]
+            return pairs * (2.5 if micro.kind == "attention_backward" else 1.0)
+        if micro.kind in MEMORY_KINDS:
+            return sizes["bytes"] * (2.0 if micro.kind == "copy" else 1.0)
+    except KeyError:
+        return None
+    return None
+
+
+def _floor(step: StepResult, gpu: Gpu, catalog: Catalog, ask: Ask) -> Iterator[Message]:
+    try:
+        least = float(ask(step, gpu, catalog).floors.sum())
+    except (WhichGpuError, ValueError, TypeError, KeyError):
+        yield msg("record.request", case=step.id[:80])
+        return
+    if 0 < step.seconds < BELOW_FLOOR * least:
+        yield msg("record.below-floor", case=step.id[:80], seconds=significant(step.seconds), least=significant(least))

@@ -1,0 +1,145 @@
+"""The user's folder of records: own ones, and those of others that were imported. Newest first; own before imported."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
+from whichgpu.base.figure import Basis
+from whichgpu.base.files import read_regular, user_folder
+from whichgpu.base.messages import msg
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import Calibration
+from whichgpu.estimate.time.own import Own, version
+from whichgpu.measure.record import Fitted, Record, from_json, sealed, shared, to_json
+
+MOST_BYTES = 2 << 20
+OWN, IMPORTED = "own", "imported"
+_ODD = re.compile(r"[^0-9A-Za-z.-]+")
+
+
+def records_folder() -> Path | None:
+    """Where records are kept; None where there is no home."""
+    folder = user_folder("XDG_DATA_HOME", ".local/share")
+    return folder / "whichgpu" / "records" if folder else None
+
+
+def keep(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:
+    """Write a record into the user's folder; whole or not at all."""
+    folder = folder or records_folder()
+    if folder is None:
+        raise DataError("cannot-write", msg("error.record-no-folder"), msg("hint.data-folder"))
+    stamp = _ODD.sub("", record.made)
+    return write(record, folder / kind / f"{record.where.gpu}-{stamp}-{record.digest[:8]}.json")
+
+
+def write(record: Record, path: Path) -> Path:
+    """Write a record to a file."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(to_json(record), encoding="utf-8")
+        beside.replace(path)
+    except OSError as problem:
+        message = msg("error.cannot-write-file", name=str(path), why=problem.strerror or str(problem))
+        raise UsageError("cannot-write", message, msg("hint.data-folder")) from problem
+    return path
+
+
+def read(path: Path) -> Record:
+    """A record from a file."""
+    try:
+        return from_json(read_regular(path, MOST_BYTES), path.name)
+    except OSError as problem:
+        message = msg("error.record-unreadable", path=str(path), why=problem.strerror or str(problem))
+        raise UsageError("record-unreadable", message, msg("hint.bad-record")) from problem
+
+
+def newest(gpu: str | None = None, folder: Path | None = None) -> Record:
+    """The user's newest own record, of a GPU or of any."""
+    found = [record for record in _kept(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
+    if not found:
+        raise NoAnswer("no-record", msg("error.no-record"), msg("hint.measure-first"))
+    return max(found, key=lambda record: record.made)
+
+
+def share(path: Path, gpu: str | None = None, folder: Path | None = None) -> Record:
+    """Write the newest own record, redacted, to a file for others."""
+    record = shared(newest(gpu, folder))
+    write(record, path)
+    return record
+
+
+def import_record(path: Path, catalog: Catalog, calibration: Calibration, today: date, folder: Path | None = None) -> Record:
+    """Take in someone else's record after checking it against physics; its fit is made here, from its numbers."""
+    from whichgpu.measure.physics import problems
+
+    record = read(path)
+    found = problems(record, catalog, today)
+    if found:
+        message = msg("error.record-impossible", name=path.name, n=len(found), why=found[:5])
+        raise UsageError("record-impossible", message, msg("hint.bad-record"))
+    ready = sealed(replace(record, made=record.made[:10], fitted=fitted(record, catalog, calibration)))
+    keep(ready, IMPORTED, folder)
+    return ready
+
+
+def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, Own]:
+    """By GPU: the newest own record's corrections, else the newest imported one's. Files that cannot be read are passed over."""
+    folder = folder or records_folder()
+    found: dict[str, Own] = {}
+    for kind in (OWN, IMPORTED):
+        for record in sorted(_kept(kind, folder), key=lambda one: one.made, reverse=True):
+            if record.where.gpu not in found and record.steps and record.where.gpu in catalog.gpu_by_id:
+                try:
+                    current = renewed(record, catalog, calibration)
+                except WhichGpuError:  # steps that this version does not know
+                    continue
+                found[record.where.gpu] = own_of(current, kind)
+                if current is not record:
+                    with suppress(UsageError, DataError):  # a folder that cannot be written only costs the fit again
+                        keep(current, kind, folder)
+    return found
+
+
+def renewed(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
+    """The record itself, or where the shipped calibration has changed since, with its fit made anew."""
+    if record.fitted is not None and record.fitted.against == version(calibration):
+        return record
+    return replace(record, fitted=fitted(record, catalog, calibration))
+
+
+def own_of(record: Record, kind: str) -> Own:
+    """A record's corrections."""
+    fit = record.fitted
+    assert fit is not None
+    basis: Basis = "measured" if kind == OWN else "calibrated"
+    return Own(record.where.gpu, record.source, basis, fit.kinds, fit.multipliers, fit.spreads, fit.against)
+
+
+def fitted(record: Record, catalog: Catalog, calibration: Calibration) -> Fitted:
+    """The fit of a record's steps."""
+    from whichgpu.measure.fit import example, fit_steps
+
+    gpu = catalog.gpu_by_id[record.where.gpu]
+    return fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
+
+
+def _kept(kind: str, folder: Path | None) -> Iterator[Record]:
+    if folder is None:
+        return
+    try:
+        paths = sorted((folder / kind).glob("*.json"))
+    except OSError:
+        return
+    for path in paths:
+        try:
+            yield read(path)
+        except UsageError:
+            continue

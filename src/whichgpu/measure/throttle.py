@@ -1,0 +1,34 @@
+"""Why a GPU's clock is below its highest, as words. The bits are NVML's (nvmlClocksEventReasons)."""
+
+from __future__ import annotations
+
+REASONS = {
+    0x001: "idle",
+    0x002: "application-clocks",
+    0x004: "power-cap",
+    0x008: "hardware-slowdown",
+    0x010: "sync-boost",
+    0x020: "software-thermal",
+    0x040: "hardware-thermal",
+    0x080: "power-brake",
+    0x100: "display-clocks",
+    0x200: "board-limit",
+    0x400: "reliability",
+}
+THERMAL = frozenset({"software-thermal", "hardware-thermal"})
+POWER = frozenset({"power-cap", "board-limit"})
+SUPPLY = frozenset({"power-brake"})
+SLOWED = THERMAL | POWER | SUPPLY | {"hardware-slowdown", "reliability"}
+
+
+def reasons(bits: object) -> tuple[str, ...] | None:
+    """The reasons in a mask of bits; None where there is no mask.
+
+    >>> reasons(0x24), reasons(0), reasons(None), reasons(0x8000)
+    (('power-cap', 'software-thermal'), (), None, ('bit-15',))
+    """
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 0 <= bits < 1 << 64:
+        return None
+    found = [word for bit, word in REASONS.items() if bits & bit]
+    unknown = bits & ~sum(REASONS)
+    return (*found, *(f"bit-{place}" for place in range(64) if unknown >> place & 1))

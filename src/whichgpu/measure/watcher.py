@@ -1,0 +1,162 @@
+"""The loop of a meter: read, count, judge, wait. Clock and probe are the caller's, so that hours pass in a test at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from whichgpu.base.money import Money
+from whichgpu.measure.card import Card, Sample
+from whichgpu.measure.diagnose import Verdict, diagnose
+from whichgpu.measure.idle import Rule, Watch, step
+from whichgpu.measure.load import HostLoad, LoadReader
+from whichgpu.measure.meter import Bill, Tally, all_idle, bill, count
+from whichgpu.measure.probe import Hiccup, Probe
+
+WINDOW = 30  # readings a diagnosis looks back on
+LONGEST_RETRY = 30.0  # seconds between attempts while the driver is away
+COUNTDOWN_TICK = 1.0
+
+
+class Clock(Protocol):
+    """Time as the loop needs it."""
+
+    def now(self) -> float:
+        """Seconds that only ever go forward."""
+        ...
+
+    def date(self) -> datetime:
+        """The time of day, with its zone."""
+        ...
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; True where the user asked to cancel meanwhile."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to watch: every so many seconds, at a price, by which idle rule, for how long, with a diagnosis or not."""
+
+    every: float = 2.0
+    price: Money | None = None
+    rule: Rule = Rule(None)  # noqa: RUF009 - frozen
+    lasting: float | None = None
+    once: bool = False
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth a line: idle, countdown, cancelled-busy, cancelled-user, run, lost, back, driver-gone, driver-back."""
+
+    kind: str
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One tick: the samples (the last known of a GPU that is lost), the bill so far, the idle rule's state, what happened."""
+
+    time: str
+    gpus: tuple[Sample, ...]
+    answering: bool
+    bill: Bill
+    idle_seconds: float
+    countdown_seconds: float | None
+    events: tuple[Event, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+def watch(
+    probe: Probe, cards: Sequence[Card], clock: Clock, settings: Settings, load: LoadReader | None = None
+) -> Iterator[Reading]:
+    """Readings until the time is over or the idle rule is done; the caller prints them and runs what is due."""
+    started = last = clock.now()
+    known = tuple(card.now for card in cards)
+    tally, idle = Tally(), Watch()
+    history: deque[tuple[Sample, ...]] = deque(maxlen=WINDOW)
+    loads: deque[HostLoad] = deque(maxlen=WINDOW)
+    answering, cancelled, failures = True, False, 0
+    while True:
+        samples, events = _read(probe, known, settings.explain, answering)
+        answering = samples is not None
+        known = known if samples is None else _merged(known, samples)
+        failures = 0 if answering else failures + 1
+        now = clock.now()
+        seconds, last = now - last, now
+        fresh = answering and seconds <= 3 * settings.every + LONGEST_RETRY
+        tally = count(tally, seconds, known, trusted=fresh)
+        waits = all_idle(known) if answering else None
+        idle, told = step(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
+        events += [Event(kind) for kind in told]
+        verdicts = _explained(history, loads, known, cards, load) if settings.explain and answering else ()
+        yield Reading(
+            clock.date().isoformat(timespec="seconds"),
+            known,
+            answering,
+            bill(tally, settings.price),
+            idle.idle,
+            idle.left,
+            tuple(events),
+            verdicts,
+        )
+        if settings.once or idle.done or (settings.lasting is not None and now - started >= settings.lasting):
+            return
+        cancelled = clock.pause(_pause(settings, idle, failures, started, now))
+
+
+def _pause(settings: Settings, idle: Watch, failures: int, started: float, now: float) -> float:
+    """Until the next reading: sooner in a countdown, later while the driver is away, never past the end."""
+    pause = min(settings.every, COUNTDOWN_TICK) if idle.left is not None else settings.every
+    if failures > 1:
+        pause = max(pause, min(LONGEST_RETRY, settings.every * 2 ** min(failures - 1, 10)))
+    if settings.lasting is not None:
+        pause = min(pause, max(0.0, started + settings.lasting - now))
+    return pause
+
+
+def _read(
+    probe: Probe, known: tuple[Sample, ...], traffic: bool, answering: bool
+) -> tuple[tuple[Sample, ...] | None, list[Event]]:
+    """A reading, or None where the driver does not answer; with what changed."""
+    try:
+        samples = probe.samples(traffic)
+    except Hiccup:
+        samples = ()
+    if not samples:
+        return None, [Event("driver-gone")] if answering else []
+    events = [] if answering else [Event("driver-back")]
+    before = {sample.index for sample in known if sample.lost}
+    after = {sample.index for sample in samples if sample.lost}
+    events += [Event("lost", index) for index in sorted(after - before)]
+    events += [Event("back", index) for index in sorted(before - after)]
+    return samples, events
+
+
+def _merged(known: tuple[Sample, ...], samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """New samples; a lost GPU keeps what was last known of it, marked as lost."""
+    before = {sample.index: sample for sample in known}
+    return tuple(
+        replace(before[sample.index], lost=True) if sample.lost and sample.index in before else sample for sample in samples
+    )
+
+
+def _explained(
+    history: deque[tuple[Sample, ...]],
+    loads: deque[HostLoad],
+    samples: tuple[Sample, ...],
+    cards: Sequence[Card],
+    load: LoadReader | None,
+) -> tuple[Verdict, ...]:
+    history.append(samples)
+    if load is not None and (read := load.read()) is not None:
+        loads.append(read)
+    found: list[Verdict] = []
+    for card in cards:
+        own = [sample for tick in history for sample in tick if sample.index == card.index]
+        found += diagnose(own, list(loads), card)
+    return tuple(found)

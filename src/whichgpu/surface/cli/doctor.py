@@ -1,0 +1,92 @@
+"""`whichgpu doctor`: what is here, ready to paste."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whichgpu import api
+from whichgpu.base.codec import to_json
+from whichgpu.base.messages import Language, Message, msg, printable
+from whichgpu.base.units import parse_seconds
+from whichgpu.measure.doctor import Report
+from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.machine import card_facts, gpu_label, host_facts, told, verdict_words
+from whichgpu.surface.replies import document
+from whichgpu.surface.tables import write_markdown
+
+Row = tuple[str, str, str]
+USUAL_SECONDS = 10.0
+LONGEST_SECONDS = 600.0
+
+
+@command("doctor", "[OPTIONS]", epilog=True)
+@option("--running", is_flag=True)
+@option("--for", "lasting", type=Parsed("duration", parse_seconds), metavar="DURATION", help="option.doctor-for")
+def doctor(session: Session, running: bool, lasting: float | None) -> int:
+    """Everything that can be seen, findings first in importance, last in order."""
+    seconds = min(lasting or USUAL_SECONDS, LONGEST_SECONDS) if running or lasting else None
+    if seconds is not None:
+        session.say(msg("doctor.watching", seconds=f"{seconds:g}"))
+    report = api.doctor(catalog_of(session), seconds)
+    if session.format == "json":
+        session.out.write(to_json(_document(report, session.language)))
+        return 0
+    session.say(headline(report))
+    if session.format == "markdown":
+        _write_markdown(session, report)
+        return 0
+    text = session.language.text
+    rows = [(text("doctor.machine"), *fact) for fact in host_facts(report, session.language)]
+    for seen in report.gpus:
+        name = gpu_label([seen.card.index], session.language)
+        rows += [(name, *fact) for fact in card_facts(seen, session.language)]
+    rows += _closing_rows(report, session.language)
+    session.table([text(f"doctor.column.{name}") for name in ("part", "fact", "value")], [_printable(row) for row in rows])
+    return 0
+
+
+def headline(report: Report) -> Message:
+    """What is here, in a sentence."""
+    grave = sum(one.level != "note" for one in report.findings)
+    if not report.gpus:
+        return msg("doctor.none")
+    names = [seen.match.name or seen.card.name for seen in report.gpus]
+    counted = tuple(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return msg("doctor.headline", gpus=counted, n=grave)
+
+
+def _closing_rows(report: Report, language: Language) -> list[Row]:
+    """Findings and verdicts as rows of the same table."""
+    rows = [(one.where, one.level, f"{one.what} {one.advice}") for one in told(report.findings, language)]
+    for verdict in report.running or ():
+        words = f"{verdict_words(verdict, language)}. {language.render(verdict.advice)}"
+        rows.append((gpu_label([verdict.gpu], language), language.text("doctor.running"), words))
+    return rows
+
+
+def _write_markdown(session: Session, report: Report) -> None:
+    """Sections and tables, as bug threads show them."""
+    out, language, text = session.out, session.language, session.language.text
+    header = [text("column.fact"), text("column.value")]
+    out.write(f"### whichgpu {report.whichgpu} doctor\n\n")
+    write_markdown(out, header, [_printable(row) for row in host_facts(report, language)])
+    for seen in report.gpus:
+        out.write(f"\n#### {gpu_label([seen.card.index], language)}\n\n")
+        write_markdown(out, header, [_printable(row) for row in card_facts(seen, language)])
+    if closing := _closing_rows(report, language):
+        out.write(f"\n#### {text('doctor.findings')}\n\n")
+        for where, level, words in closing:
+            out.write(f"- **{level}** ({where}): {printable(words)}\n")
+
+
+def _printable(row: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(printable(cell) for cell in row)
+
+
+def _document(report: Report, language: Language) -> dict[str, Any]:
+    reply: dict[str, Any] = document(report, language)
+    reply["gpus"] = [{**seen["card"], "match": seen["match"]} for seen in reply["gpus"]]
+    if report.running is None:
+        del reply["running"]
+    return reply

@@ -1,0 +1,217 @@
+"""`whichgpu measure`: benchmark this machine's GPU, keep its own calibration, check claims, pass records on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whichgpu import api
+from whichgpu.api.measuring import MeasureAnswer, VerifyAnswer, headline
+from whichgpu.base.codec import to_json
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.messages import Language, msg
+from whichgpu.base.units import format_bandwidth, format_seconds, significant
+from whichgpu.measure.bench.case import Conditions
+from whichgpu.measure.record import MicroResult, StepResult
+from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.cli.workload import spelled
+from whichgpu.surface.replies import document
+from whichgpu.workload.kinds import KINDS, LAYOUT
+from whichgpu.workload.spelling import Spelled
+
+LEAST, MOST = 0.1, 60.0
+FIRST = ("estimate",)  # what a claim begins with; `whichgpu` before it may be left out
+COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
+
+
+def parse_minutes(text: str) -> float:
+    """Minutes as a number."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not LEAST <= found <= MOST:
+        raise UsageError("bad-minutes", msg("error.bad-minutes", text=text), msg("hint.bad-minutes", least=LEAST, most=MOST))
+    return found
+
+
+@command("measure", "[OPTIONS]", epilog=True)
+@option("--minutes", type=Parsed("minutes", parse_minutes), metavar="N", default="3", help="option.measure-minutes")
+@option("--verify", "claim", metavar="COMMAND", help="option.measure-verify")
+@option("--share", metavar="FILE", help="option.measure-share")
+@option("--import", "imported", metavar="FILE", help="option.measure-import")
+@option("--no-keep", is_flag=True, help="option.measure-no-keep")
+@option("--no-own-measurements", is_flag=True, help="option.no-own-measurements")
+def measure(
+    session: Session,
+    minutes: float,
+    claim: str | None,
+    share: str | None,
+    imported: str | None,
+    no_keep: bool,
+    no_own_measurements: bool,
+) -> int:
+    """Measure, or one of the things done with what was measured."""
+    if sum(value is not None for value in (claim, share, imported)) > 1:
+        raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
+    if share is not None:
+        return _share(session, user_path(share))
+    if imported is not None:
+        return _import(session, user_path(imported))
+    try:
+        if claim is not None:
+            return _verify(session, read_claim(claim), not no_own_measurements)
+        return _measure(session, minutes, keep=not no_keep)
+    except NoAnswer as none:  # one line for people where there is no GPU; programs get the hint too
+        if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
+            raise
+        raise NoAnswer(none.kind, none.message) from none
+
+
+def read_claim(text: str) -> Spelled:
+    """The request of a command line of `estimate`, read by that command's own parser."""
+    from whichgpu.surface.cli.estimate import estimate
+
+    try:
+        words = shlex.split(text)
+    except ValueError as problem:
+        raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim")) from problem
+    if words[:1] == ["whichgpu"]:
+        words = words[1:]
+    if words[:1] != list(FIRST):
+        raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim"))
+    context = estimate.make_context("estimate", words[1:], parent=click.get_current_context(silent=True))
+    values = {name: value for name, value in context.params.items() if name in KINDS or name in LAYOUT}
+    if context.params.get("requests") is not None or not values.get("task") or not values.get("model"):
+        raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim"))
+    return spelled(values)
+
+
+def _measure(session: Session, minutes: float, keep: bool) -> int:
+    live = sys.stderr.isatty() and session.format != "json"
+
+    def progress(case: str) -> None:
+        if live:
+            session.err.write(f"\r\x1b[K{session.language.text('measure.running', case=case)}")
+            session.err.flush()
+
+    answer = api.measure(60.0 * minutes, catalog_of(session), keep, progress)
+    if live:
+        session.err.write("\r\x1b[K")
+    if session.format == "json":
+        session.out.write(to_json(_document(answer, session.language)))
+        return 0 if answer.record.steps or answer.record.micro else 1
+    session.say(headline(answer))
+    text = session.language.text
+    rows = [*_micro_rows(answer), *_step_rows(answer, session.language)]
+    session.table([text(f"measure.column.{name}") for name in COLUMNS], rows)
+    for one in answer.left_out:
+        session.say(msg("measure.left-out", case=one.id, why=one.why))
+    if answer.path:
+        session.say(msg("measure.kept", path=answer.path))
+    return 0 if answer.record.steps or answer.record.micro else 1
+
+
+def _micro_rows(answer: MeasureAnswer) -> Iterator[tuple[str, ...]]:
+    for one in answer.record.micro:
+        share = "" if one.share is None else f"{one.share:.0%}"
+        yield one.id, f"{format_seconds(one.seconds)}, {_rate(one)}", _spread(one), share, "", _state(one.conditions)
+
+
+def _step_rows(answer: MeasureAnswer, language: Language) -> Iterator[tuple[str, ...]]:
+    for one in answer.record.steps:
+        said = one.predicted
+        shown = f"{format_seconds(said.value)} ({format_seconds(said.low)} – {format_seconds(said.high)})" if said else ""
+        yield one.id, format_seconds(one.seconds), _spread(one), shown, _verdict(one.inside, language), _state(one.conditions)
+
+
+def _verdict(inside: bool | None, language: Language) -> str:
+    return "" if inside is None else language.text("measure.inside" if inside else "measure.outside")
+
+
+def _rate(one: MicroResult) -> str:
+    if one.unit == "FLOP/s":
+        return f"{significant(one.rate / 1e12)} TFLOP/s"
+    return format_bandwidth(int(one.rate)) if one.unit == "B/s" else f"{significant(one.rate)}/s"
+
+
+def _spread(one: MicroResult | StepResult) -> str:
+    return f"±{(one.high - one.low) / 2 / one.seconds:.1%}"
+
+
+def _state(conditions: Conditions) -> str:
+    parts = [
+        f"{conditions.sm_clock_hz / 10**6:,.0f} MHz" if conditions.sm_clock_hz else "",
+        f"{conditions.temperature_celsius} °C" if conditions.temperature_celsius is not None else "",
+        f"{conditions.power_watts:.0f} W" if conditions.power_watts is not None else "",
+        *(conditions.throttle or ()),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _document(answer: MeasureAnswer, language: Language) -> dict[str, Any]:
+    reply: dict[str, Any] = document(answer, language)
+    for shown, step in zip(reply["record"]["steps"], answer.record.steps, strict=True):
+        shown["inside"] = step.inside
+    return {"ok": True, **reply}
+
+
+def _verify(session: Session, claim: Spelled, own: bool) -> int:
+    answer = api.verify(claim, catalog_of(session), own)
+    if session.format == "json":
+        session.out.write(to_json({"ok": True, **document(answer, session.language)}))
+        return 0
+    session.say(_verified(answer))
+    said = answer.claim.time
+    assert said is not None
+    text = session.language.text
+    told = (
+        ("predicted", format_seconds(said.value), format_seconds(said.low), format_seconds(said.high)),
+        (
+            "measured",
+            *(format_seconds(number) for number in (answer.measured.seconds, answer.measured.low, answer.measured.high)),
+        ),
+    )
+    rows = [(text(f"measure.{name}"), *numbers) for name, *numbers in told]
+    session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], rows)
+    return 0
+
+
+def _verified(answer: VerifyAnswer) -> Any:
+    said = answer.claim.time
+    assert said is not None
+    return msg(
+        "verify.inside" if answer.inside else "verify.outside",
+        measured=format_seconds(answer.measured.seconds),
+        predicted=format_seconds(said.value),
+        low=format_seconds(said.low),
+        high=format_seconds(said.high),
+        off=f"{answer.ratio - 1:+.1%}",
+        state=_state(answer.conditions) or "?",
+    )
+
+
+def _share(session: Session, path: Path) -> int:
+    record = api.share_record(path)
+    _told(session, "measure.shared", record.source, len(record.steps), str(path))
+    return 0
+
+
+def _import(session: Session, path: Path) -> int:
+    record = api.import_record(path, catalog_of(session), session.today)
+    _told(session, "measure.imported", record.source, len(record.steps), str(path))
+    return 0
+
+
+def _told(session: Session, id: str, source: str, steps: int, path: str) -> None:
+    if session.format == "json":
+        session.out.write(to_json({"ok": True, "record": source, "steps": steps, "file": path}))
+    else:
+        session.say(msg(id, record=source, n=steps, path=path))

@@ -1,0 +1,132 @@
+"""`whichgpu watch`: a meter for GPUs that cost money by the hour."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from types import FrameType
+
+import click
+from click.core import ParameterSource
+
+from whichgpu import api
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money
+from whichgpu.base.units import parse_seconds
+from whichgpu.measure.clock import SystemClock
+from whichgpu.measure.idle import Rule
+from whichgpu.measure.meter import parse_price
+from whichgpu.measure.watcher import Reading, Settings
+from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
+from whichgpu.surface.cli.meter import Printer, printer_of
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.meter import span
+
+LEAST_EVERY, LEAST_COUNTDOWN = 0.2, 5.0
+DURATION = Parsed("duration", parse_seconds)
+
+
+@command("watch", "[OPTIONS]", epilog=True)
+@option("--price", type=Parsed("money", parse_price), metavar="MONEY/h", help="option.watch-price")
+@option("--every", type=DURATION, metavar="DURATION", default="2s", help="option.watch-every")
+@option("--idle", type=DURATION, metavar="DURATION", default="10min", help="option.watch-idle")
+@option("--then", metavar="COMMAND", help="option.watch-then")
+@option("--countdown", type=DURATION, metavar="DURATION", default="60s", help="option.watch-countdown")
+@option("--for", "lasting", type=DURATION, metavar="DURATION", help="option.watch-for")
+@option("--once", is_flag=True, help="option.watch-once")
+@option("--line", is_flag=True, help="option.watch-line")
+@option("--explain", is_flag=True, help="option.watch-explain")
+def watch(
+    session: Session,
+    price: Money | None,
+    every: float,
+    idle: float,
+    then: str | None,
+    countdown: float,
+    lasting: float | None,
+    once: bool,
+    line: bool,
+    explain: bool,
+) -> int:
+    """Read, print, warn; run the command that was given when it is due."""
+    _check(every, idle, then, countdown)
+    if then is not None and click.get_current_context().get_parameter_source("then") is not ParameterSource.COMMANDLINE:
+        raise UsageError("then-elsewhere", msg("error.then-elsewhere"), msg("hint.then"))
+    rule = Rule(idle, countdown, command=then is not None)
+    settings = Settings(every, price, rule, lasting, once, explain)
+    clock = SystemClock(listening=then is not None)
+    try:
+        watching = api.watch(settings, catalog_of(session), clock)
+    except NoAnswer as none:  # one line for people; programs get the hint too
+        raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
+    names = [seen.match.name or seen.card.name for seen in watching.gpus]
+    ids = [seen.match.gpu for seen in watching.gpus]
+    printer = printer_of(session, names, ids, line, settings, then)
+    if then is not None and not once:
+        session.say(msg("watch.then", command=then, idle=span(idle), countdown=span(countdown)))
+    due = _follow(watching.readings, printer, quiet=once)
+    return _run(session, then) if due and then is not None else 0
+
+
+def _check(every: float, idle: float, then: str | None, countdown: float) -> None:
+    for flag, value, least in (("every", every, LEAST_EVERY), ("idle", idle, 1.0), ("countdown", countdown, LEAST_COUNTDOWN)):
+        if value < least:
+            raise UsageError("too-short", msg("error.too-short", flag=flag, least=f"{least:g} s"), msg("hint.bad-duration"))
+    if then is not None and not then.strip():
+        raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
+
+
+def _follow(readings: Iterator[Reading], printer: Printer, quiet: bool) -> bool:
+    """Print readings until they end or are stopped; True where the command is due."""
+    last: Reading | None = None
+    due = False
+    with _ended_politely():
+        try:
+            for reading in readings:
+                last = reading
+                printer.show(reading)
+                due = any(event.kind == "run" for event in reading.events)
+        except KeyboardInterrupt:  # the usual way to end
+            due = False
+        finally:
+            close = getattr(readings, "close", None)
+            if close:
+                close()
+        if last is not None and not quiet:
+            printer.end(last)
+    return due
+
+
+@contextlib.contextmanager
+def _ended_politely() -> Iterator[None]:
+    """A hang-up or a request to end is heard as Ctrl-C is, so that the summary is still said and no command is run."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            with contextlib.suppress(ValueError):  # not in the main thread
+                before[name] = signal.signal(getattr(signal, name), stop)
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+def _run(session: Session, command: str) -> int:
+    """The user's own command, as a shell runs it; what it prints goes to stderr, since stdout is the meter's."""
+    session.say(msg("watch.runs", command=command))
+    session.out.flush()
+    try:
+        done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, stdout=2, check=False)
+    except OSError as problem:
+        raise NoAnswer("command-failed", msg("error.command-failed", command=command, code=problem.strerror or "?")) from problem
+    if done.returncode:
+        raise NoAnswer("command-failed", msg("error.command-failed", command=command, code=done.returncode))
+    return 0

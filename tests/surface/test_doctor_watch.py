@@ -1,0 +1,484 @@
+"""`doctor` and `watch` from outside: with recorded GPUs, without any, as processes, on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import io
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machines import HOST, SOFTWARE, JumpingClock, Played, probe_of
+from tests.recorded_nvml import A100_MIG, BARE, H200, NONSENSE, RTX_3060_X4, T4_HOT, Recording, with_changes
+from tests.surface.cli import ROOT, Reply, assert_refused, assert_refused_json, call, environment, process
+from whichgpu.api import machine
+from whichgpu.measure import probe as probes
+from whichgpu.measure.card import Card, Sample
+from whichgpu.surface.cli import watch as watch_command
+
+Machine = Callable[..., None]
+GIB = 1 << 30
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with these recordings for GPUs."""
+
+    def install(*recordings: Recording, played: Played | None = None) -> None:
+        opener = (lambda: played) if played else (lambda: probe_of(*recordings))
+        monkeypatch.setattr(probes, "usual_openers", lambda: (opener,) if recordings or played else ())
+
+    monkeypatch.setattr(machine, "read_host", lambda: HOST)
+    monkeypatch.setattr(machine, "read_software", lambda: SOFTWARE)
+    return install
+
+
+@pytest.fixture
+def jumping(monkeypatch: pytest.MonkeyPatch) -> Callable[..., JumpingClock]:
+    """A clock that jumps, for the command itself."""
+
+    def install(**settings: Any) -> JumpingClock:
+        clock = JumpingClock(**settings)
+        monkeypatch.setattr(watch_command, "SystemClock", lambda listening=False: clock)
+        return clock
+
+    return install
+
+
+def fake(names: str, *argv: str) -> list[str]:
+    return [sys.executable, "-m", "tests.fake_gpus", names, *argv]
+
+
+def variables(**changes: str) -> dict[str, str]:
+    return environment(**changes) | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+
+
+def run(names: str, *argv: str, **changes: str) -> Reply:
+    done = subprocess.run(
+        fake(names, *argv), capture_output=True, encoding="utf-8", env=variables(**changes), timeout=60, check=False, cwd=ROOT
+    )
+    return Reply(done.returncode, done.stdout, done.stderr)
+
+
+# doctor
+
+
+def test_doctor_without_a_gpu_reports_what_there_is(seen: Machine) -> None:
+    seen()
+    reply = call("doctor")
+    assert reply.code == 0
+    assert reply.err == "No GPU is seen here.\n"
+    rows = reply.tsv()
+    assert {len(row) for row in rows} == {3}
+    assert ["machine", "processor", HOST.cpu] in rows
+
+
+def test_doctor_as_a_process_on_this_very_machine() -> None:
+    for form in ("--json", "--markdown", "--csv", "--tsv"):
+        reply = process("doctor", form)
+        assert reply.code == 0, reply.err
+        assert reply.out
+    document = json.loads(process("doctor", "--json").out)
+    assert {"whichgpu", "host", "software", "gpus", "absent", "findings"} <= set(document)
+
+
+def test_doctor_names_the_variant_and_what_it_supports(seen: Machine) -> None:
+    seen(H200)
+    reply = call("doctor")
+    assert reply.err == "1 x H200 SXM. 0 things to look at.\n"
+    facts = {row[1]: row[2] for row in reply.tsv() if row[0] == "GPU 0"}
+    assert facts["in the catalog"] == "H200 SXM (h200-sxm)"
+    assert "fp8" in facts["supports"]
+    assert facts["memory used"] == "615 MiB / 140.4 GiB"
+    assert facts["driver"] == "580.159.03, CUDA 13.0"
+    assert facts["PCIe now / at most"] == "5.0 x16 / 5.0 x16"
+    assert facts["NVLink"] == "18 of 18 links up"
+
+
+def test_doctor_in_json_has_cards_matches_and_findings(seen: Machine) -> None:
+    seen(T4_HOT)
+    document = call("doctor", "--json").json()
+    gpu = document["gpus"][0]
+    assert (gpu["name"], gpu["match"]["gpu"], gpu["now"]["throttle"][0]) == ("Tesla T4", "t4", "power-cap")
+    thermal = next(one for one in document["findings"] if one["id"] == "thermal")
+    assert (thermal["level"], thermal["gpu"], thermal["what"]) == ("warning", 0, "Slowed by heat (94 °C).")
+    assert thermal["advice"]
+    assert "running" not in document
+
+
+def test_doctor_in_markdown_is_ready_to_paste(seen: Machine) -> None:
+    seen(T4_HOT, A100_MIG)
+    text = call("doctor", "--markdown").out
+    assert text.startswith("### whichgpu ")
+    assert "#### GPU 1" in text
+    assert re.search(r"^- \*\*warning\*\* \(GPU 0\): Slowed by heat", text, re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert {line.count(" | ") for line in table.splitlines() if "---" not in line} == {1}
+
+
+def test_what_several_gpus_share_is_said_once(seen: Machine) -> None:
+    seen(*(with_changes(H200, nvmlDeviceGetUUID=f"u{n}", nvmlDeviceGetEccMode=[0, 0]) for n in range(4)))
+    rows = [row for row in call("doctor").tsv() if row[1] == "note" and "ECC" in row[2]]
+    assert [row[0] for row in rows] == ["GPU 0–3"]
+
+
+@pytest.mark.parametrize("recording", [NONSENSE, BARE], ids=["nonsense", "bare"])
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--csv"]])
+def test_doctor_survives_any_answers(seen: Machine, recording: Recording, form: list[str]) -> None:
+    seen(recording, H200)
+    reply = call("doctor", *form)
+    assert reply.code == 0
+    assert "\x1b" not in reply.out
+    assert "Traceback" not in reply.err
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--csv"]])
+def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> None:
+    secret = "GPU-5ecret-value"
+    reply = run("H200,T4_HOT", "doctor", *form, CUDA_VISIBLE_DEVICES=secret, CUDA_HOME=str(tmp_path), USER="someuser9")
+    assert reply.code == 0
+    private = [secret, str(tmp_path), str(ROOT), str(Path.home()), "someuser9", "4242", "11111111-2222", "1654321000111"]
+    host = socket.gethostname()
+    private += [host] if len(host) > 4 else []
+    user = getpass.getuser()
+    private += [user] if len(user) > 4 else []
+    text = reply.out + reply.err
+    assert [word for word in private if word in text and word != "/"] == []
+    assert not re.search(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b", text)
+    assert "CUDA_VISIBLE_DEVICES" in text
+
+
+def test_doctor_says_what_holds_a_running_job_back(seen: Machine) -> None:
+    seen(T4_HOT)
+    document = call("doctor", "--running", "--for", "1s", "--json").json()
+    verdict = document["running"][0]
+    assert verdict["id"] == "thermal"
+    assert verdict["advice"]
+    reply = call("doctor", "--for", "1s")
+    assert any(row[1] == "running job" for row in reply.tsv())
+
+
+def test_doctor_running_without_a_gpu_is_still_a_report(seen: Machine) -> None:
+    seen()
+    assert call("doctor", "--running").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("doctor", ["--running", "--for", "--json", "--markdown"]),
+        ("watch", ["--price", "--every", "--idle", "--then", "--countdown", "--for", "--once", "--line", "--explain", "--json"]),
+    ],
+)
+def test_help_names_every_flag(command: str, flags: list[str]) -> None:
+    text = call(command, "--help").out
+    assert [flag for flag in flags if not re.search(rf"^\s+{flag}\b", text, re.MULTILINE)] == []
+    assert re.search(rf"^\s+{command}\s", call("--help").out, re.MULTILINE)
+
+
+# watch without a GPU
+
+
+def test_watch_without_a_gpu_says_so_in_one_line_and_exits_1() -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    reply = process("watch")
+    assert reply.code == 1
+    assert reply.out == ""
+    assert reply.err.startswith("error: no GPU can be watched here")
+    assert reply.err.count("\n") == 1
+
+
+def test_watch_without_a_gpu_in_json(seen: Machine) -> None:
+    seen()
+    assert assert_refused_json(call("watch", "--json"), 1)["kind"] == "no-gpu-here"
+
+
+# watch, read
+
+
+def test_watch_once_is_one_row_a_gpu(seen: Machine) -> None:
+    seen(H200, T4_HOT)
+    reply = call("watch", "--once")
+    assert reply.code == 0
+    header, *rows = reply.tsv()
+    assert [row[header.index("name")] for row in rows] == ["H200 SXM", "T4"]
+    assert [row[header.index("load %")] for row in rows] == ["0", "98"]
+    assert reply.err == ""
+
+
+def test_watch_in_csv_has_base_units_and_money(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(H200)
+    jumping()
+    reply = call("watch", "--csv", "--price", "2usd/h", "--every", "1800s", "--for", "1h")
+    rows = list(csv.DictReader(io.StringIO(reply.out)))
+    assert [row["money.amount"] for row in rows] == ["0.0000", "1.0000", "2.0000"]
+    assert [row["idle_money.amount"] for row in rows] == ["0.0000", "1.0000", "2.0000"]
+    assert rows[0]["memory_used_bytes"] == str(615 << 20)
+    assert "1 h 00 min: 2.00 USD, of it 2.00 USD idle" in reply.err
+
+
+def test_watch_in_json_is_a_line_a_reading_and_a_summary(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(H200)
+    jumping()
+    reply = call("watch", "--json", "--price", "3eur/h", "--every", "10min", "--for", "20min", "--idle", "15min")
+    *lines, last = [json.loads(line) for line in reply.out.splitlines()]
+    assert reply.err == ""
+    assert [line["money"] for line in lines] == [{"amount": f"{n / 2:.4f}", "currency": "EUR"} for n in range(3)]
+    assert [line["seconds"] for line in lines] == [0, 600, 1200]
+    assert [event["kind"] for line in lines for event in line["events"]] == ["idle"]
+    assert lines[0]["gpus"][0]["gpu"] == "h200-sxm"
+    assert last["summary"]["money"]["amount"] == "1.0000"
+
+
+def test_watch_in_markdown_grows_one_table(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(H200)
+    jumping()
+    header, rule, *rows = call("watch", "--markdown", "--for", "4s").markdown()
+    assert set(rule) == {"---"}
+    assert {len(row) for row in rows} == {len(header)}
+    assert len(rows) == 3
+
+
+def test_columns_are_chosen_as_everywhere(seen: Machine) -> None:
+    seen(H200)
+    assert call("watch", "--once", "--csv", "--columns", "index,power_watts").csv() == [["index", "power_watts"], ["0", "76.543"]]
+    assert_refused(call("watch", "--once", "--columns", "nonsense"), 2)
+
+
+def test_one_line_for_a_status_bar(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(H200, T4_HOT)
+    jumping()
+    reply = call("watch", "--line", "--once", "--price", "2usd/h")
+    assert reply.out.count("\n") == 1
+    assert re.fullmatch(r"2 GPUs 49% 13\.5/155 GiB 146 W \| 0\.0000 USD, of it idle 0\.0000 USD\n", reply.out)
+    seen(H200)
+    reply = call("watch", "--line", "--every", "60s", "--for", "5min", "--price", "2usd/h")
+    assert len(reply.out.splitlines()) == 6
+    assert reply.out.splitlines()[-1].endswith("| idle for 5 min")
+
+
+def test_explaining_a_running_job(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(RTX_3060_X4)
+    jumping()
+    reply = call("watch", "--explain", "--for", "20s")
+    assert "GPU 0: the PCIe link is full (" in reply.err
+    assert reply.err.count("GPU 0:") == 1
+    assert call("watch", "--explain", "--line", "--for", "20s").out.splitlines()[-1].endswith("| the PCIe link is full")
+
+
+# watch, warning and running
+
+
+def test_idle_minutes_are_warned_of(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(H200)
+    jumping()
+    reply = call("watch", "--every", "30s", "--idle", "10min", "--for", "11min", "--price", "6usd/h")
+    assert "warning: all GPUs have been idle for 10 min; 1.00 USD were spent on waiting so far." in reply.err
+    assert reply.err.count("warning") == 1
+
+
+def test_the_command_runs_only_after_idle_time_and_countdown(
+    seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
+) -> None:
+    seen(H200)
+    clock = jumping()
+    told = tmp_path / "ran"
+    reply = call("watch", "--every", "60s", "--idle", "10min", "--countdown", "20s", "--then", f"echo done > '{told}'")
+    assert reply.code == 0
+    assert told.read_text() == "done\n"
+    assert clock.seconds == 1000 + 600 + 20
+    seconds = re.findall(r"runs in (\d+) s", reply.err)
+    assert seconds == ["20", "10", "5", "4", "3", "2", "1"]
+    assert "Running: echo done" in reply.err
+
+
+def test_a_gpu_at_work_keeps_the_command_from_running(
+    seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path
+) -> None:
+    cards = [Card(0, "nvidia", "NVIDIA H200", Sample(0, utilisation_percent=0, memory_bytes=140 * GIB))]
+    seen(played=Played(cards, lambda tick: [Sample(0, utilisation_percent=0 if tick < 15 else 90)]))
+    jumping()
+    told = tmp_path / "ran"
+    reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{told}'", "--for", "30min")
+    assert reply.code == 0
+    assert not told.exists()
+    assert "A GPU is at work again: the command is not run." in reply.err
+
+
+def test_enter_keeps_the_command_from_running(seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path) -> None:
+    seen(H200)
+    jumping(pressed=[12])
+    told = tmp_path / "ran"
+    reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{told}'", "--for", "15min")
+    assert not told.exists()
+    assert "Stopped: the command is not run" in reply.err
+
+
+def test_a_command_that_fails_is_told(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+    seen(H200)
+    jumping()
+    reply = call("watch", "--idle", "2s", "--countdown", "5s", "--then", "exit 7")
+    assert reply.code == 1
+    assert "ended with 7" in reply.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--price", "2usd"],
+        ["--price", "free"],
+        ["--every", "0s"],
+        ["--every", "10"],
+        ["--idle", "0s"],
+        ["--then", " "],
+        ["--countdown", "1s", "--then", "true"],
+    ],
+    ids=" ".join,
+)
+def test_bad_settings_are_refused_before_anything_is_watched(seen: Machine, argv: list[str]) -> None:
+    seen(H200)
+    assert_refused(call("watch", "--once", *argv), 2)
+
+
+def test_a_command_from_a_variable_or_a_config_file_is_refused(
+    seen: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen(H200)
+    path = tmp_path / "mine.toml"
+    path.write_text('[watch]\nthen = "shutdown"\n')
+    assert_refused(call("watch", "--once", "--config", str(path)), 2)
+    monkeypatch.setenv("WHICHGPU_WATCH_THEN", "shutdown")
+    assert_refused(call("watch", "--once"), 2)
+
+
+def test_a_price_may_come_from_a_config_file(seen: Machine, tmp_path: Path) -> None:
+    seen(H200)
+    path = tmp_path / "mine.toml"
+    path.write_text('[watch]\nprice = "2usd/h"\n')
+    assert "USD" in call("watch", "--once", "--line", "--config", str(path)).out
+
+
+# watch, as a process
+
+
+def started(*argv: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        fake("H200", "watch", *argv), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables(), cwd=ROOT
+    )
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ending_it_gives_a_summary(sent: signal.Signals) -> None:
+    with started("--every", "0.2s", "--price", "2usd/h") as child:
+        assert child.stdout is not None
+        for _ in range(3):
+            child.stdout.readline()
+        child.send_signal(sent)
+        err = child.communicate(timeout=30)[1]
+    assert child.returncode == 0
+    assert "USD, of it" in err
+    assert "Traceback" not in err
+
+
+def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
+    told = tmp_path / "ran"
+    with started("--every", "0.2s", "--idle", "1s", "--countdown", "60s", "--then", f"touch '{told}'", "--json") as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if json.loads(line)["countdown_seconds"] is not None:
+                break
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=30)
+    assert child.returncode == 0
+    assert not told.exists()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    line = f"'{sys.executable}' -m tests.fake_gpus H200 watch --every 0.2s | head -2"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, env=variables(), cwd=ROOT, timeout=60, check=False
+    )
+    assert len(done.stdout.splitlines()) == 2
+    assert "Traceback" not in done.stderr
+
+
+def on_terminal(*argv: str, typed: bytes = b"", until: str = "", names: str = "H200,T4_HOT", **changes: str) -> str:
+    """What a terminal shows, with something typed into it once it shows `until`."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        fake(names, "watch", *argv),
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=variables(**({"TERM": "xterm", "COLUMNS": "100"} | changes)),
+        cwd=ROOT,
+        start_new_session=True,
+        preexec_fn=lambda: _own_terminal(follower),
+    ) as child:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(leader, 65536)
+            except OSError:
+                break
+            if typed and until.encode() in shown:
+                os.write(leader, typed)
+                typed = b""
+        child.wait(timeout=30)
+    os.close(leader)
+    return shown.decode()
+
+
+def _own_terminal(descriptor: int) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+def test_on_a_terminal_a_block_is_drawn_over() -> None:
+    shown = on_terminal("--every", "0.3s", "--for", "1s", "--price", "2usd/h")
+    assert "H200 SXM" in shown
+    assert "\x1b[4F\x1b[J" in shown
+    assert "idle" in shown
+    assert "Traceback" not in shown
+    assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", shown).splitlines()) <= 110
+
+
+def test_on_a_terminal_a_verdict_is_wrapped_not_cut_and_the_block_never_taller_than_the_screen() -> None:
+    shown = on_terminal("--every", "0.2s", "--for", "1.2s", "--explain", names="RTX_3060_X4", COLUMNS="60", LINES="24")
+    last = re.sub(r"\s+", " ", shown.rpartition("\x1b[J")[2])
+    assert "look at doctor for a link narrower than it could be." in last
+    small = on_terminal("--every", "0.2s", "--for", "1.2s", "--explain", names="RTX_3060_X4", COLUMNS="40", LINES="6")
+    assert set(re.findall(r"\x1b\[(\d+)F", small)) <= {"1", "2", "3", "4", "5"}
+
+
+def test_on_a_terminal_the_line_is_drawn_over() -> None:
+    shown = on_terminal("--every", "0.3s", "--for", "1s", "--line")
+    assert shown.count("\r2 GPUs") >= 3
+
+
+def test_enter_is_heard_on_a_real_terminal(tmp_path: Path) -> None:
+    told = tmp_path / "ran"
+    argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{told}'", "--for", "4s"]
+    shown = on_terminal(*argv, typed=b"\n", until="the command runs in", names="H200")
+    assert "Stopped: the command is not run" in shown
+    assert not told.exists()
+
+
+def test_a_dumb_terminal_gets_rows() -> None:
+    shown = on_terminal("--every", "0.3s", "--for", "1s", TERM="dumb")
+    assert "\x1b" not in shown

@@ -1,0 +1,224 @@
+"""`measure` from outside: without a GPU, and with a bench that plays answers on a recorded GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machines import HOST, probe_of
+from tests.recorded_nvml import H200, T4_HOT, Recording
+from tests.surface.cli import assert_refused, assert_refused_json, call, process
+from whichgpu import api
+from whichgpu.api import measuring
+from whichgpu.measure import probe as probes
+from whichgpu.measure.bench.case import Micro, Plan, Timing, timing
+from whichgpu.workload.spelling import to_object
+
+Machine = Callable[..., None]
+
+
+class PlayedBench:
+    """Steps take what is shipped as their estimate, times a factor; operators run well under their peak."""
+
+    def __init__(self, name: str, factor: float, free: int) -> None:
+        self.name, self.factor, self.free = name, factor, free
+
+    def about(self) -> Mapping[str, str]:
+        return {"torch": "2.11.0", "cuda": "13.0"}
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def micro(self, case: Micro, watch: Any) -> Timing:
+        watch()
+        return timing([max(case.flops / 4e13, case.bytes / 3e12, 1e-5)] * 5)
+
+    def step(self, plan: Plan, watch: Any) -> Timing:
+        watch()
+        told = api.estimate(own=False, **{**to_object(plan.workload), "gpu": "h200-sxm"}).time
+        assert told is not None
+        return timing([told.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with this recording for a GPU, and a bench."""
+
+    def install(recording: Recording = H200, factor: float = 1.3, free: int = 130 << 30) -> None:
+        monkeypatch.setattr(probes, "usual_openers", lambda: (lambda: probe_of(recording),))
+        monkeypatch.setattr(measuring, "read_host", lambda: HOST)
+        monkeypatch.setattr(measuring, "_torch_bench", lambda: PlayedBench("NVIDIA H200", factor, free))
+
+    return install
+
+
+@pytest.fixture
+def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "usual_openers", tuple)
+
+
+CLAIM = "estimate decode llama-3.1-8b --gpu H200 --batch 4 --seq-in 1024"
+
+
+@pytest.mark.usefixtures("nothing")
+@pytest.mark.parametrize("argv", [("measure",), ("measure", "--verify", CLAIM)])
+def test_without_a_gpu_one_line_and_exit_1(argv: tuple[str, ...]) -> None:
+    reply = call(*argv)
+    assert reply.code == 1
+    assert reply.out == ""
+    assert reply.err.startswith("error: no GPU can be measured here")
+    assert reply.err.count("\n") == 1
+    assert assert_refused_json(call(*argv, "--json"), 1)["kind"] == "no-gpu-here"
+
+
+def test_as_a_process_it_says_so_too() -> None:
+    reply = process("measure", "--minutes", "0.1")
+    assert reply.code in (0, 1)
+    assert "Traceback" not in reply.err
+
+
+def test_without_torch_one_line_and_exit_1(seen: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whichgpu.measure.bench import torch_bench
+
+    seen()
+
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(torch_bench, "import_module", missing)
+    monkeypatch.setattr(measuring, "_torch_bench", torch_bench.open_bench)
+    reply = call("measure")
+    assert reply.code == 1
+    assert reply.err == "error: measuring needs PyTorch, which is not installed here\n"
+
+
+def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machine, tmp_path: Path) -> None:
+    seen()
+    reply = call("measure", "--minutes", "3")
+    assert reply.code == 0, reply.err
+    assert reply.err.startswith("H200 SXM: ")
+    rows = reply.tsv()
+    assert rows[0][0] == "case"
+    assert sum(row[4] in ("inside", "OUTSIDE") for row in rows) >= 20
+    assert any("°C" in row[5] for row in rows[1:])
+    kept = list((tmp_path / "data" / "whichgpu" / "records" / "own").glob("*.json"))
+    assert len(kept) == 1
+    document = json.loads(kept[0].read_text())
+    assert document["where"]["gpu"] == "h200-sxm"
+    assert document["where"]["cpu"] == HOST.cpu
+    assert {kind.partition("/")[0] for kind in document["fitted"]["kinds"]} == {"cuda-graphs", "pytorch", "pytorch-compile"}
+
+
+def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
+    seen(factor=1.3)
+    asked = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--batch", "64", "--json")
+    before = call(*asked).json()
+    assert call("measure", "--json").code == 0
+    after, without = call(*asked).json(), call(*asked, "--no-own-measurements").json()
+    assert without["time"] == before["time"]
+    assert after["basis"] == "measured"
+    assert after["time"]["value"] / before["time"]["value"] == pytest.approx(1.3, rel=0.1)
+    assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
+    spoken = call(*asked[:-1])
+    assert "found on this machine's own GPU" in spoken.err
+
+
+def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
+    seen()
+    reply = call("measure", "--no-keep", "--json").json()
+    assert reply["path"] is None
+    assert not (tmp_path / "data").exists()
+    assert {"record", "left_out", "gpu_name", "ok"} <= set(reply)
+    assert all("inside" in step for step in reply["record"]["steps"])
+
+
+def test_a_small_gpu_leaves_out_what_does_not_fit(seen: Machine) -> None:
+    seen(free=6 << 30)
+    reply = call("measure", "--no-keep")
+    assert reply.code == 0
+    assert "left out: decode-cuda-graphs-yi-6b" in reply.err
+    assert "are free" in reply.err
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.0, "Inside: "), (3.0, "OUTSIDE: ")])
+def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) -> None:
+    seen(factor=factor)
+    for claim in (CLAIM, f"whichgpu {CLAIM}", CLAIM.replace(" --gpu H200", "")):
+        reply = call("measure", "--verify", claim)
+        assert reply.code == 0, reply.err
+        assert reply.err.startswith(word)
+        assert [row[0] for row in reply.tsv()] == ["part", "predicted", "measured"]
+    document = call("measure", "--verify", CLAIM, "--json").json()
+    assert document["inside"] is (factor == 1.0)
+    assert document["claim"]["request"]["gpu"] == "h200-sxm"
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ("estimate decode llama-3.1-8b --gpu A100-SXM-80GB", "this machine has H200 SXM"),
+        ("estimate decode llama-3.1-8b --gpu h200-sxm --engine vllm", "vllm is not run here"),
+        ("estimate serve llama-3.1-8b --gpu h200-sxm", "a single step is run, not serve"),
+        ("estimate train llama-3.1-70b --gpu h200-sxm --batch 1", "are free"),
+        ("estimate decode mixtral-8x7b --gpu h200-sxm", "not among those run here"),
+        ("estimate finetune llama-3.1-8b --gpu h200-sxm --lora-rank 8", "adapters"),
+    ],
+)
+def test_verify_refuses_what_cannot_be_run(seen: Machine, claim: str, words: str) -> None:
+    seen()
+    reply = call("measure", "--verify", claim)
+    assert_refused(reply, 1)
+    assert words in reply.err
+
+
+@pytest.mark.parametrize(
+    "claim", ["gpus H200", "estimate", "estimate decode", "estimate --requests x.jsonl", "estimate 'decode", "", "rm -rf /"]
+)
+def test_verify_takes_only_an_estimate(seen: Machine, claim: str) -> None:
+    seen()
+    assert_refused(call("measure", "--verify", claim), 2)
+
+
+def test_verify_passes_the_parsers_errors_on(seen: Machine) -> None:
+    seen()
+    assert_refused(call("measure", "--verify", f"{CLAIM} --no-such-flag 1"), 2)
+    assert_refused(call("measure", "--verify", "estimate decode no-such-model --gpu H200"), 2)
+
+
+def test_share_and_import(seen: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen()
+    assert_refused(call("measure", "--share", str(tmp_path / "x.json")), 1)
+    assert call("measure").code == 0
+    shared = tmp_path / "shared.json"
+    assert call("measure", "--share", str(shared)).code == 0
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "someone-else"))
+    reply = call("measure", "--import", str(shared))
+    assert reply.code == 0, reply.err
+    told = call("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--json").json()
+    assert told["basis"] == "calibrated"
+    assert told["tier"] == "imported"
+    assert call("measure", "--import", str(shared), "--json").json()["ok"] is True
+
+
+def test_import_refuses_other_files(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"format": 1}')
+    assert_refused(call("measure", "--import", str(tmp_path / "x.json")), 2)
+    assert_refused(call("measure", "--import", str(tmp_path / "missing.json")), 2)
+    assert_refused(call("measure", "--import", str(tmp_path)), 2)
+
+
+def test_one_thing_at_a_time_and_sensible_minutes(seen: Machine) -> None:
+    seen()
+    assert_refused(call("measure", "--share", "a", "--import", "b"), 2)
+    for minutes in ("0", "soon", "1000", "nan"):
+        assert_refused(call("measure", "--minutes", minutes), 2)
+
+
+def test_a_gpu_the_catalog_lacks_is_said(monkeypatch: pytest.MonkeyPatch, seen: Machine) -> None:
+    seen(T4_HOT)
+    monkeypatch.setattr(measuring, "variant", lambda *_: None)
+    assert call("measure").code == 1

@@ -1,0 +1,401 @@
+"""Records of measure: their form, what physics allows, who goes first, and what the fit makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SHARED
+from whichgpu.api import estimate
+from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.messages import english, msg
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.own import NARROWEST
+from whichgpu.measure import records
+from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.case import CannotRun, Conditions, Micro, Plan, Step, Timing, timing
+from whichgpu.measure.bench.micros import micros
+from whichgpu.measure.bench.runner import Claim, Runner
+from whichgpu.measure.bench.steps import steps
+from whichgpu.measure.physics import peak_share, problems
+from whichgpu.measure.record import MicroResult, Record, StepResult, Where, from_json, sealed, shared, to_json
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import fill_defaults, from_object
+
+GPU = "h200-sxm"
+TODAY = date(2026, 11, 20)
+SLOWER = {"pytorch": 1.25, "cuda-graphs": 0.9, "pytorch-compile": 1.1}
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    return {"task": "train", "model": "resnet34", "engine": "pytorch", "batch": 64, "precision": "amp-bf16", **fields}
+
+
+def step(seconds: float, name: str = "one", **fields: Any) -> StepResult:
+    return StepResult(name, request(**fields), seconds, seconds * 0.99, seconds * 1.01, 8)
+
+
+def gemm(tflops: float = 700.0, **changes: Any) -> MicroResult:
+    flops = 2.0 * 8192**3
+    seconds = flops / (tflops * 1e12)
+    sizes = {"m": 8192, "n": 8192, "k": 8192}
+    made = MicroResult("gemm", "gemm", "bf16", sizes, seconds, seconds, seconds, 9, flops / seconds, "FLOP/s")
+    return replace(made, **changes)
+
+
+def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), made: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
+    where = Where(gpu, 1, "580.1", "Intel(R) Xeon(R)", {"torch": "2.11.0", "cuda": "13.0"})
+    return sealed(Record(made, where, micro, timed))
+
+
+@pytest.fixture(scope="module")
+def measured(catalog: Catalog) -> Record:
+    """A machine on which each engine is off by its own factor from what is shipped."""
+    found = []
+    for case in steps(catalog.gpu_by_id[GPU]):
+        said = estimate(catalog=catalog, own=False, **case.request).time
+        assert said is not None
+        seconds = said.value * SLOWER[case.request["engine"]]
+        found.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
+    return record(*found)
+
+
+def test_a_record_reads_back_as_it_was_written() -> None:
+    made = record(step(0.05), micro=(gemm(conditions=Conditions(1980 * 10**6, 60, 650.0, ("power",))),))
+    assert from_json(to_json(made).encode(), "x") == made
+    assert made.source.startswith(f"measured-{GPU}-2026-11-19-")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text.replace('"runs": 8', '"runs": 9'),
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: text.replace('"runs": 8', '"runs": "many"'),
+        lambda text: text[:-20],
+        lambda text: "[]",
+        lambda text: text.replace("0.05,", "NaN,"),
+    ],
+)
+def test_what_is_no_record_is_refused(spoil: Any) -> None:
+    text = spoil(to_json(record(step(0.05))))
+    with pytest.raises(UsageError) as refused:
+        from_json(text.encode(), "theirs.json")
+    assert refused.value.kind == "bad-record"
+
+
+def told(made: Record, catalog: Catalog) -> set[str]:
+    return {problem.id for problem in problems(made, catalog, TODAY)}
+
+
+def test_what_can_be_true_passes(catalog: Catalog) -> None:
+    assert told(record(step(0.05), micro=(gemm(),)), catalog) == set()
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (record(step(0.05), gpu="h900-sxm"), "record.unknown-gpu"),
+        (record(), "record.empty"),
+        (record(step(0.05), made="2031-01-01"), "record.date"),
+        (record(step(0.05), made="1999-01-01"), "record.date"),
+        (record(step(0.05), made="soon"), "record.date"),
+        (record(step(0.05), made="2016-01-01"), "record.before-launch"),
+        (record(step(-0.05)), "record.time"),
+        (record(replace(step(0.05), high=float("inf"))), "record.time"),
+        (record(replace(step(0.05), low=0.06)), "record.time"),
+        (record(replace(step(0.05), runs=0)), "record.time"),
+        (record(step(0.0001)), "record.below-floor"),
+        (record(step(0.05, model="no-such-model")), "record.request"),
+        (record(step(0.05, batch=-3)), "record.request"),
+        (record(micro=(gemm(1100.0),)), "record.above"),
+        (record(micro=(gemm(700.0, rate=9e14),)), "record.rate"),
+        (record(micro=(gemm(conditions=Conditions(temperature_celsius=900)),)), "record.conditions"),
+        (record(*[step(0.05)] * 501), "record.too-many"),
+    ],
+)
+def test_what_cannot_be_true_is_told(made: Record, problem: str, catalog: Catalog) -> None:
+    assert problem in told(made, catalog)
+
+
+def test_bandwidth_above_the_nominal_one_is_told(catalog: Catalog) -> None:
+    size = 4 << 30
+    seconds = 2 * size / (catalog.gpu_by_id[GPU].memory_bandwidth * 1.01)
+    copied = MicroResult("copy", "copy", "fp32", {"bytes": size}, seconds, seconds, seconds, 9, 2 * size / seconds, "B/s")
+    assert told(record(micro=(copied,)), catalog) == {"record.above"}
+
+
+def test_shares_of_peak(catalog: Catalog) -> None:
+    gpu = catalog.gpu_by_id[GPU]
+    assert peak_share("gemm", "bf16", gpu.peaks["bf16"] / 2, gpu) == 0.5
+    assert peak_share("copy", "fp32", gpu.memory_bandwidth, gpu) == 1.0
+    assert peak_share("upload", "uint8", 5e10, gpu) is None
+
+
+def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Record, catalog: Catalog) -> None:
+    fit = records.fitted(measured, catalog, load_calibration())
+    records.keep(sealed(replace(measured, fitted=fit)))
+    for task, model, engine, fields in (
+        ("train", "resnet50", "pytorch", {"batch": 64, "precision": "amp-bf16"}),
+        ("train", "gpt2", "pytorch", {"batch": 8, "seq_in": 1024, "precision": "amp-bf16"}),
+        ("decode", "llama-3.1-8b", "cuda-graphs", {"batch": 8, "seq_in": 2048}),
+        ("prefill", "llama-3.1-8b", "pytorch-compile", {"batch": 1, "seq_in": 2048}),
+    ):
+        asked: dict[str, Any] = {"engine": engine, "gpu": GPU, **fields}
+        before = estimate(task, model, catalog, own=False, **asked)
+        after = estimate(task, model, catalog, **asked)
+        assert before.time is not None
+        assert after.time is not None
+        truth = log(SLOWER[engine])
+        off = log(after.time.value / before.time.value) - truth
+        assert abs(off) < abs(truth) / 2, (model, off)
+        assert (after.basis, after.tier) == ("measured", "measured")
+        assert any(source.startswith(f"measured-{GPU}-") for source in after.sources)
+        low, high = after.time.relative_range
+        assert high >= exp(NARROWEST) - 1e-9
+        assert high / low < before.time.high / before.time.low
+
+
+def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalog: Catalog) -> None:
+    records.keep(measured)
+    for gpu, engine in (("h100-sxm-80gb", "pytorch"), (GPU, "vllm")):
+        asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
+        task = "train" if engine == "pytorch" else "decode"
+        before = estimate(task, "llama-3.2-1b", catalog, own=False, **asked)
+        after = estimate(task, "llama-3.2-1b", catalog, **asked)
+        assert after.tier == before.tier != "measured"
+        assert after.time is not None
+        assert before.time is not None
+        assert after.time.value == pytest.approx(before.time.value, rel=0.0 if engine == "pytorch" else 0.2)
+
+
+def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: Record, catalog: Catalog) -> None:
+    records.keep(measured)
+    asked: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
+    before = estimate("train", "resnet50", catalog, own=False, **asked)
+    after = estimate("train", "resnet50", catalog, **asked)
+    assert before.time is not None
+    assert after.time is not None
+    assert after.time.value != before.time.value  # what the engine's other steps say of it still counts
+    assert (after.basis, after.tier) == (before.basis, before.tier)
+    assert after.time.high / after.time.low == pytest.approx(before.time.high / before.time.low, rel=1e-6)
+
+
+def test_a_stale_fit_is_made_anew(measured: Record, catalog: Catalog) -> None:
+    calibration = load_calibration()
+    fit = records.fitted(measured, catalog, calibration)
+    stale = sealed(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
+    path = records.keep(stale)
+    own = records.own_calibrations(catalog, calibration)[GPU]
+    assert own.multipliers == fit.multipliers
+    assert own.source == measured.source
+    assert records.read(path).fitted == fit  # and kept, so that it is made once
+
+
+def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(
+    measured: Record, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records.keep(measured)
+
+    def refuse(*_: object) -> Path:
+        raise UsageError("cannot-write", msg("error.cannot-write-file", name="x", why="read-only"))
+
+    monkeypatch.setattr(records, "keep", refuse)
+    assert records.own_calibrations(catalog, load_calibration())[GPU].source == measured.source
+
+
+def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
+    records.keep(measured)
+    path = tmp_path / "shared.json"
+    records.share(path)
+    document = json.loads(path.read_text())
+    assert document["made"] == "2026-11-19"
+    assert document["fitted"] is None
+    folder = tmp_path / "other-user"
+    taken = records.import_record(path, catalog, load_calibration(), TODAY, folder)
+    assert taken.fitted is not None
+    own = records.own_calibrations(catalog, load_calibration(), folder)
+    assert own[GPU].basis == "calibrated"
+
+
+def test_imported_records_never_override_own_ones(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
+    theirs = shared(replace(measured, made="2026-11-20", steps=tuple(replace(one, seconds=one.high) for one in measured.steps)))
+    path = records.write(theirs, tmp_path / "theirs.json")
+    records.import_record(path, catalog, load_calibration(), TODAY)
+    before = records.own_calibrations(catalog, load_calibration())
+    records.keep(measured)
+    after = records.own_calibrations(catalog, load_calibration())
+    assert before[GPU].basis == "calibrated"
+    assert after[GPU].basis == "measured"
+    assert after[GPU].source == measured.source
+
+
+def test_an_impossible_record_is_not_imported(catalog: Catalog, tmp_path: Path) -> None:
+    path = records.write(record(step(1e-5)), tmp_path / "theirs.json")
+    with pytest.raises(UsageError) as refused:
+        records.import_record(path, catalog, load_calibration(), TODAY)
+    assert refused.value.kind == "record-impossible"
+    assert records.own_calibrations(catalog, load_calibration()) == {}
+
+
+def test_broken_files_in_the_folder_are_passed_over(measured: Record, catalog: Catalog) -> None:
+    path = records.keep(measured)
+    (path.parent / "broken.json").write_text("{")
+    (path.parent / "folder.json").mkdir()
+    assert list(records.own_calibrations(catalog, load_calibration())) == [GPU]
+
+
+def test_a_record_that_cannot_be_kept_is_said_with_its_place(measured: Record, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as refused:
+        records.keep(measured, folder=tmp_path / "file" / "below")
+    assert "below" in english().render(refused.value.message)
+
+
+def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "user_folder", lambda *_: None)
+    with pytest.raises(DataError) as refused:
+        records.keep(measured)
+    assert english().render(refused.value.message) == "there is no home folder to keep the record in"
+    assert records.own_calibrations(Catalog(), load_calibration()) == {}
+
+
+def test_own_records_of_steps_nobody_knows_any_more_are_passed_over(catalog: Catalog) -> None:
+    records.keep(record(step(0.05, model="a-model-of-old")))
+    assert records.own_calibrations(catalog, load_calibration()) == {}
+
+
+def test_without_a_record_there_is_nothing_to_share(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer):
+        records.share(tmp_path / "x.json")
+
+
+class FakeBench:
+    """Takes a second a case by the clock it is given; runs out of memory or fails where told to."""
+
+    def __init__(
+        self, free: int = 100 << 30, fails: Mapping[str, Exception] | None = None, slow: Mapping[str, float] | None = None
+    ) -> None:
+        self.seconds, self.free, self.fails, self.slow = 0.0, free, fails or {}, slow or {}
+
+    def about(self) -> Mapping[str, str]:
+        return {"torch": "2.11.0"}
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def micro(self, case: Micro, watch: Any) -> Timing:
+        return self._run(case.id, watch)
+
+    def step(self, plan: Plan, watch: Any) -> Timing:
+        return self._run(str(plan.workload.model), watch)
+
+    def _run(self, name: str, watch: Any) -> Timing:
+        self.seconds += self.slow.get(name, 1.0)
+        if name in self.fails:
+            raise self.fails[name]
+        watch()
+        return timing([0.010, 0.011, 0.012])
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def runner(bench: FakeBench, seconds: float = 1000.0) -> Runner:
+    return Runner(bench, seconds, bench.now, lambda: Conditions(10**9, 50, 400.0, ()))
+
+
+def test_the_runner_stops_in_time(catalog: Catalog) -> None:
+    bench = FakeBench()
+    run = runner(bench, seconds=20.0)
+    run.micros(micros(catalog.gpu_by_id[GPU], bench.free, several=False))
+    assert len(run.taken) == 5
+    assert {one.why.id for one in run.left_out} == {"measure.no-time"}
+    assert run.taken[0].conditions.temperature_celsius == 50
+
+
+def test_the_runner_begins_nothing_that_the_last_of_its_kind_could_not_end_in_time() -> None:
+    plan = Plan(from_object(request()).workload, find_model("resnet34", Catalog(), None))
+    bench = FakeBench(slow={"resnet34": 40.0})
+    run = runner(bench, seconds=100.0)
+    run.steps([Step(name, request()) for name in "abcd"], lambda _: Claim(plan, 10))
+    assert [one.case.id for one in run.taken] == ["a", "b"]
+    assert {one.why.id for one in run.left_out} == {"measure.no-time"}
+    assert bench.seconds <= 100.0
+
+
+def test_the_runner_takes_no_more_memory_than_is_free(catalog: Catalog) -> None:
+    bench = FakeBench(free=256 << 20)
+    run = runner(bench)
+    run.micros(micros(catalog.gpu_by_id[GPU], bench.free, several=True))
+    assert all(one.case.memory <= 0.9 * bench.free for one in run.taken if isinstance(one.case, Micro))
+    assert "measure.no-memory" in {one.why.id for one in run.left_out}
+
+
+def test_a_case_that_fails_does_not_cost_the_others() -> None:
+    plan = Plan(from_object(request()).workload, find_model("resnet34", Catalog(), None))
+    bench = FakeBench(fails={"resnet34": CannotRun(msg("measure.out-of-memory"))})
+    run = runner(bench)
+    run.steps([Step("a", request())], lambda _: Claim(plan, 10))
+    bench.fails = {"resnet34": RuntimeError("CUDA error")}
+    run.steps([Step("b", request())], lambda _: Claim(plan, 10))
+    bench.fails = {}
+    run.steps([Step("c", request())], lambda _: Claim(plan, 10))
+    assert [one.why.id for one in run.left_out] == ["measure.out-of-memory", "measure.failed"]
+    assert [one.case.id for one in run.taken] == ["c"]
+
+
+def test_steps_are_enough_and_each_its_own(catalog: Catalog) -> None:
+    cases = list(steps(catalog.gpu_by_id[GPU]))
+    assert len(cases) >= 20
+    assert len({case.id for case in cases}) == len(cases)
+
+
+def test_steps_are_none_of_the_truth(catalog: Catalog) -> None:
+    """Models of the H200's measurements are left alone, so that they can check what `measure` brings."""
+    folder = SHARED / "truth" / "h200"
+    if not folder.is_dir():
+        pytest.skip(f"no measurements in {folder}")
+    files = ("train.jsonl", "infer.jsonl", "quant_moe.jsonl")
+    rows = [json.loads(line) for name in files for line in (folder / name).read_text().splitlines()]
+    known = {row["model"].replace("mlp-", "mlp:") for row in rows}
+    assert len(known) > 20
+    cases = list(steps(catalog.gpu_by_id[GPU]))
+    assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & known
+
+
+def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> None:
+    precisions = {case.request["precision"] for case in steps(catalog.gpu_by_id["v100-sxm-16gb"])}
+    assert not precisions & {"bf16", "amp-bf16", "tf32"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, None),
+        ({"engine": "vllm", "task": "decode", "model": "llama-3.1-8b"}, "verify.engine"),
+        ({"task": "serve", "model": "llama-3.1-8b", "engine": "vllm"}, "verify.task"),
+        ({"task": "decode", "model": "llama-3.1-8b", "engine": "cuda-graphs", "precision": "bf16"}, None),
+        ({"task": "decode", "model": "llama-3.1-8b", "engine": "cuda-graphs", "precision": "fp8"}, "verify.precision"),
+        ({"task": "decode", "model": "mixtral-8x7b", "engine": "cuda-graphs", "precision": "bf16"}, "verify.model"),
+        ({"task": "finetune", "model": "llama-3.1-8b", "lora_rank": 16, "precision": "bf16"}, "verify.adapters"),
+        ({"optimizer": "adafactor", "model": "gpt2"}, "verify.optimizer"),
+        ({"accumulation": 4}, "verify.schedule"),
+        ({"gpus": 8}, "verify.several"),
+        ({"model": "mlp:100x100x10", "precision": "fp32"}, None),
+        ({"task": "prefill", "model": "bert-base", "engine": "pytorch", "precision": "fp16"}, "verify.model"),
+    ],
+)
+def test_what_can_be_run_and_what_not(fields: dict[str, Any], why: str | None, catalog: Catalog) -> None:
+    asked = from_object({**request(), "batch": 8, **fields})
+    shape = find_model(asked.workload.model, catalog, None)
+    found = unable(fill_defaults(asked.workload, shape), shape)
+    assert (found.id if found else None) == why
