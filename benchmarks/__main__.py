@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import start, watch
+from benchmarks import prices, start, watch
 
 
 def main() -> int:
-    results = [*start.results(), *watch.results()]
+    results = [*start.results(), *prices.results(), *watch.results()]
     print("\t".join(("benchmark", "median", "best", "goal", "met")))
     for result in results:
         met = "yes" if result.median <= result.goal else "NO"
-        print(f"{result.name}\t{result.median * 1000:.3g} ms\t{result.best * 1000:.3g} ms\t{result.goal * 1000:.0f} ms\t{met}")
+        cells = (f"{value * 1000:.3g} {result.unit}" for value in (result.median, result.best, result.goal))
+        print("\t".join((result.name, *cells, met)))
     return 0 if all(result.median <= result.goal for result in results) else 1
 
 

@@ -22,6 +22,7 @@ class Result:
     median: float
     best: float
     goal: float
+    unit: str = "ms"  # of a thousandth
 
 
 def timed(name: str, goal: float, action: Callable[[], object], runs: int = RUNS) -> Result:

@@ -21,6 +21,7 @@ __all__ = [
     "gpus",
     "instances",
     "models",
+    "offers",
     "regions",
     "relative",
 ]
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         gpus,
         instances,
         models,
+        offers,
         regions,
         relative,
     )

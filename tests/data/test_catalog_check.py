@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from tests.copies import copy_tables
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.schema import DATA_DIR, schema
@@ -23,7 +23,7 @@ Rows = list[dict[str, str]]
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The bundled tables, free to be spoilt."""
-    return Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    return copy_tables(tmp_path / "data")
 
 
 def edit(folder: Path, table: str, change: Callable[[Rows], None]) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from tests.copies import copy_tables
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.catalog.accuracy import accuracy_note
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.engine import Engine, engine_does, engine_runs_on, support
-from whichgpu.catalog.schema import DATA_DIR, schema
+from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.engines import check_engine
 from whichgpu.workload.kinds import KINDS, Word
@@ -189,7 +189,7 @@ def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(cat
     ],
 )
 def test_a_planted_fault_is_found(table: str, key: str, column: str, value: str, check: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    folder = copy_tables(tmp_path / "data")
     path = folder / f"{table}.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -212,7 +212,7 @@ def test_the_reference_mix_can_be_asked_of_any_gpu(catalog: Catalog) -> None:
 
 
 def test_weights_of_an_index_that_do_not_add_up_are_found(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    folder = copy_tables(tmp_path / "data")
     path = folder / "reference_mix.csv"
     path.write_text(
         path.read_text(encoding="utf-8").replace("resnet50-train,cnn-training,0.5", "resnet50-train,cnn-training,0.6")

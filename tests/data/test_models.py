@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import date
@@ -13,10 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.copies import copy_tables
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.model import Model, model_key
-from whichgpu.catalog.schema import DATA_DIR, schema
+from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.parameters import count_parameters
@@ -113,7 +113,7 @@ def known() -> dict[str, Model]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The bundled tables, free to be spoilt."""
-    return Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    return copy_tables(tmp_path / "data")
 
 
 def spoil(folder: Path, id: str, change: Callable[[Cells], object]) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.surface.cli import DATA, assert_refused, assert_refused_json, call, process
+from tests.copies import copy_tables
+from tests.surface.cli import assert_refused, assert_refused_json, call, process
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the tables, free to be spoilt."""
-    return Path(shutil.copytree(DATA, tmp_path / "tables"))
+    return copy_tables(tmp_path / "tables")
 
 
 def table(folder: Path, name: str = "gpus") -> Path:

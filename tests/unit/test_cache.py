@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from whichgpu.catalog.schema import DATA_DIR
+from tests.copies import copy_tables
 from whichgpu.catalog.store import Catalog
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Path(shutil.copytree(DATA_DIR, tmp_path / "data"))
+    return copy_tables(tmp_path / "data")
 
 
 def files(tmp_path: Path) -> list[Path]:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from whichgpu.api.builtin import ModelRow as ModelRow
     from whichgpu.api.builtin import ModelsAnswer as ModelsAnswer
     from whichgpu.api.builtin import models as models
+    from whichgpu.api.changes import ChangeRow as ChangeRow
+    from whichgpu.api.changes import DiffAnswer as DiffAnswer
+    from whichgpu.api.changes import WatchAnswer as WatchAnswer
+    from whichgpu.api.changes import catalog_diff as catalog_diff
+    from whichgpu.api.changes import catalog_watch as catalog_watch
     from whichgpu.api.engine_facts import EngineEvidence as EngineEvidence
     from whichgpu.api.engine_facts import EngineRow as EngineRow
     from whichgpu.api.engine_facts import EnginesAnswer as EnginesAnswer
@@ -83,6 +88,15 @@ if TYPE_CHECKING:
     from whichgpu.api.facts import (
         row_id as row_id,
     )
+    from whichgpu.api.history import HistoryAnswer as HistoryAnswer
+    from whichgpu.api.history import catalog_history as catalog_history
+    from whichgpu.api.live import LiveStatus as LiveStatus
+    from whichgpu.api.live import TakingAnswer as TakingAnswer
+    from whichgpu.api.live import catalog_export as catalog_export
+    from whichgpu.api.live import catalog_import as catalog_import
+    from whichgpu.api.live import catalog_quarantine as catalog_quarantine
+    from whichgpu.api.live import catalog_refresh as catalog_refresh
+    from whichgpu.api.live import live_status as live_status
     from whichgpu.api.machine import Watching as Watching
     from whichgpu.api.machine import doctor as doctor
     from whichgpu.api.machine import no_gpu as no_gpu
@@ -105,6 +119,9 @@ if TYPE_CHECKING:
     from whichgpu.api.memory import (
         fit_spelled as fit_spelled,
     )
+    from whichgpu.api.prices import OffersAnswer as OffersAnswer
+    from whichgpu.api.prices import OffersQuery as OffersQuery
+    from whichgpu.api.prices import offers as offers
     from whichgpu.api.relative_speed import RelativeAnswer as RelativeAnswer
     from whichgpu.api.relative_speed import RelativeRow as RelativeRow
     from whichgpu.api.relative_speed import relative as relative
@@ -122,6 +139,10 @@ _MODULES = {
     "engine_facts": "EngineEvidence EngineRow EnginesAnswer engines",
     "relative_speed": "RelativeAnswer RelativeRow relative",
     "side_by_side": "ComparedSpeed compare_speed",
+    "prices": "OffersAnswer OffersQuery offers",
+    "live": "LiveStatus TakingAnswer catalog_export catalog_import catalog_quarantine catalog_refresh live_status",
+    "changes": "ChangeRow DiffAnswer WatchAnswer catalog_diff catalog_watch",
+    "history": "HistoryAnswer catalog_history",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

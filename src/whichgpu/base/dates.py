@@ -50,6 +50,18 @@ def parse_as_of(text: str, today: date) -> date:
     return min(span[1], today)
 
 
+def parse_known(text: str, today: date) -> date | int:
+    """What `--catalog-as-known` names: a day, or by its number the snapshot that was the last one then.
+
+    >>> parse_known("@12", date(2026, 11, 15))
+    12
+    """
+    number = text.strip().removeprefix("@")
+    if text.strip().startswith("@") and number.isascii() and number.isdigit() and len(number) < 12:
+        return int(number)
+    return parse_as_of(text, today)
+
+
 def _known(text: str) -> tuple[date, date]:
     span = _span(text)
     if span is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
@@ -44,13 +45,25 @@ def cached(name: str, kind: type[T], files: Sequence[Path], build: Callable[[], 
 
 def _stamp(files: Sequence[Path]) -> str:
     """Names this very content of the tables and of the code that reads them."""
-    rooms = (Path(__file__).parent, Path(__file__).parent.parent / "base")
-    code = [path for room in rooms for path in sorted(room.glob("*.py"))]
-    digest = blake2b(__version__.encode(), digest_size=16)
-    for path in (*files, SCHEMA, *code):
-        try:
-            content = read_regular(path, MOST_BYTES)
-        except OSError:  # the build will say what is wrong with it
-            content = b"unreadable"
-        digest.update(len(content).to_bytes(8, "big") + content)
+    digest = blake2b(_code(), digest_size=16)
+    for path in (*files, SCHEMA):
+        digest.update(_sized(path))
     return digest.hexdigest()
+
+
+@cache
+def _code() -> bytes:
+    """Names the code, which stays the same as long as it runs."""
+    rooms = (Path(__file__).parent, Path(__file__).parent.parent / "base")
+    digest = blake2b(__version__.encode(), digest_size=16)
+    for path in (path for room in rooms for path in sorted(room.glob("*.py"))):
+        digest.update(_sized(path))
+    return digest.digest()
+
+
+def _sized(path: Path) -> bytes:
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except OSError:  # the build will say what is wrong with it
+        content = b"unreadable"
+    return len(content).to_bytes(8, "big") + content

@@ -15,6 +15,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     "regions": ("provider", "region"),
     "explained": ("table", "key", "check", "column"),
     "name_parts": ("provider", "kind", "part", "applies_to"),
+    "prices": ("provider", "instance", "regions", "gpus", "term", "payment", "includes", "currency", "observed"),
+    "exchange": ("currency", "date"),
+    "latencies": ("city", "provider", "region", "observed"),
 }
 
 

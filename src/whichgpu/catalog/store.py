@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,18 @@ from whichgpu.catalog.host import (
 )
 from whichgpu.catalog.mix import MixItem, build_item
 from whichgpu.catalog.model import Model, build_model
+from whichgpu.catalog.pricing import (
+    Discount,
+    Exchange,
+    Latency,
+    PriceRow,
+    Shelf,
+    build_discount,
+    build_exchange,
+    build_latency,
+    fill_price,
+    shelves,
+)
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import Row, read_table
 
@@ -53,11 +65,13 @@ def _is_folder(path: Path) -> bool:
 
 
 class Catalog:
-    """Facts as known now, or (`as_known`) from the rows recorded by a day."""
+    """Facts as known now, or (`as_known`) from the rows recorded by a day; a number is the last of the user's own snapshots that
+    counts, with all that is bundled."""
 
-    def __init__(self, folder: Path | None = None, as_known: date | None = None) -> None:
+    def __init__(self, folder: Path | None = None, as_known: date | int | None = None) -> None:
         self.folder = Path(folder) if folder else DATA_DIR
-        self.as_known = as_known
+        self.as_known = as_known if isinstance(as_known, date) else None
+        self.known = as_known
         if not _is_folder(self.folder):
             message = msg("error.no-data-folder", path=str(self.folder))
             raise DataError("no-data-folder", message, msg("hint.no-data-folder"))
@@ -102,6 +116,37 @@ class Catalog:
     def models(self) -> tuple[Model, ...]:
         """Every built-in model."""
         return self._known(Model, ("models",), lambda: tuple(map(build_model, self._rows("models"))))
+
+    def prices(self, gpus: Collection[str] | None = None) -> Iterator[PriceRow]:
+        """Bundled prices of these GPUs, or of all."""
+        for shelf in self._shelves:
+            if gpus is None or shelf.gpu in gpus:
+                for row in shelf.unpacked():
+                    if self.as_known is None or last_day(row.recorded) <= self.as_known:
+                        yield row
+
+    @cached_property
+    def _shelves(self) -> tuple[Shelf, ...]:
+        def build() -> tuple[Shelf, ...]:
+            machines = {(row["provider"], row["instance"]): row for row in self._rows("instances")}
+            return shelves(fill_price(row, machines) for row in self._rows("prices"))
+
+        return cached("prices", Shelf, [self.folder / f"{table}.csv" for table in ("prices", "instances")], build)
+
+    @cached_property
+    def discounts(self) -> tuple[Discount, ...]:
+        """Every rule that makes one term's price of another's."""
+        return self._known(Discount, ("discounts",), lambda: tuple(map(build_discount, self._rows("discounts"))))
+
+    @cached_property
+    def exchange(self) -> tuple[Exchange, ...]:
+        """Rates of currencies the euro reference rates lack."""
+        return self._known(Exchange, ("exchange",), lambda: tuple(map(build_exchange, self._rows("exchange"))))
+
+    @cached_property
+    def latencies(self) -> tuple[Latency, ...]:
+        """Round trips somebody measured."""
+        return self._known(Latency, ("latencies",), lambda: tuple(map(build_latency, self._rows("latencies"))))
 
     @cached_property
     def engines(self) -> tuple[Engine, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.checks import engines, gpus, hosts, models, structure
+from whichgpu.catalog.checks import engines, gpus, hosts, models, prices, structure
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.tables import Finding, Row, Table, read_table
 
@@ -33,6 +33,12 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     engines.engines,
     engines.accuracy,
     engines.mix,
+    prices.plain,
+    prices.jumps,
+    prices.places,
+    prices.spots,
+    prices.shares,
+    prices.rules,
 )
 
 

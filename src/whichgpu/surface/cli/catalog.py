@@ -1,22 +1,45 @@
-"""`whichgpu catalog status` and `whichgpu catalog check`."""
+"""`whichgpu catalog`: age and integrity of the data, and the commands about prices that live in modules of their own."""
 
 from __future__ import annotations
 
 from whichgpu import api
-from whichgpu.base.codec import to_json
+from whichgpu.base.codec import plain, to_json
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import Group, catalog_of, command
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.live.sources import find_source, source_names
+from whichgpu.surface.cli.frame import Group, catalog_of, command, option
+from whichgpu.surface.cli.pricehistory import diff, history, watch
+from whichgpu.surface.cli.prices import export, import_, refresh
 from whichgpu.surface.cli.session import Session
+
+SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quarantined", "unknown", "snapshots", "last_snapshot")
+QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term", "price")
 
 
 @command("status")
-def status(session: Session) -> None:
-    """Size, age and digest of the catalog."""
+@option("--live", is_flag=True)
+def status(session: Session, live: bool) -> None:
+    """Size, age and digest of the catalog, and the age of what the user's own store holds."""
+    own = api.live_status(session.today)
+    if live:
+        if not own.exists:
+            session.say(msg("catalog.no-live"))
+        session.show(own, own.series, SERIES)
+        return
     answer = api.catalog_status(catalog_of(session))
     rows = sum(table.rows for table in answer.tables)
     newest = max((table.checked_newest for table in answer.tables if table.checked_newest), default="–")
     headline = msg("catalog.status", n=rows, tables=len(answer.tables), newest=newest, digest=answer.digest)
+    if session.format == "json":
+        session.out.write(to_json({**plain(answer), "live": plain(own)}))
+        return
     session.show(answer, answer.tables, (), headline)
+    if not own.exists:
+        session.say(msg("catalog.no-live"))
+        return
+    stale = sum(row.stale for row in own.series)
+    session.say(msg("catalog.live", n=len(own.series), store=own.store or "", stale=stale))
+    session.say(msg("catalog.see-live"))
 
 
 @command("check")
@@ -46,4 +69,42 @@ def check(session: Session) -> int:
     return 0 if report.ok else 3
 
 
-catalog = Group("catalog", commands={"status": status, "check": check}, help="command.catalog.short", no_args_is_help=True)
+@command("quarantine", "[OPTIONS]", epilog=True)
+@option("--source", metavar="NAME", help="option.quarantine-source")
+def quarantine(session: Session, source: str | None) -> int:
+    """Rows of the newest snapshots that were not believed, and why; exit 1 where there are none."""
+    if source is not None and source not in (*source_names(), "own"):
+        raise unknown_word("source", source, (*source_names(), "own"))
+    rows = api.catalog_quarantine(source)
+    session.say(msg("prices.quarantined", n=len(rows)))
+    if rows or session.format == "json":
+        session.show({"quarantined": rows}, rows, QUARANTINE)
+    return 0 if rows else 1
+
+
+@command("sources", "[OPTIONS]")
+def sources(session: Session) -> None:
+    """The price sources there are, what each gives and what it needs."""
+    rows = []
+    for name in source_names():
+        source = find_source(name)
+        ours = f"source.{name}" in session.language
+        gives = session.language.text(f"source.{name}") if ours else (type(source).__doc__ or "").strip().partition("\n")[0]
+        rows.append({"source": name, "needs_key": source.key, "only_when_named": source.heavy, "gives": gives})
+    session.show({"sources": rows}, rows, ())
+
+
+class CatalogGroup(Group):
+    """The commands under `catalog`; `watch` there is another than the one for this machine's GPUs."""
+
+    def short(self, name: str) -> str:
+        return "command.catalog-watch.short" if name == "watch" else super().short(name)
+
+
+COMMANDS = (status, check, refresh, import_, export, diff, history, watch, quarantine, sources)
+catalog = CatalogGroup(
+    "catalog",
+    commands={found.name: found for found in COMMANDS if found.name},
+    help="command.catalog.short",
+    no_args_is_help=True,
+)

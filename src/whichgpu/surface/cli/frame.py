@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from whichgpu.base.dates import parse_as_of
+from whichgpu.base.dates import parse_as_of, parse_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, languages, msg
 from whichgpu.base.names import squash, unknown_word
@@ -75,13 +75,17 @@ class Group(click.Group):
         session.command = (*session.command, name)
         return found
 
+    def short(self, name: str) -> str:
+        """The id of what a command is for, in a line."""
+        return f"command.{name}.short"
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         text = _language(ctx).text
         formatter.write_usage(ctx.command_path, text("help.usage-line"), prefix=text("help.usage"))
         formatter.write_paragraph()
         formatter.write_text(text(self.help or ""))
         with formatter.section(text("help.commands")):
-            formatter.write_dl([(name, text(f"command.{name}.short")) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, text(self.short(name))) for name in self.list_commands(ctx)])
         with formatter.section(text("help.options")):
             shown = [param for param in self.params if isinstance(param, click.Option) and not param.hidden]
             formatter.write_dl([*((param.opts[0], text(param.help or "")) for param in shown), ("--help", text("option.help"))])
@@ -103,8 +107,10 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, **{"cls": Option, **settings})
 
 
-def command(name: str, arguments: str = "", epilog: bool = False) -> Callable[[Callable[..., Any]], Command]:
-    """A command with the shared options, whose body gets the session first."""
+def command(
+    name: str, arguments: str = "", epilog: bool = False, id: str | None = None
+) -> Callable[[Callable[..., Any]], Command]:
+    """A command with the shared options, whose body gets the session first; `id` where its messages go by another name."""
 
     def wrap(function: Callable[..., Any]) -> Command:
         def call(**values: Any) -> Any:
@@ -122,8 +128,8 @@ def command(name: str, arguments: str = "", epilog: bool = False) -> Callable[[C
             name,
             params=own + common,
             callback=call,
-            help=f"command.{name}.help",
-            epilog=f"command.{name}.examples" if epilog else None,
+            help=f"command.{id or name}.help",
+            epilog=f"command.{id or name}.examples" if epilog else None,
             options_metavar=arguments or "[OPTIONS]",
         )
 
@@ -144,7 +150,7 @@ def _ready(session: Session, values: dict[str, Any]) -> Session:
     session.language = chosen_language(lang) if lang else session.language
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
     session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
-    session.as_known = None if as_known is None else parse_as_of(as_known, session.today)
+    session.as_known = None if as_known is None else parse_known(as_known, session.today)
     return session
 
 
@@ -244,6 +250,7 @@ class Provider(Words):
 
 GPU = Names(gpu_names)
 INSTANCE = Names(instance_names)
+SELLER = Names(lambda catalog: [provider.id for provider in catalog.providers])  # or one of the user's own lists
 PROVIDER = Provider("provider", provider_names)
 
 _SHARED_OPTIONS = (

@@ -27,6 +27,7 @@ COMMANDS = {
     "instances": "instances",
     "cpus": "hosts",
     "regions": "hosts",
+    "offers": "offers",
     "compare": "compare",
     "models": "models",
     "engines": "engines",

@@ -33,10 +33,15 @@ class Session:
     config_named: str | None = None
     command: tuple[str, ...] = ()
     as_of: date | None = None
-    as_known: date | None = None
+    as_known: date | int | None = None
     today: date = field(default_factory=date.today)
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
+
+    @property
+    def for_eyes(self) -> bool:
+        """Whether the answer is a table on a terminal."""
+        return self.format in (None, "table") and self.out.isatty()
 
     def say(self, message: Message) -> None:
         """Words go to stderr; JSON readers get none."""
@@ -80,7 +85,7 @@ class Session:
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows of words in the format in force."""
-        form = self.format or ("table" if self.out.isatty() else "tsv")
+        form = "table" if self.for_eyes else self.format or "tsv"
         if form == "markdown":
             tables.write_markdown(self.out, header, rows)
         elif form == "csv":
@@ -93,7 +98,7 @@ class Session:
 
     def table_of_columns(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table that grows sideways: on a terminal in groups of columns that fit, the first repeated."""
-        if (self.format or "table") != "table" or not self.out.isatty():
+        if not self.for_eyes:
             self.table(header, rows)
             return
         room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)

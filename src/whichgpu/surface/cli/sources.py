@@ -10,14 +10,16 @@ from whichgpu.catalog.host import Source
 from whichgpu.surface.cli.session import Session
 
 
-def say_sources(session: Session, sources: Sequence[Source]) -> None:
-    """One line a source, with its address and the day it was published where known."""
+def say_sources(session: Session, sources: Sequence[Source], most: int | None = None) -> None:
+    """One line a source, with its address and the day it was published where known; the first few where there are many."""
     if not sources:
         return
     session.say(msg("sources.heading"))
-    for source in sources:
+    for source in sources[:most]:
         dated = f", {source.published}" if source.published else ""
         session.note(f"  {source.title} ({source.publisher}{dated}) {source.url}")
+    if most is not None and len(sources) > most:
+        session.say(msg("sources.rest", n=len(sources) - most))
 
 
 class Checked(Protocol):

@@ -1,0 +1,87 @@
+"""A store of a million prices: how long it takes to fill, how much memory, and how fast it answers."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
+
+from benchmarks.start import Result, timed
+
+OFFERS, DAYS = 20_000, 50
+GPUS = (
+    "a100-sxm-80gb a100-sxm-40gb a100-pcie-80gb h100-sxm h100-pcie h200-sxm b200 l4 l40s t4 v100-sxm-16gb a10g rtx-4090".split()
+)
+IMPORT_SECONDS, IMPORT_MIB, ASK_SECONDS, COLD_SECONDS = 60.0, 500, 0.05, 0.4
+
+
+def write_list(path: Path) -> int:
+    """A price list of a million rows: twenty thousand offers on fifty days, each price another than the day before."""
+    first = date(2024, 1, 1)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow("provider instance region gpu gpus term price currency observed".split())
+        for day in range(DAYS):
+            seen = (first + timedelta(days=7 * day)).isoformat()
+            for offer in range(OFFERS):
+                gpu, gpus = GPUS[offer % len(GPUS)], (1, 2, 4, 8)[offer % 4]
+                price = gpus * (1.5 + (offer % 7) / 10 + (day + offer) % 9 / 20)
+                term = "spot" if offer % 3 == 0 else "on-demand"
+                row = (
+                    f"cloud{offer % 20}",
+                    f"machine-{offer}",
+                    f"region-{offer % 30}",
+                    gpu,
+                    gpus,
+                    term,
+                    f"{price:.4f}",
+                    "USD",
+                    seen,
+                )
+                writer.writerow(row)
+    return OFFERS * DAYS
+
+
+def fill(folder: Path, path: Path) -> tuple[float, float]:
+    """Seconds and MiB that importing a list takes, in a process of its own."""
+    code = (
+        "import resource, sys, time; from datetime import date; from pathlib import Path;"
+        "from whichgpu.catalog.store import Catalog; from whichgpu.catalog.live.importing import import_prices;"
+        "began = time.perf_counter();"
+        "out, _ = import_prices(Path(sys.argv[1]), Catalog(), date(2026, 1, 1), folder=Path(sys.argv[2]));"
+        "taken = out[0].taken[0]; assert taken.prices == taken.kept, taken;"
+        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path), str(folder)], check=True, capture_output=True, text=True)
+    seconds, mib = map(float, done.stdout.split())
+    return seconds, mib
+
+
+def results() -> Iterator[Result]:
+    """Filling once; asking many times."""
+    from whichgpu.catalog.live.read import Wish, offers_on
+    from whichgpu.catalog.live.store import reading
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, path = Path(temporary) / "store", Path(temporary) / "prices.csv"
+        rows = write_list(path)
+        seconds, mib = fill(folder, path)
+        yield Result(f"import {rows:,} prices", seconds, seconds, IMPORT_SECONDS)
+        yield Result("memory of that import", mib / 1000, mib / 1000, IMPORT_MIB / 1000, "MiB")
+        wish = Wish(gpus=frozenset({"a100-sxm-80gb"}))
+        with reading(folder) as connection:
+            assert connection is not None
+            past = date(2024, 9, 1)
+            yield timed("offers of one GPU on a past day, of them", ASK_SECONDS, lambda: offers_on(connection, past, None, wish))
+            yield timed("the same today", ASK_SECONDS, lambda: offers_on(connection, None, None, wish))
+        argv = [sys.executable, "-P", "-m", "whichgpu", "offers", "--gpu", "A100-SXM-80GB"]
+        for name, data in (("the bundled prices alone", Path(temporary)), ("that store beside them", folder)):
+            environ = {**os.environ, "WHICHGPU_DATA": str(data)}
+            action = partial(subprocess.run, argv, check=True, capture_output=True, cwd="/", env=environ)
+            yield timed(f"whichgpu offers --gpu A100-SXM-80GB, cold process, {name}", COLD_SECONDS, action)

@@ -1,0 +1,147 @@
+"""The verb about how prices went."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from whichgpu.api.live import wish_of
+from whichgpu.base.dates import last_day
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money
+from whichgpu.catalog.live.read import Wish, runs
+from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.currency import DOLLAR, Exchanger, rounded
+from whichgpu.price.trend import lows
+
+USUAL_TERMS = ("on-demand", "spot")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A price and how long it held; of a summary, the lowest a GPU cost at a provider."""
+
+    gpu: str
+    gpu_name: str
+    provider: str
+    instance: str
+    region: str
+    term: str
+    payment: str | None
+    price_per_gpu_hour: Money
+    change: float | None  # against the price before, as a share
+    observed: str
+    last_observed: str
+    ended: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryAnswer:
+    """Prices over time, oldest first."""
+
+    history: tuple[HistoryRow, ...]
+    summary: bool  # the lowest price of each provider and term, not every run
+
+
+def catalog_history(
+    gpu: str,
+    *,
+    provider: str | None = None,
+    region: str | None = None,
+    instance: str | None = None,
+    terms: tuple[str, ...] = USUAL_TERMS,
+    every: bool = False,
+    catalog: Catalog | None = None,
+    folder: Path | None = None,
+) -> HistoryAnswer:
+    """How prices of a GPU went: the lowest of each provider and term, or every price there was."""
+    catalog = catalog or Catalog()
+    wish = wish_of(catalog, gpu, provider, region, instance, terms)
+    seen = sorted(_all_runs(catalog, wish, folder), key=lambda run: (run.observed, run.last_observed))
+    names = {found.id: found.name for found in catalog.gpus}
+    rows = tuple(_every(seen, names) if every else _lowest(seen, names, catalog))
+    if not rows:
+        raise NoAnswer("no-history", msg("error.no-history"), msg("hint.no-history"))
+    return HistoryAnswer(rows, not every)
+
+
+def _all_runs(catalog: Catalog, wish: Wish, folder: Path | None) -> Iterator[Observation]:
+    for row in catalog.prices(wish.gpus):
+        if asked(row.provider, row.instance, row.term, wish):
+            yield from (run for run in row.observations() if wish.region in (None, run.region))
+    if catalog.folder == DATA_DIR or folder is not None:
+        with reading(folder) as connection:
+            if connection is not None:
+                yield from runs(connection, wish, catalog.known)
+
+
+def asked(provider: str, instance: str, term: str, wish: Wish) -> bool:
+    """Whether a bundled price is one a wish asks for."""
+    return wish.provider in (None, provider) and wish.instance in (None, instance) and (wish.terms is None or term in wish.terms)
+
+
+def _every(seen: Iterable[Observation], names: dict[str, str]) -> Iterator[HistoryRow]:
+    last: dict[object, Decimal] = {}
+    for run in seen:
+        key = (*run.key, run.currency, run.source)
+        before = last.get(key)
+        last[key] = run.price
+        yield _history(run, names, None if before is None else float(run.price / before - 1))
+
+
+def _lowest(seen: Iterable[Observation], names: dict[str, str], catalog: Catalog) -> Iterator[HistoryRow]:
+    """The cheapest GPU hour of each provider and term, one row each time it changes."""
+    groups: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
+    for run in seen:
+        if run.includes == "gpu+host":
+            groups[run.gpu, run.provider, run.term].append(run)
+    rows: list[HistoryRow] = []
+    for group in groups.values():
+        before: Decimal | None = None
+        for low in lows(group, lambda run: _dollars(run, catalog)):
+            change = None if before is None else float(low.price / before - 1)
+            rows.append(_history(low.run, names, change, low.price, low.day, low.until))
+            before = low.price
+    yield from sorted(rows, key=lambda row: (row.observed, row.gpu, row.provider, row.term))
+
+
+def _history(
+    run: Observation,
+    names: dict[str, str],
+    change: float | None,
+    dollars: Decimal | None = None,
+    observed: str | None = None,
+    ended: str | None = None,
+) -> HistoryRow:
+    each = Money(dollars, DOLLAR) if dollars is not None else Money(rounded(run.price / Decimal(str(run.gpus))), run.currency)
+    place = (run.provider, run.instance, run.region, run.term, run.payment)
+    first = observed or run.observed
+    last = max(first, run.last_observed) if ended is None else max(first, min(run.last_observed, ended))
+    shown = None if change is None else round(change, 4)
+    return HistoryRow(
+        run.gpu,
+        names.get(run.gpu, run.gpu),
+        *place,
+        each,
+        shown,
+        first,
+        last,
+        ended if dollars is not None else run.ended,
+        run.source,
+    )
+
+
+def _dollars(run: Observation, catalog: Catalog) -> Decimal:
+    """A GPU for an hour in dollars, at the rate of the day it was seen."""
+    each = run.price / Decimal(str(run.gpus))
+    if run.currency != DOLLAR:
+        each = Exchanger(last_day(run.observed), catalog.exchange).convert(Money(each, run.currency), DOLLAR)[0].amount
+    return rounded(each)

@@ -1,0 +1,126 @@
+"""The verb about prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+from whichgpu.api.wanted import OffersQuery as OffersQuery
+from whichgpu.api.wanted import listed, wanted
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.host import Region, Source
+from whichgpu.catalog.live.offers import last_snapshot, live_offers
+from whichgpu.catalog.live.overlay import lay_over, overlay_path, read_overlay
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.place import city_point, round_trip
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.select import passing
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import Standing, standing, standings
+from whichgpu.price.currency import Exchanger
+from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
+from whichgpu.price.terms import derived
+
+
+@dataclass(frozen=True, slots=True)
+class OffersAnswer:
+    """Offers as of a day, and the documents that state them."""
+
+    as_of: str
+    hours_per_month: int | float
+    near: str | None
+    offers: tuple[Offer, ...]
+    snapshot: int | None  # the newest of the user's own that counts: --catalog-as-known @N answers the same again
+    matching: int  # how many there are, where a limit leaves some out
+    stale: int  # how many prices shown are carried from more than 30 days before
+    sources: tuple[Source, ...]
+
+
+def offers(
+    query: OffersQuery = OffersQuery(),  # noqa: B008 - frozen
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
+    overlay: Path | None = None,
+) -> OffersAnswer:
+    """Prices that held on a day, newest knowledge first; the cheapest GPU hour first where no order is asked for.
+
+    `overlay` is the user's file of discounts, contracts and owned machines, where it is not in its usual place.
+    """
+    catalog = catalog or Catalog()
+    day = as_of or catalog.as_known or date.today()
+    exchanger = Exchanger(day, catalog.exchange, query.exchange_rate or {})
+    currency = exchanger.check(query.currency) if query.currency else None
+    filter = wanted(catalog, query)
+    groups = listed(query.group_by)
+    for name in groups:
+        if name not in GROUPS:
+            raise unknown_word("group", name, GROUPS)
+    trips = _Trips(catalog, query.near)
+    if filter.max_latency is not None and query.near is None:
+        raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
+    names = {gpu.id: gpu.name for gpu in catalog.gpus}
+    found = [
+        priced(
+            one, names.get(one.observation.gpu, one.observation.gpu), exchanger, currency, query.hours, trips.to(one.observation)
+        )
+        for one in _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
+    ]
+    wishes = filter.wishes(catalog.gpu_by_id)
+    fitting = [offer for offer in found if all(test(offer) for test in wishes.values())]
+    if not fitting:
+        alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(found, wishes).items())
+        message = msg("error.no-offer" if found else "error.no-offer-then", n=len(found), day=day.isoformat())
+        if alone and found:
+            message = msg("error.because", what=message, why=alone)
+        raise NoAnswer("no-offer", message, msg("hint.no-offer" if found else "hint.no-offer-then"))
+    if groups:
+        fitting = grouped(fitting, groups, exchanger)
+    shown = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
+    rates = tuple({offer.exchange_rate.source for offer in shown if offer.exchange_rate})
+    trips_from = tuple({source for offer in shown if offer.round_trip for source in offer.round_trip.sources[:1]})
+    cited = catalog.cited(tuple(offer.source for offer in shown), rates, trips_from)
+    hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
+    snapshot = last_snapshot(catalog.known) if catalog.folder == DATA_DIR else None
+    stale = sum(offer.stale for offer in shown)
+    return OffersAnswer(day.isoformat(), hours, trips.city, shown, snapshot, len(fitting), stale, cited)
+
+
+def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[Standing]:
+    """What stood on the day, of the GPUs and providers asked for; rules applied."""
+    gpus = filter.gpu_ids
+    seen: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
+    if catalog.folder == DATA_DIR:
+        seen += live_offers(day, catalog.known, gpus=gpus)
+    found = list(standings(seen, day))
+    return found + list(derived(found, catalog.discounts, day, hours))
+
+
+def _laid_over(found: list[Standing], catalog: Catalog, day: date, overlay: Path | None) -> list[Standing]:
+    """The same as the user's own file makes of it."""
+    terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
+    if terms is None:
+        return found
+    changed = lay_over([one.observation for one in found], terms, day)
+    own = [standing([run], day) for run in changed[len(found) :]]
+    return [replace(one, observation=run) for one, run in zip(found, changed, strict=False)] + [one for one in own if one]
+
+
+class _Trips:
+    """Round trips from one city to every region asked after, each once."""
+
+    def __init__(self, catalog: Catalog, city: str | None) -> None:
+        self.city: str | None = None
+        if city is not None:
+            self.city, self._point = city_point(catalog.regions, city)
+            self._regions: dict[tuple[str, str], Region] = {(row.provider, row.region): row for row in catalog.regions}
+            self._measured = catalog.latencies
+
+    def to(self, run: Observation) -> Figure | None:
+        """Seconds to the region of an offer and back."""
+        region = self._regions.get((run.provider, run.region)) if self.city else None
+        return round_trip(self.city or "", self._point, region, self._measured) if region else None

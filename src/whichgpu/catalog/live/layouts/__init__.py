@@ -1,0 +1,1 @@
+"""Layouts of price files, whether fetched or imported: text in, rows out."""

@@ -1,0 +1,101 @@
+"""Hosts and GPUs listed apart, as GCP does: joined into machines one can rent, by the table `hosts.csv`.
+
+A machine of a fixed kind (a2-highgpu-1g) is the sum of its host's line and its GPUs' line in the same zone. Where the
+host is free to choose (N1), the GPU is an offer by itself (`includes` gpu) and once more with the host the table names.
+Local disks are listed nowhere and so are in neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from whichgpu.catalog.live.rows import MachineOf, OfferRow, Refused, amount, priced
+from whichgpu.catalog.live.tables import rows
+
+Prices = dict[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """Which hosts carry an accelerator: any of a kind whose count fits, or one chosen for a count."""
+
+    accelerator: str
+    count: float | None
+    host: re.Pattern[str]
+    included: bool  # the GPU's price is that of the whole machine
+
+
+def host_rules(provider: str) -> tuple[HostRule, ...]:
+    """Rules of one provider; () where it lists whole machines."""
+    return tuple(
+        HostRule(
+            row["accelerator"], float(row["count"]) if row["count"] else None, re.compile(row["host"]), row["included"] == "yes"
+        )
+        for row in rows("hosts")
+        if row["provider"] == provider
+    )
+
+
+@dataclass(slots=True)
+class Joiner:
+    """Collects hosts and GPUs of one provider, then joins them."""
+
+    provider: str
+    machine_of: MachineOf
+    _rules: tuple[HostRule, ...] = ()
+    _hosts: dict[str, list[tuple[str, Prices]]] = field(default_factory=dict)
+    _gpus: list[tuple[OfferRow, Prices]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._rules = host_rules(self.provider)
+
+    def takes(self, row: OfferRow, prices: Prices) -> bool:
+        """Keep a line that is one half of a machine; False for a line that stands for itself."""
+        if not self._rules:
+            return False
+        if row.accelerator:
+            if row.instance or not any(rule.accelerator == row.accelerator for rule in self._rules):
+                return False
+            self._gpus.append((row, prices))
+            return True
+        if any(rule.host.fullmatch(row.instance) for rule in self._rules):
+            self._hosts.setdefault(row.zone, []).append((row.instance, prices))
+            return True
+        return False
+
+    def joined(self) -> Iterator[OfferRow | Refused]:
+        """Machines with their prices; a GPU whose host is not listed in its zone is refused."""
+        for row, prices in self._gpus:
+            if not prices:
+                yield Refused("no-price", f"{row.accelerator} x {row.count:g} {row.zone}")
+                continue
+            rules = [rule for rule in self._rules if rule.accelerator == row.accelerator and rule.count in (None, row.count)]
+            machines = list(self._machines(row, prices, rules))
+            free = bool(rules) and rules[0].count is not None
+            if free:
+                name = f"n1+{row.count:g}x{row.accelerator.lower()}"
+                yield from (priced(row, term, price, name, "gpu") for term, price in prices.items())
+            elif not machines:
+                yield Refused("no-host", f"{row.accelerator} x {row.count:g} {row.zone}")
+            yield from machines
+
+    def _machines(self, row: OfferRow, prices: Prices, rules: list[HostRule]) -> Iterator[OfferRow]:
+        for rule in rules:
+            for host, host_prices in self._hosts.get(row.zone, ()):
+                if rule.host.fullmatch(host) is None or not self._carries(host, row, rule):
+                    continue
+                name = host if rule.count is None else f"{host}+{row.count:g}x{row.accelerator.lower()}"
+                for term, price in prices.items():
+                    share = Decimal(0) if rule.included else host_prices.get(term)
+                    if share is not None:  # a host at 0 leaves a sum that cannot be told from the GPU's price alone
+                        total = amount(price + share) if share or rule.included else Decimal(0)
+                        yield priced(row, term, total, name, "gpu+host")
+
+    def _carries(self, host: str, row: OfferRow, rule: HostRule) -> bool:
+        if rule.count is not None:
+            return True
+        machine = self.machine_of(self.provider, host)
+        return machine is not None and machine.gpus == row.count

@@ -1,0 +1,97 @@
+"""SkyPilot's catalog files: one CSV a cloud, a line per instance, region and zone, with an on-demand and a spot price.
+
+Gives on-demand and the present spot price of two dozen clouds in USD. Gives no reserved or committed terms and no dates;
+for several clouds its content is years old. Its faults are undone by the tables in `live/data`: memory in other units
+than the field says, GCP's hosts and GPUs on lines of their own (joined in `hosts`).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.catalog.live.layouts.hosts import Joiner
+from whichgpu.catalog.live.rows import MachineOf, OfferRow, Read, Refused, amount, priced
+from whichgpu.catalog.live.tables import memory_units
+
+NEEDED = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region"})
+
+_MEMORY = re.compile(r"""SizeInMiB['"]:\s*([0-9.]+)""")
+_NAME = re.compile(r"""['"]Name['"]:\s*['"]([^'"]+)['"]""")
+
+
+def is_layout(header: Iterable[str]) -> bool:
+    """Whether a CSV's first line is that of such a file."""
+    return set(header) >= NEEDED
+
+
+def skypilot_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, read: Read) -> Iterator[OfferRow | Refused]:
+    """Prices of one cloud's file."""
+    reader = csv.DictReader(lines)
+    if not is_layout(reader.fieldnames or ()):
+        raise DataError("not-a-catalog", msg("error.not-a-catalog", name=provider, layout="SkyPilot"), msg("hint.not-a-catalog"))
+    joiner = Joiner(provider, machine_of)
+    for cells in reader:
+        read.rows += 1
+        if None in cells or None in cells.values():
+            yield Refused("malformed", _text(cells))
+            continue
+        try:
+            prices = _prices(cells)
+            row = _row(cells, provider)
+        except ValueError:
+            yield Refused("malformed", _text(cells))
+            continue
+        if joiner.takes(row, prices):
+            read.aside += not row.accelerator
+        elif not row.accelerator and machine_of(provider, row.instance) is None:
+            read.aside += 1
+        else:
+            yield from _offers(row, prices, cells)
+    yield from joiner.joined()
+
+
+def _prices(cells: dict[str, str]) -> dict[str, Decimal]:
+    stated = {"on-demand": cells["Price"], "spot": cells["SpotPrice"]}
+    return {term: amount(cell) for term, cell in stated.items() if cell not in ("", "nan")}
+
+
+def _row(cells: dict[str, str], provider: str) -> OfferRow:
+    info, accelerator = cells.get("GpuInfo") or "", cells["AcceleratorName"]
+    slice_ = accelerator.startswith("tpu-")  # a TPU slice is a machine, its name says how many chips it has
+    count = None if slice_ else float(cells["AcceleratorCount"] or 0) or None
+    memory, name = _MEMORY.search(info), _NAME.search(info)
+    return OfferRow(
+        provider=provider,
+        instance=accelerator if slice_ else cells["InstanceType"],
+        region=cells["Region"],
+        accelerator=accelerator,
+        count=count,
+        memory_mib=_memory(float(memory[1]), provider, count) if memory else None,
+        term="on-demand",
+        price=Decimal(0),
+        zone=cells.get("AvailabilityZone") or "",
+        names=tuple(filter(None, (cells.get("UpstreamCloudId"), name[1] if name else None))),
+    )
+
+
+def _memory(stated: float, provider: str, count: float | None) -> float | None:
+    """MiB of one GPU, whatever the field holds for this cloud."""
+    holds = memory_units().get(("skypilot", provider), "mib")
+    scale = {"mib": 1.0, "gb": 1024.0, "total": 1 / (count or 1)}[holds]
+    return stated * scale or None
+
+
+def _offers(row: OfferRow, prices: dict[str, Decimal], cells: dict[str, str]) -> Iterator[OfferRow | Refused]:
+    if not prices:
+        yield Refused("no-price", _text(cells))
+    for term, price in prices.items():
+        yield priced(row, term, price)
+
+
+def _text(cells: dict[str, str]) -> str:
+    return ",".join(str(cell) for cell in cells.values())

@@ -1,0 +1,238 @@
+"""The user's own terms laid over list prices: one TOML file with discounts, contract prices and machines that are owned.
+
+    [discounts]                     # off every list price of a provider
+    aws = "12%"
+
+    [[contract]]
+    provider = "gcp"
+    instance = "a3-highgpu-8g"
+    region = "us-central1"          # left out: everywhere
+    term = "committed-1y"
+    price = "52.10 usd/h"           # the whole instance, an hour
+    from = "2026-01-01"
+    until = "2026-12-31"
+    note = "agreement 17"
+
+    [[owned]]
+    name = "lab"
+    gpu = "V100 SXM 16GB"
+    gpus = 8
+    cost = "0.90 usd/h"             # power and upkeep of all of them, an hour
+
+What comes of it says so: `standing` is `discounted`, `contract` or `owned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.dates import first_day, is_date, last_day
+from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.files import read_regular
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.money import Money, parse_money
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.find import exact_instances, find_gpu, find_provider
+from whichgpu.catalog.live.rows import EVERYWHERE, HOURS_A_MONTH, amount, share
+from whichgpu.catalog.offer import TERMS, Observation
+from whichgpu.catalog.store import Catalog
+
+NAME = "prices.toml"
+MOST_BYTES = 1 << 20
+CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
+OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What the file says, checked against the catalog."""
+
+    path: Path
+    discounts: Mapping[str, Decimal]
+    offers: tuple[Observation, ...]  # contracts and owned machines
+
+
+def overlay_path(named: Path | None) -> Path | None:
+    """The file named, else `prices.toml` in the user's config directory where there is one."""
+    if named is not None:
+        return named
+    from platformdirs import user_config_path
+
+    try:
+        usual = user_config_path("whichgpu", appauthor=False) / NAME
+        return usual if usual.is_file() else None
+    except (OSError, RuntimeError):  # no home, or one that cannot be looked into
+        return None
+
+
+def read_overlay(named: Path | None, catalog: Catalog, today: date) -> Overlay | None:
+    """The user's terms; None where there is no file."""
+    path = overlay_path(named)
+    if path is None:
+        return None
+    import tomllib
+
+    try:
+        document = tomllib.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+    except OSError as problem:
+        message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
+        raise UsageError("config-unreadable", message, msg("hint.overlay")) from problem
+    except (ValueError, RecursionError) as problem:
+        message = msg("error.config-malformed", path=str(path), why=str(problem))
+        raise UsageError("config-malformed", message, msg("hint.overlay")) from problem
+    try:
+        return _overlay(document, path, catalog, today)
+    except WhichGpuError as problem:
+        raise UsageError(problem.kind, msg("error.in-file", path=str(path), what=problem.message), problem.hint) from problem
+
+
+def lay_over(offers: Iterable[Observation], overlay: Overlay | None, day: date) -> tuple[Observation, ...]:
+    """List prices less the user's discounts, with the contracts and owned machines that hold on a day."""
+    if overlay is None:
+        return tuple(offers)
+    changed = tuple(_discounted(offer, overlay.discounts.get(offer.provider)) for offer in offers)
+    return (*changed, *(offer for offer in overlay.offers if _holds(offer, day)))
+
+
+def _discounted(offer: Observation, off: Decimal | None) -> Observation:
+    if not off or offer.standing != "list":
+        return offer
+    upfront = None if offer.upfront is None else amount(offer.upfront * (1 - off))
+    return replace(offer, price=amount(offer.price * (1 - off)), upfront=upfront, standing="discounted", discount=off)
+
+
+def _holds(offer: Observation, day: date) -> bool:
+    return first_day(offer.observed) <= day and (offer.ended is None or day < first_day(offer.ended))
+
+
+def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: date) -> Overlay:
+    for key in document:
+        if key not in ("discounts", "contract", "owned"):
+            raise unknown_word("key", key, ("discounts", "contract", "owned"))
+    discounts = {find_provider(catalog, name): _share(name, value) for name, value in _table(document, "discounts").items()}
+    contracts = [_contract(row, catalog, today) for row in _rows(document, "contract", CONTRACT)]
+    owned = [_owned(row, catalog, today) for row in _rows(document, "owned", OWNED)]
+    return Overlay(path, discounts, (*contracts, *owned))
+
+
+def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
+    provider, instance = find_provider(catalog, str(_needed(row, "provider"))), str(row.get("instance", ""))
+    machines = [found for found in exact_instances(catalog.instances, instance) if found.provider == provider] if instance else []
+    gpu = find_gpu(catalog, str(row["gpu"])).id if "gpu" in row else machines[0].gpu if machines else None
+    if gpu is None:
+        raise _wrong("contract", msg("error.overlay-lacks", key="gpu"))
+    gpus = _count(row.get("gpus", machines[0].gpus if machines else 1))
+    term = str(row.get("term", "on-demand"))
+    if term not in TERMS:
+        raise unknown_word("term", term, TERMS)
+    price = _hourly(str(_needed(row, "price")))
+    name = instance or f"{gpus:g}x {gpu}"
+    return _offer(row, provider, name, gpu, gpus, term, price, str(row.get("region", EVERYWHERE)), today, "contract")
+
+
+def _owned(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
+    gpu, gpus = find_gpu(catalog, str(_needed(row, "gpu"))).id, _count(row.get("gpus", 1))
+    price = _hourly(str(_needed(row, "cost")))
+    name = str(row.get("name") or f"{gpus:g}x {gpu}")
+    return _offer(row, "owned", name, gpu, gpus, "owned", price, str(row.get("region", EVERYWHERE)), today, "owned")
+
+
+def _offer(
+    row: Mapping[str, Any],
+    provider: str,
+    instance: str,
+    gpu: str,
+    gpus: float,
+    term: str,
+    price: Money,
+    region: str,
+    today: date,
+    standing: str,
+) -> Observation:
+    first, until = _day(row, "from"), _day(row, "until")
+    ended = None if until is None else date.fromordinal(last_day(until).toordinal() + 1).isoformat()
+    seen = min(today, last_day(until)) if until else today
+    return Observation(
+        provider=provider,
+        instance=instance,
+        region=region,
+        gpu=gpu,
+        gpus=int(gpus) if gpus == int(gpus) else gpus,
+        term=term,
+        payment=None,
+        price=amount(price.amount),
+        currency=price.currency,
+        upfront=None,
+        includes="gpu+host",
+        observed=first or today.isoformat(),
+        last_observed=max(seen, first_day(first)).isoformat() if first else seen.isoformat(),
+        ended=ended,
+        source=NAME,
+        recorded=today.isoformat(),
+        note=str(row["note"]) if "note" in row else None,
+        standing="contract" if standing == "contract" else "owned",
+    )
+
+
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = document.get(key, {})
+    if not isinstance(found, Mapping):
+        raise _wrong(key, msg("error.overlay-table", key=key))
+    return found
+
+
+def _rows(document: Mapping[str, Any], key: str, known: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    found = document.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
+        raise _wrong(key, msg("error.overlay-rows", key=key))
+    for row in found:
+        for name in row:
+            if name not in known:
+                raise unknown_word("key", f"{key}.{name}", known)
+    return found
+
+
+def _share(name: str, value: object) -> Decimal:
+    try:
+        return share(value)
+    except (ValueError, ArithmeticError) as problem:
+        raise _wrong(name, msg("error.bad-discount", text=str(value))) from problem
+
+
+def _hourly(text: str) -> Money:
+    money, period = parse_money(text)
+    return Money(money.amount / HOURS_A_MONTH, money.currency) if period == "month" else money
+
+
+def _count(value: object) -> float:
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 100_000:
+        raise _wrong("gpus", msg("error.bad-count", name=str(value)))
+    return found
+
+
+def _day(row: Mapping[str, Any], key: str) -> str | None:
+    if key not in row:
+        return None
+    text = str(row[key])
+    if not is_date(text):
+        raise _wrong(key, msg("error.bad-date", text=text))
+    return text if key == "until" else first_day(text).isoformat()
+
+
+def _needed(row: Mapping[str, Any], key: str) -> object:
+    if row.get(key) in (None, ""):
+        raise _wrong(key, msg("error.overlay-lacks", key=key))
+    return row[key]
+
+
+def _wrong(key: str, message: Message) -> UsageError:
+    return UsageError("bad-overlay", message, msg("hint.overlay"), (key,))

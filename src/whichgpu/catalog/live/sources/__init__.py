@@ -1,0 +1,51 @@
+"""The sources we ask, each a small module behind one seam, and those that plug-ins add."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.live.rows import PriceSource
+
+GROUP = "whichgpu.price_sources"
+OURS = {
+    "skypilot": "skypilot:SkyPilot",
+    "gpuhunt": "gpuhunt:GpuHunt",
+    "azure": "azure:Azure",
+    "runpod": "runpod:RunPod",
+    "vast": "vast:Vast",
+    "lambda": "lambda_cloud:Lambda",
+    "gcp": "gcp:Gcp",
+    "aws": "aws:Aws",
+}
+
+
+def source_names() -> tuple[str, ...]:
+    """Every source there is, ours first."""
+    return (*OURS, *(name for name in _plugins() if name not in OURS))
+
+
+def find_source(name: str) -> PriceSource:
+    """A source by its name. A plug-in cannot take the name of one of ours."""
+    if name in OURS:
+        module, _, kind = OURS[name].partition(":")
+        found: PriceSource = getattr(import_module(f"{__name__}.{module}"), kind)()
+        return found
+    plugins = _plugins()
+    if name not in plugins:
+        raise unknown_word("source", name, source_names())
+    try:
+        loaded: PriceSource = plugins[name].load()()
+        if not callable(loaded.batches) or loaded.name != name:
+            raise TypeError(f"{plugins[name].value} is no price source named {name}")
+    except Exception as problem:  # whatever a plug-in does wrong is told, and the other sources go on
+        message = msg("error.broken-plugin", name=name, why=f"{type(problem).__name__}: {problem}")
+        raise DataError("broken-plugin", message, msg("hint.broken-plugin")) from problem
+    return loaded
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,0 +1,178 @@
+"""AWS's public price list: one file a region, hundreds of megabytes, read line by line; no key needed.
+
+Gives on-demand and reserved prices (1 and 3 years, standard class, three ways to pay) of Linux machines on shared tenancy
+in USD. Gives no spot prices (those need an account), no savings plans, no capacity blocks. Which GPUs a machine holds is the
+catalog's to know; one it does not know is reported. Asked only when named; `--region` chooses the regions.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from itertools import islice
+
+import msgspec
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.live.http import MIB
+from whichgpu.catalog.live.rows import Ask, Batch, MachineOf, OfferRow, Read, Refused, amount
+from whichgpu.catalog.live.sources.address import address
+
+BASE = "https://pricing.us-east-1.amazonaws.com"
+INDEX = "/offers/v1.0/aws/AmazonEC2/current/region_index.json"
+REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-northeast-1", "ap-northeast-2")
+PREFACE = 5  # lines before the header: format, disclaimer, publication date, version, offer code
+MOST = 2048 * MIB
+WANTED = {
+    "Tenancy": ("Shared",),
+    "Operating System": ("Linux",),
+    "CapacityStatus": ("Used",),
+    "Currency": ("USD",),
+    "Pre Installed S/W": ("", "NA"),
+    "MarketOption": ("", "OnDemand"),
+}
+TERMS = {"1yr": "reserved-1y", "3yr": "reserved-3y"}
+PAYMENTS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
+NEEDED = (
+    "SKU",
+    "OfferTermCode",
+    "TermType",
+    "Unit",
+    "PricePerUnit",
+    "LeaseContractLength",
+    "PurchaseOption",
+    "OfferingClass",
+    "Instance Type",
+    "GPU",
+    *WANTED,
+)
+
+
+class _Index(msgspec.Struct):
+    class Region(msgspec.Struct):
+        code: str = msgspec.field(name="regionCode")
+        url: str = msgspec.field(name="currentVersionUrl")
+
+    regions: dict[str, Region]
+
+
+@dataclass(slots=True)
+class _Lease:
+    """A reservation, its hourly and its upfront price on lines of their own."""
+
+    instance: str
+    gpus: float | None
+    term: str
+    payment: str
+    hourly: Decimal | None = None
+    upfront: Decimal = Decimal(0)
+
+
+class Aws:
+    """One batch a region."""
+
+    name = "aws"
+    key = None
+    heavy = True
+
+    def batches(self, ask: Ask) -> Iterator[Batch]:
+        """The regions asked for, or the usual five."""
+        base = address(self.name, BASE, ask.keys)
+        try:
+            index = msgspec.json.decode(ask.client.get(base + INDEX, conditional=False).bytes(), type=_Index)
+        except (msgspec.DecodeError, msgspec.ValidationError) as problem:
+            message = msg("error.http-malformed", name=self.name, why=str(problem))
+            raise DataError("http-malformed", message, msg("hint.http")) from problem
+        for region in ask.regions or REGIONS:
+            if region not in index.regions:
+                raise unknown_word("region", region, sorted(index.regions))
+            url = base + index.regions[region].url.removesuffix(".json") + ".csv"
+            reply = ask.client.get(url, most=MOST)
+            if reply.body is None:
+                yield Batch(self.name, region, iter(()), ask.today, unchanged=True)
+                continue
+            read = Read()
+            rows = aws_rows(reply.lines(), region, ask.machine_of, read)
+            yield Batch(self.name, region, rows, ask.today, _day(url), read=read, validators=(reply.validators,))
+
+
+def _day(url: str) -> date | None:
+    """The day of a version: …/AmazonEC2/20261113184423/us-east-1/index.csv."""
+    for part in url.split("/"):
+        if len(part) == 14 and part.isdigit():
+            try:
+                return date(int(part[:4]), int(part[4:6]), int(part[6:8]))
+            except ValueError:
+                return None
+    return None
+
+
+def aws_rows(lines: Iterator[str], region: str, machine_of: MachineOf, read: Read) -> Iterator[OfferRow | Refused]:
+    """Prices of one region's file; reservations come last, once both their lines have been read."""
+    list(islice(lines, PREFACE))
+    reader = csv.reader(lines)
+    header = next(reader, [])
+    if missing := [name for name in NEEDED if name not in header]:
+        message = msg("error.http-malformed", name="aws", why=f"no column {missing[0]}")
+        raise DataError("http-malformed", message, msg("hint.http"))
+    place = {name: header.index(name) for name in NEEDED}
+    leases: dict[tuple[str, str], _Lease] = {}
+    for cells in reader:
+        read.rows += 1
+        if len(cells) != len(header):
+            yield Refused("malformed", ",".join(cells)[:500])
+            continue
+        gpus, instance = cells[place["GPU"]], cells[place["Instance Type"]]
+        is_ours = (gpus not in ("", "0", "NA") or machine_of("aws", instance) is not None) and all(
+            cells[place[name]] in allowed for name, allowed in WANTED.items()
+        )
+        if not is_ours:
+            read.aside += 1
+            continue
+        try:
+            row = _line({name: cells[index] for name, index in place.items()}, region, leases)
+        except ValueError:
+            yield Refused("malformed", ",".join(cells)[:500])
+            continue
+        if row is not None:
+            yield row
+    yield from (_leased(lease, region) for lease in leases.values())
+
+
+def _line(cells: dict[str, str], region: str, leases: dict[tuple[str, str], _Lease]) -> OfferRow | None:
+    price, instance = amount(cells["PricePerUnit"]), cells["Instance Type"]
+    count = float(cells["GPU"]) if cells["GPU"] not in ("", "0", "NA") else None
+    if cells["TermType"] == "OnDemand":
+        if cells["Unit"] != "Hrs":
+            raise ValueError(cells["Unit"])
+        return _row(instance, region, count, "on-demand", price, None, None)
+    if cells["TermType"] != "Reserved" or cells["OfferingClass"] != "standard":
+        return None
+    term, payment = TERMS.get(cells["LeaseContractLength"]), PAYMENTS.get(cells["PurchaseOption"])
+    if term is None or payment is None:
+        raise ValueError(cells["LeaseContractLength"])
+    lease = leases.setdefault((cells["SKU"], cells["OfferTermCode"]), _Lease(instance, count, term, payment))
+    if cells["Unit"] == "Quantity":
+        lease.upfront = price
+    else:
+        lease.hourly = price
+    return None
+
+
+def _leased(lease: _Lease, region: str) -> OfferRow | Refused:
+    if lease.hourly is None:
+        return Refused("no-price", f"{lease.instance} {lease.term} {lease.payment}")
+    hours = 8760 if lease.term == "reserved-1y" else 26280
+    whole = amount(lease.hourly + lease.upfront / hours)  # what an hour costs when all hours are used
+    return _row(lease.instance, region, lease.gpus, lease.term, whole, lease.payment, lease.upfront or None)
+
+
+def _row(
+    instance: str, region: str, count: float | None, term: str, price: Decimal, payment: str | None, upfront: Decimal | None
+) -> OfferRow:
+    return OfferRow("aws", instance, region, "", count, None, term, price, payment=payment, upfront=upfront)

@@ -1,0 +1,192 @@
+"""Google's Cloud Billing catalog: the public price of every part (core, memory, GPU) by region. Needs a key (GOOGLE_API_KEY).
+
+Gives on-demand, spot and committed use (1 and 3 years), each machine summed here from its parts by the table `skus.csv`, and
+GPUs for N1 hosts by themselves (`includes` gpu). Gives no local disks, no TPUs, no sustained-use discount (that is a rule, not
+a price), and leaves out calendar and flex-start prices. A part whose name the table does not know is reported as unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from urllib.parse import quote
+
+import msgspec
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.base.units import GIB
+from whichgpu.catalog.host import Instance
+from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read, Refused, amount
+from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.tables import rows
+
+BASE = "https://cloudbilling.googleapis.com/v1"
+SKUS = "/services/6F81-5844-456A/skus"
+MOST_PAGES = 100
+TERMS = {"OnDemand": "on-demand", "Preemptible": "spot", "Commit1Yr": "committed-1y", "Commit3Yr": "committed-3y"}
+ATTACHED = {"K80": (1, 2, 4, 8), "P4": (1, 2, 4), "P100": (1, 2, 4), "V100": (1, 2, 4, 8), "T4": (1, 2, 4)}
+
+# Prefixes and places that do not change what is sold, and words of sales that are not these terms.
+_DRESS = re.compile(
+    r"^(spot preemptible |commitment v\d+: )+|( attached to spot preemptible vms)?( running)? in .*$", re.IGNORECASE
+)
+_OTHER = re.compile(r"sole tenancy|custom|premium|reserved|dws|calendar|flex|suspended|extended|overcommit", re.IGNORECASE)
+
+
+class _Sku(msgspec.Struct):
+    class Category(msgspec.Struct):
+        resourceFamily: str
+        resourceGroup: str
+        usageType: str
+
+    class Pricing(msgspec.Struct):
+        class Expression(msgspec.Struct):
+            class Rate(msgspec.Struct):
+                class Money(msgspec.Struct):
+                    currencyCode: str
+                    units: str = "0"
+                    nanos: int = 0
+
+                unitPrice: Money
+
+            tieredRates: list[Rate]
+            usageUnit: str
+
+        pricingExpression: Expression
+
+    description: str
+    category: Category
+    serviceRegions: list[str]
+    pricingInfo: list[Pricing]
+
+
+class _Page(msgspec.Struct):
+    skus: list[msgspec.Raw]
+    nextPageToken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    pattern: re.Pattern[str]
+    part: str
+    family: str
+    machines: re.Pattern[str] | None
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Prices by part, family, region and term."""
+
+    currency: str = "USD"
+    prices: dict[tuple[str, str], dict[tuple[str, str], Decimal]] = field(default_factory=lambda: defaultdict(dict))
+
+
+class Gcp:
+    """All regions, one batch."""
+
+    name = "gcp"
+    key = "GOOGLE_API_KEY"
+    heavy = False
+
+    def batches(self, ask: Ask) -> Iterator[Batch]:
+        """One batch: machines are sums over all pages."""
+        read = Read()
+        yield Batch(self.name, ask.currency, self._rows(ask, read), ask.today, read=read)
+
+    def _rows(self, ask: Ask, read: Read) -> Iterator[OfferRow | Refused]:
+        parts, known = _Parts(ask.currency), _table()
+        for raw in self._skus(ask):
+            read.rows += 1
+            try:
+                sku = msgspec.json.decode(raw, type=_Sku)
+                price = _price(sku)
+            except (msgspec.DecodeError, msgspec.ValidationError, ValueError, IndexError):
+                yield Refused("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+                continue
+            term = TERMS.get(sku.category.usageType)
+            if sku.category.resourceFamily != "Compute" or term is None or _OTHER.search(sku.description):
+                read.aside += 1
+                continue
+            part = _part_of(sku.description, known)
+            if part is not None:
+                for region in sku.serviceRegions:
+                    parts.prices[part.part, part.family][region, term] = price
+            elif sku.category.resourceGroup == "GPU":
+                yield Refused("unknown-gpu", sku.description)
+            else:
+                read.aside += 1
+        yield from _machines(parts, known, ask.machines)
+        yield from _attached(parts)
+
+    def _skus(self, ask: Ask) -> Iterator[msgspec.Raw]:
+        base, token = address(self.name, BASE, ask.keys), ""
+        headers = {"X-Goog-Api-Key": ask.keys.get(self.key, "")}
+        for _ in range(MOST_PAGES):
+            url = f"{base}{SKUS}?currencyCode={ask.currency}&pageSize=5000" + (f"&pageToken={quote(token)}" if token else "")
+            try:
+                page = msgspec.json.decode(ask.client.get(url, headers=headers, conditional=False).bytes(), type=_Page)
+            except (msgspec.DecodeError, msgspec.ValidationError) as problem:
+                message = msg("error.http-malformed", name=self.name, why=str(problem))
+                raise DataError("http-malformed", message, msg("hint.http")) from problem
+            yield from page.skus
+            token = page.nextPageToken
+            if not token:
+                return
+        raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=MOST_PAGES), msg("hint.http"))
+
+
+def _table() -> tuple[_Part, ...]:
+    return tuple(
+        _Part(
+            re.compile(re.escape(row["description"]), re.IGNORECASE),
+            row["part"],
+            row["family"],
+            re.compile(row["machines"]) if row["machines"] else None,
+        )
+        for row in rows("skus")
+    )
+
+
+def _part_of(description: str, known: tuple[_Part, ...]) -> _Part | None:
+    bare = _DRESS.sub("", description).replace(" Cpu", " Instance Core")
+    return next((part for part in known if part.pattern.fullmatch(bare)), None)
+
+
+def _price(sku: _Sku) -> Decimal:
+    rate = sku.pricingInfo[0].pricingExpression.tieredRates[-1].unitPrice
+    return Decimal(rate.units) + Decimal(rate.nanos) / 10**9
+
+
+def _machines(parts: _Parts, known: tuple[_Part, ...], machines: tuple[Instance, ...]) -> Iterator[OfferRow]:
+    """Whole machines: only where every part of one has a price in a region on a term."""
+    for machine in machines:
+        if machine.provider != "gcp" or machine.vcpus is None or machine.ram_bytes is None:
+            continue
+        needed = {part.part: part for part in known if part.machines and part.machines.fullmatch(machine.instance)
+                  and parts.prices.get((part.part, part.family))}  # fmt: skip
+        if set(needed) != {"core", "ram", "gpu"}:
+            continue
+        sizes = {"core": machine.vcpus, "ram": machine.ram_bytes / GIB, "gpu": machine.gpus}
+        tables = {name: parts.prices[name, part.family] for name, part in needed.items()}
+        for place in set.intersection(*(set(table) for table in tables.values())):
+            total = sum((tables[name][place] * Decimal(str(size)) for name, size in sizes.items()), Decimal(0))
+            yield _row(machine.instance, "", None, place, total, "gpu+host", parts.currency)
+
+
+def _attached(parts: _Parts) -> Iterator[OfferRow]:
+    """GPUs that are attached to a host of one's choice."""
+    for family, counts in ATTACHED.items():
+        for place, price in parts.prices.get(("gpu", family), {}).items():
+            for count in counts:
+                yield _row(f"n1+{count}x{family.lower()}", family, float(count), place, price * count, "gpu", parts.currency)
+
+
+def _row(
+    instance: str, family: str, count: float | None, place: tuple[str, str], price: Decimal, includes: str, currency: str
+) -> OfferRow:
+    region, term = place
+    return OfferRow("gcp", instance, region, family, count, None, term, amount(price), currency=currency, includes=includes)

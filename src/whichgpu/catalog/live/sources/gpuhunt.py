@@ -1,0 +1,86 @@
+"""gpuhunt's published catalogs: one zip a day for the providers it collects (see `layouts.gpuhunt` for what it lacks)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from datetime import date
+from typing import IO
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.catalog.live.http import MIB
+from whichgpu.catalog.live.layouts.gpuhunt import gpuhunt_rows
+from whichgpu.catalog.live.rows import Ask, Batch, MachineOf, Read, Validators
+from whichgpu.catalog.live.sources.address import address
+
+BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"
+MOST_FILES, MOST_MEMBER = 200, 256 * MIB
+
+
+class GpuHunt:
+    """The newest catalog, one batch a provider; nothing where it is the one last seen."""
+
+    name = "gpuhunt"
+    key = None
+    heavy = False
+
+    def batches(self, ask: Ask) -> Iterator[Batch]:
+        """The day of the catalog is its version, 20261114."""
+        base = address(self.name, BASE, ask.keys)
+        version = ask.client.get(f"{base}/version", most=1024, conditional=False).bytes().decode("ascii", "replace").strip()
+        day = version_day(version)
+        if day is None:
+            raise DataError("not-a-catalog", msg("error.bad-version", text=version[:40]), msg("hint.http"))
+        reply = ask.client.get(f"{base}/{version}/catalog.zip", most=256 * MIB)
+        if reply.body is not None:
+            yield from zip_batches(reply.body, min(day, ask.today), ask.machine_of, reply.validators)
+
+
+def version_day(text: str) -> date | None:
+    """The day a version names."""
+    found = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
+    try:
+        return date(int(found[1]), int(found[2]), int(found[3])) if found else None
+    except ValueError:
+        return None
+
+
+def zip_batches(body: IO[bytes], day: date, machine_of: MachineOf, validators: Validators | None = None) -> Iterator[Batch]:
+    """A batch for each CSV in a catalog's zip."""
+    with body, _archive(body) as archive:
+        yield from _members(archive, day, machine_of, validators)
+
+
+def _archive(body: IO[bytes]) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(body)
+    except zipfile.BadZipFile as problem:
+        raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
+
+
+def _members(archive: zipfile.ZipFile, day: date, machine_of: MachineOf, validators: Validators | None) -> Iterator[Batch]:
+    members = [info for info in archive.infolist() if info.filename.endswith(".csv")]
+    if len(members) > MOST_FILES or any(info.file_size > MOST_MEMBER for info in members):
+        raise DataError("not-a-catalog", msg("error.bad-zip", why="too large"), msg("hint.http"))
+    for number, info in enumerate(members):
+        name = info.filename.rpartition("/")[2].removesuffix(".csv")
+        try:
+            content = archive.read(info)
+        except (zipfile.BadZipFile, OSError, ValueError) as problem:  # a member that does not unpack to what it states
+            raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
+        read = Read(digest=hashlib.sha256(content).hexdigest())
+        lines = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
+        last = number + 1 == len(members)
+        yield Batch(
+            "gpuhunt",
+            name,
+            gpuhunt_rows(lines, name, machine_of, read),
+            day,
+            day,
+            read=read,
+            validators=(validators,) if validators and last else (),
+        )

@@ -1,0 +1,99 @@
+"""SkyPilot's public catalog on GitHub: two dozen clouds, on-demand and spot (see `layouts.skypilot` for what it lacks).
+
+The files are asked for conditionally. When each last changed is asked of GitHub's list of commits, since a file that is
+served every day may be years old; where GitHub does not say, the day of the look is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import date, datetime
+from typing import IO
+
+import msgspec
+
+from whichgpu.base.errors import DataError
+from whichgpu.catalog.live.layouts.skypilot import skypilot_rows
+from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read
+from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.tables import published_since
+
+BASE = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
+COMMITS = "https://api.github.com/repos/skypilot-org/skypilot-catalog/commits"
+CLOUDS = (
+    "aws azure cudo do fluidstack gcp hyperbolic hyperstack ibm lambda mithril nebius oci ovhcloud paperspace primeintellect "
+    "runpod scaleway scp seeweb shadeform vast verda yotta"
+).split()
+
+
+class _Commit(msgspec.Struct):
+    class Inner(msgspec.Struct):
+        class Committer(msgspec.Struct):
+            date: datetime
+
+        committer: Committer
+
+    commit: Inner
+
+
+class SkyPilot:
+    """The catalog's files, one batch a cloud; a cloud that fails does not hold back the others."""
+
+    name = "skypilot"
+    key = None
+    heavy = False
+
+    def batches(self, ask: Ask) -> Iterator[Batch]:
+        """Each cloud in turn; one that cannot be had is a batch that fails when it is read."""
+        base = address("skypilot", BASE, ask.keys)
+        for cloud in CLOUDS:
+            try:
+                yield self._cloud(ask, base, cloud)
+            except DataError as problem:
+                yield Batch(self.name, cloud, _failing(problem), ask.today)
+
+    def _cloud(self, ask: Ask, base: str, cloud: str) -> Batch:
+        reply = ask.client.get(f"{base}/{cloud}/vms.csv")
+        if reply.body is None:
+            return Batch(self.name, cloud, iter(()), ask.today, unchanged=True)
+        read = Read(digest=digest_of(reply.body))
+        content = self._changed(ask, base, cloud)
+        return Batch(
+            self.name,
+            cloud,
+            skypilot_rows(reply.lines(), cloud, ask.machine_of, read),
+            min(content or ask.today, ask.today),
+            content,
+            read=read,
+            validators=(reply.validators,),
+            seen_of_digest=known_content(),
+        )
+
+    def _changed(self, ask: Ask, base: str, cloud: str) -> date | None:
+        """The day of the last commit that changed the file; None where GitHub does not tell."""
+        commits = COMMITS if base == BASE else f"{base}/commits"
+        try:
+            reply = ask.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
+            found = msgspec.json.decode(reply.bytes(), type=list[_Commit])
+        except (DataError, msgspec.DecodeError, msgspec.ValidationError):
+            return None
+        return found[0].commit.committer.date.date() if found else None
+
+
+def _failing(problem: DataError) -> Iterator[OfferRow]:
+    raise problem
+    yield  # a generator, so that it is raised where the rows are read
+
+
+def digest_of(body: IO[bytes]) -> str:
+    """The SHA-256 of a body, which is left at its beginning."""
+    body.seek(0)
+    found = hashlib.file_digest(body, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable file will do
+    body.seek(0)
+    return found
+
+
+def known_content() -> dict[str, date]:
+    """Days of content known to be old, by its digest."""
+    return {digest: date.fromisoformat(since) for digest, since in published_since().items()}

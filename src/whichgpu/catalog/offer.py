@@ -1,0 +1,42 @@
+"""One price somebody saw: an instance in a region on a term, on a day, as a source states it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+TERMS = ("on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained", "owned")
+PAYMENTS = ("no-upfront", "partial-upfront", "all-upfront")
+INCLUDES = ("gpu+host", "gpu")
+Standing = Literal["list", "discounted", "contract", "owned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A price as observed; dates are ISO texts. Prices are per hour for the whole instance, in their native currency."""
+
+    provider: str
+    instance: str
+    region: str
+    gpu: str  # id of the variant
+    gpus: int | float  # below 1: a slice of one
+    term: str  # one of TERMS
+    payment: str | None  # one of PAYMENTS; None where the term has no such choice
+    price: Decimal  # per hour with all hours used, what is paid upfront spread over them
+    currency: str
+    upfront: Decimal | None  # the part of it paid once at the start
+    includes: str  # one of INCLUDES
+    observed: str  # first day this price was seen
+    last_observed: str  # last day it was seen unchanged; the same day where it was seen once
+    ended: str | None  # first day it was seen to be listed no longer, or at another price
+    source: str  # id of a source in the catalog, or the name of a live source
+    recorded: str  # day this catalog or store learnt of it
+    note: str | None = None  # words of the source on availability, or of the user's own file
+    standing: Standing = "list"  # a list price, or what the user's own file made of it
+    discount: Decimal | None = None  # the share taken off the list price, where one was
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
+        """What makes two observations ones of the same offer."""
+        return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)

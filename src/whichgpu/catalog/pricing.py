@@ -1,0 +1,153 @@
+"""The bundled price history: rows of `prices.csv`, and the rules and rates beside it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+
+import msgspec
+
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.tables import Row
+
+ANYWHERE = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """A price of a machine in some regions, from the first to the last day it was seen."""
+
+    provider: str
+    instance: str
+    regions: tuple[str, ...]
+    gpu: str
+    gpus: int | float
+    term: str
+    payment: str | None
+    price: Decimal
+    currency: str
+    includes: str
+    observed: str
+    last_observed: str
+    ended: str | None
+    sources: tuple[str, ...]
+    recorded: str
+
+    def observations(self) -> Iterator[Observation]:
+        """One for each region."""
+        for region in self.regions:
+            yield Observation(
+                self.provider,
+                self.instance,
+                region,
+                self.gpu,
+                self.gpus,
+                self.term,
+                self.payment,
+                self.price,
+                self.currency,
+                None,
+                self.includes,
+                self.observed,
+                self.last_observed,
+                self.ended,
+                self.sources[0],
+                self.recorded,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    """A published rule that makes one term's price of another's: a share of it, or shares by the part of the month run."""
+
+    id: str
+    provider: str
+    term: str
+    instances: tuple[str, ...]  # the beginnings of their names
+    share: Decimal | None  # of the on-demand price
+    steps: tuple[Decimal, ...]  # shares of the on-demand price for each equal part of the month, in turn
+    first: str
+    last: str | None
+    sources: tuple[str, ...]
+    recorded: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What one US dollar was worth in a currency on a day, or on average over a year."""
+
+    currency: str
+    date: str
+    rate: Decimal
+    sources: tuple[str, ...]
+    recorded: str
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A round trip somebody measured from a city to a region, in milliseconds."""
+
+    city: str
+    provider: str
+    region: str
+    milliseconds: Decimal
+    observed: str
+    sources: tuple[str, ...]
+    recorded: str
+
+
+def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:
+    """A table row with the fields of a PriceRow: a machine of `instances.csv` brings its GPUs.
+
+    It stays a row, since only those of the GPUs asked for are ever made into records.
+    """
+    holder = row if row["gpu"] else machines.get((row["provider"], row["instance"]))
+    gpus = holder["gpus"] if holder else Decimal(1)
+    row["gpu"] = holder["gpu"] if holder else ""
+    row["gpus"] = int(gpus) if gpus == int(gpus) else float(gpus)
+    row["last_observed"] = row["last_observed"] or row["observed"]
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """All rows of one GPU, packed: a question about one GPU need not unpack the prices of all the others."""
+
+    gpu: str
+    rows: msgspec.Raw
+
+    def unpacked(self) -> tuple[PriceRow, ...]:
+        """The rows."""
+        return _decoder().decode(self.rows)
+
+
+def shelves(rows: Iterable[Row]) -> tuple[Shelf, ...]:
+    """Filled rows by their GPU, each in its order."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["gpu"]].append(row)
+    return tuple(Shelf(gpu, msgspec.Raw(msgspec.msgpack.encode(group))) for gpu, group in groups.items())
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[tuple[PriceRow, ...]]:
+    return msgspec.msgpack.Decoder(tuple[PriceRow, ...])
+
+
+def build_discount(row: Row) -> Discount:
+    """The rule of a table row."""
+    plain = {name: row[name] for name in Discount.__dataclass_fields__}
+    return Discount(**plain | {"steps": tuple(map(Decimal, row["steps"]))})
+
+
+def build_exchange(row: Row) -> Exchange:
+    """The rate of a table row."""
+    return Exchange(**{name: row[name] for name in Exchange.__dataclass_fields__})
+
+
+def build_latency(row: Row) -> Latency:
+    """The measurement of a table row."""
+    return Latency(**{name: row[name] for name in Latency.__dataclass_fields__})

@@ -1,0 +1,194 @@
+"""Offers: prices that held on a day, with all that belongs to them, chosen, ordered and grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from whichgpu.base.figure import Figure
+from whichgpu.base.money import Money
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.price.asof import Standing
+from whichgpu.price.currency import DOLLAR, Exchanger, rounded
+from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRate:
+    """The rate a price was converted at: of which day (None: the user's own), and whose."""
+
+    value: float
+    date: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A machine in a region on a term at a price, as of a day."""
+
+    provider: str
+    instance: str
+    region: str
+    gpu: str
+    gpu_name: str
+    gpus: int | float
+    term: str
+    payment: str | None
+    price: Money  # for an hour of the whole machine
+    price_per_gpu_hour: Money
+    price_month: Money
+    upfront: Money | None
+    listed_price: Money  # as the provider states it, in its own currency
+    valid_from: str
+    observed_at: str
+    age_days: int
+    confidence: str
+    stale: bool
+    includes: str
+    exchange_rate: ExchangeRate | None
+    round_trip: Figure | None
+    cheapest_of: int | None  # grouped: how many offers there are in the group this is the cheapest of
+    standing: str  # list, discounted, contract or owned: a list price, or what the user's own file made of it
+    discount: Decimal | None  # the share taken off the list price
+    note: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferFilter:
+    """What an offer must be. None and () ask nothing."""
+
+    gpu_ids: frozenset[str] | None = None
+    instances: frozenset[tuple[str, str]] | None = None
+    gpus: tuple[float, float] | None = None
+    min_memory: int | None = None  # bytes of one GPU as marketed
+    providers: tuple[str, ...] = ()
+    regions: frozenset[tuple[str, str]] | None = None
+    terms: tuple[str, ...] = ()
+    max_latency: float | None = None  # seconds
+
+    def wishes(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
+        """Each wish by the name of its flag."""
+        low, high = self.gpus or (0.0, 0.0)
+
+        def enough(offer: Offer) -> bool:
+            card = gpus.get(offer.gpu)
+            return card is not None and card.memory_marketed_bytes * min(offer.gpus, 1) >= (self.min_memory or 0)
+
+        def near(offer: Offer) -> bool:
+            return offer.round_trip is not None and offer.round_trip.value <= (self.max_latency or 0)
+
+        tests: dict[str, tuple[object, Callable[[Offer], bool]]] = {
+            "gpu": (self.gpu_ids, lambda offer: offer.gpu in (self.gpu_ids or ())),
+            "instance": (self.instances, lambda offer: (offer.provider, offer.instance) in (self.instances or ())),
+            "gpus": (self.gpus, lambda offer: low <= offer.gpus <= high),
+            "min_memory": (self.min_memory, enough),
+            "provider": (self.providers or None, lambda offer: offer.provider in self.providers),
+            "region": (self.regions, lambda offer: (offer.provider, offer.region) in (self.regions or ())),
+            "term": (self.terms or None, lambda offer: offer.term in self.terms),
+            "max_latency": (self.max_latency, near),
+        }
+        return {name: test for name, (wish, test) in tests.items() if wish is not None}
+
+
+def priced(
+    one: Standing, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
+) -> Offer:
+    """The offer of a standing price; in its own currency where none is asked for."""
+    run = one.observation
+    price, rate = exchanger.convert(Money(run.price, run.currency), currency or run.currency)
+    listed = Money(rounded(run.price / (1 - run.discount)) if run.discount else run.price, run.currency)
+    due = upfront(run)
+    month = Decimal(MONTH_HOURS) if run.term in YEARS else hours  # a commitment is paid whether the machine runs or not
+    return Offer(
+        run.provider,
+        run.instance,
+        run.region,
+        run.gpu,
+        name,
+        run.gpus,
+        run.term,
+        run.payment,
+        price,
+        Money(rounded(price.amount / Decimal(str(run.gpus))), price.currency),
+        Money(cents(price.amount * month), price.currency),
+        None if due is None else exchanger.convert(Money(cents(due), run.currency), currency or run.currency)[0],
+        listed,
+        run.observed,
+        one.observed_at,
+        one.age_days,
+        one.confidence,
+        one.stale,
+        run.includes,
+        None if rate is None else ExchangeRate(float(rounded(rate.value, 8)), rate.date, rate.source),
+        trip,
+        None,
+        run.standing,
+        run.discount,
+        run.note,
+        run.source,
+    )
+
+
+def cents(amount: Decimal) -> Decimal:
+    """A sum to a thousandth, as price lists print months: 206.590.
+
+    >>> cents(Decimal("0.283") * 730)
+    Decimal('206.590')
+    """
+    return amount.quantize(Decimal("0.001"))
+
+
+GROUPS = ("gpu", "provider", "region")
+
+
+def grouped(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
+    """The cheapest offer of each group, by the price of a GPU for an hour."""
+    best: dict[tuple[str, ...], Offer] = {}
+    counts: dict[tuple[str, ...], int] = {}
+    for offer in offers:
+        key = tuple(getattr(offer, name) for name in names)
+        counts[key] = counts.get(key, 0) + 1
+        if key not in best or dollars(offer.price_per_gpu_hour, exchanger) < dollars(best[key].price_per_gpu_hour, exchanger):
+            best[key] = offer
+    return [replace(offer, cheapest_of=counts[key]) for key, offer in best.items()]
+
+
+MONEY = ("price", "price_per_gpu_hour", "price_month", "upfront")
+PLAIN = ("provider", "instance", "region", "gpu", "gpu_name", "gpus", "term", "payment", "valid_from", "observed_at", "age_days",
+         "confidence", "includes", "standing", "source", "round_trip")  # fmt: skip
+SORTABLE = (*MONEY, *PLAIN)
+
+
+def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) -> list[Offer]:
+    """By a field, largest first with a leading `-`; by the price of a GPU for an hour where none is named.
+
+    Money is compared as dollars whatever it is shown in; offers that lack the field come last.
+    """
+    wanted = field or "price_per_gpu_hour"
+    down, name = wanted.startswith("-"), wanted.removeprefix("-").replace("-", "_")
+    if name not in SORTABLE:
+        raise unknown_word("field", name, SORTABLE)
+
+    def value(offer: Offer) -> Any:
+        found = getattr(offer, name)
+        if isinstance(found, Money):
+            return dollars(found, exchanger)
+        if isinstance(found, Figure):
+            return found.value
+        return found.lower() if isinstance(found, str) else found
+
+    rows = sorted(offers, key=lambda offer: (offer.provider, offer.instance, offer.region, offer.term, offer.payment or ""))
+    have = [offer for offer in rows if getattr(offer, name) is not None]
+    return sorted(have, key=value, reverse=down) + [offer for offer in rows if getattr(offer, name) is None]
+
+
+def dollars(money: Money, exchanger: Exchanger) -> Decimal:
+    """For comparing only."""
+    return money.amount / exchanger.rate(DOLLAR, money.currency).value
+
+
+__all__ = ["GROUPS", "MONTH_HOURS", "SORTABLE", "Offer", "OfferFilter", "cents", "grouped", "ordered", "priced"]

@@ -1,0 +1,66 @@
+"""Terms: what a month is, what rules make of an on-demand price, and what of a reservation is due at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+from whichgpu.base.dates import first_day, last_day
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.pricing import Discount
+from whichgpu.price.asof import Standing
+
+MONTH_HOURS = 730  # 8760 / 12, as the clouds' own calculators count
+YEAR_HOURS = 8760
+YEARS = {"reserved-1y": 1, "reserved-3y": 3, "committed-1y": 1, "committed-3y": 3}
+
+
+def derived(found: Sequence[Standing], rules: Iterable[Discount], day: date, hours: Decimal) -> Iterator[Standing]:
+    """Prices that published rules make of on-demand prices, where none is stated for that very offer."""
+    stated = {_place(one.observation, one.observation.term) for one in found}
+    base = [one for one in found if one.observation.term == "on-demand"]
+    for rule in rules:
+        if first_day(rule.first) > day or (rule.last and last_day(rule.last) < day):
+            continue
+        for one in base:
+            run = one.observation
+            if run.provider == rule.provider and run.instance.startswith(rule.instances) and _place(run, rule.term) not in stated:
+                share = rule.share if rule.share is not None else sustained_share(rule.steps, hours)
+                yield replace(one, observation=_at(run, rule, share))
+
+
+def sustained_share(steps: Sequence[Decimal], hours: Decimal) -> Decimal:
+    """What is paid of the on-demand price when a machine runs so many hours of a month of 730.
+
+    The month is cut into as many equal parts as there are steps; hours in each part cost its share.
+
+    >>> quarters = [Decimal(1), Decimal("0.8"), Decimal("0.6"), Decimal("0.4")]
+    >>> sustained_share(quarters, Decimal(730)), sustained_share(quarters, Decimal(365)), sustained_share(quarters, Decimal(100))
+    (Decimal('0.7'), Decimal('0.9'), Decimal('1'))
+    """
+    part = Decimal(MONTH_HOURS) / len(steps)
+    run = min(hours, Decimal(MONTH_HOURS))
+    if run <= 0:
+        return steps[0]
+    paid = sum((max(min(run - part * index, part), Decimal(0)) * step for index, step in enumerate(steps)), Decimal(0))
+    return (paid / run).normalize()
+
+
+def upfront(run: Observation) -> Decimal | None:
+    """What is due at the start; None where it is not known (partial payments) or nothing is."""
+    if run.upfront is not None:
+        return run.upfront
+    if run.payment == "all-upfront" and run.term in YEARS:
+        return run.price * YEAR_HOURS * YEARS[run.term]
+    return None
+
+
+def _at(run: Observation, rule: Discount, share: Decimal) -> Observation:
+    price = (run.price * share).quantize(Decimal("0.000001")).normalize()
+    return replace(run, term=rule.term, price=Decimal(f"{price:f}"), source=rule.sources[0])
+
+
+def _place(run: Observation, term: str) -> tuple[object, ...]:
+    return (run.provider, run.instance, run.region, term, run.includes)

@@ -1,0 +1,55 @@
+"""The lowest price there was, day by day: prices come and go, the least of those there is the price of the day."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import groupby
+
+from whichgpu.catalog.offer import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Low:
+    """From a day on, the lowest price, the run that has it, and the day another takes its place."""
+
+    day: str
+    price: Decimal
+    run: Observation
+    until: str | None
+
+
+def lows(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]) -> list[Low]:
+    """The steps of the lowest price of these runs, which come in the order of their first days."""
+    events = sorted(_events(runs, [price_of(run) for run in runs]))
+    there: list[tuple[Decimal, int]] = []
+    steps: list[tuple[str, Decimal, int]] = []
+    for day, todays in groupby(events, key=lambda event: event[0]):
+        for _, leaves, price, number in todays:
+            if leaves:
+                there.pop(bisect_left(there, (price, number)))
+            else:
+                insort(there, (price, number))
+        if there and (not steps or steps[-1][1] != there[0][0]):
+            steps.append((day, *there[0]))
+    ends = [*(day for day, _, _ in steps[1:]), None]
+    return [Low(day, price, runs[number], end) for (day, price, number), end in zip(steps, ends, strict=True)]
+
+
+def _events(runs: Sequence[Observation], prices: Sequence[Decimal]) -> Iterator[tuple[str, bool, Decimal, int]]:
+    """Each run's first day, and the day it ended or the next run of its offer took over; a run of no length is left out."""
+    offers: dict[object, list[int]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        offers[run.key].append(number)
+    for numbers in offers.values():
+        for number, after in zip(numbers, [*numbers[1:], None], strict=True):
+            run = runs[number]
+            ends = [day for day in (run.ended, runs[after].observed if after is not None else None) if day]
+            end = min(ends, default=None)
+            if end is None or end > run.observed:
+                yield run.observed, False, prices[number], number
+                if end is not None:
+                    yield end, True, prices[number], number

@@ -1,0 +1,184 @@
+"""`whichgpu offers`: prices as of any date, in any currency."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from whichgpu import api
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.money import Money
+from whichgpu.base.units import parse_bytes, parse_seconds, significant
+from whichgpu.catalog.offer import TERMS
+from whichgpu.catalog.select import parse_span
+from whichgpu.price.currency import parse_rates
+from whichgpu.price.offers import GROUPS, Offer
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.surface.cli.frame import GPU, INSTANCE, SELLER, Parsed, Words, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.cli.sources import say_sources
+from whichgpu.surface.fields import field_named
+
+PERIODS = ("hour", "month")
+ROWS = 40  # of a table on a terminal, where no limit is asked for
+SOURCES = 8  # named under an answer
+
+
+def parse_hours(text: str) -> Decimal:
+    """Hours of a month, with or without their unit.
+
+    >>> parse_hours("365"), parse_hours("200h")
+    (Decimal('365'), Decimal('200'))
+    """
+    digits = text.strip().removesuffix("h").strip()
+    hours = Decimal(digits) if digits.replace(".", "", 1).isdigit() and digits.isascii() else Decimal(0)
+    if not 0 < hours <= MONTH_HOURS:
+        raise UsageError("bad-hours", msg("error.bad-hours", text=text), msg("hint.bad-hours", most=MONTH_HOURS))
+    return hours
+
+
+def parse_limit(text: str) -> int:
+    """A number of rows; "all" is as many as there are.
+
+    >>> parse_limit("20"), parse_limit("all") == sys.maxsize
+    (20, True)
+    """
+    digits = text.strip()
+    if digits == "all":
+        return sys.maxsize
+    if not (digits.isascii() and digits.isdigit() and int(digits)):
+        raise UsageError("bad-row-limit", msg("error.bad-row-limit", text=text), msg("hint.bad-row-limit"))
+    return int(digits)
+
+
+@command("offers", "[OPTIONS]", epilog=True)
+@option("--gpu", type=GPU, metavar="NAMES", help="option.gpu-names")
+@option("--instance", type=INSTANCE, metavar="NAMES", help="option.instance-names")
+@option("--gpus", type=Parsed("span", parse_span), metavar="N[..M]")
+@option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-gpu")
+@option("--provider", type=SELLER, metavar="NAMES")
+@option("--region", metavar="NAMES", help="option.region-names")
+@option("--near", metavar="CITY")
+@option("--max-latency", type=Parsed("duration", parse_seconds), metavar="TIME")
+@option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
+@option("--currency", metavar="CODE")
+@option("--exchange-rate", type=Parsed("rate", parse_rates), metavar="CODE=RATE")
+@option("--per", type=Words("period", PERIODS, many=True), metavar="PERIODS")
+@option("--hours", type=Parsed("hours", parse_hours), metavar="N")
+@option("--prices", "--overlay", "overlay", type=Parsed("path", user_path), metavar="FILE")
+@option("--sort", metavar="FIELD")
+@option("--group-by", type=Words("group", GROUPS, many=True), metavar="FIELDS")
+@option("--limit", type=Parsed("limit", parse_limit), metavar="N")
+def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, overlay: Path | None, **wanted: Any) -> None:
+    """List prices."""
+    query = {name: value for name, value in wanted.items() if value is not None}
+    query["sort"] = field_named(sort, Offer, session.language)
+    if session.for_eyes:
+        query.setdefault("limit", ROWS)
+    answer = api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
+    headline = _headline(answer, sort)
+    if session.format in ("json", "csv") or session.columns:
+        session.show(answer, answer.offers, (), headline)
+    else:
+        session.say(headline)
+        columns = _columns(answer, per or ("hour",), session.language)
+        rows = [[cell(offer) for _, cell in columns] for offer in answer.offers]
+        session.table([session.language.text(f"offers.{name}") for name, _ in columns], rows)
+    for note in _notes(answer, per or ()):
+        session.say(note)
+    say_sources(session, answer.sources, SOURCES)
+
+
+Column = tuple[str, Callable[[Offer], str]]
+
+
+def _columns(answer: api.OffersAnswer, per: Sequence[str], language: Language) -> list[Column]:
+    columns: list[Column] = [
+        ("machine", lambda offer: f"{offer.provider} {offer.instance}"),
+        ("gpus", lambda offer: f"{offer.gpus:g}x {offer.gpu_name}"),
+        ("region", lambda offer: offer.region),
+        ("term", lambda offer: _term(offer, language)),
+    ]
+    if "hour" in per:
+        columns.append(("hour", lambda offer: _money(offer.price)))
+    if "month" in per:
+        columns.append(("month", lambda offer: _money(offer.price_month, month=True)))
+    columns.append(("gpu-hour", lambda offer: _money(offer.price_per_gpu_hour)))
+    if answer.near:
+        columns.append(("round-trip", lambda offer: _trip(offer, language)))
+    if any(offer.cheapest_of for offer in answer.offers):
+        columns.append(("cheapest-of", lambda offer: str(offer.cheapest_of or "")))
+    columns.append(("seen", lambda offer: _seen(offer, language)))
+    columns.append(("source", lambda offer: offer.source))
+    return columns
+
+
+def _term(offer: Offer, language: Language) -> str:
+    own = (
+        language.text(f"offers.{offer.standing}", off=f"{float(offer.discount or 0) * 100:.4g}%")
+        if offer.standing != "list"
+        else ""
+    )
+    parts = [offer.term, offer.payment or "", language.text("offers.gpu-only") if offer.includes == "gpu" else "", own]
+    return ", ".join(part for part in parts if part)
+
+
+def _money(money: Money, month: bool = False) -> str:
+    """Rents to four digits after the point at most, months to two; a currency of small units to whole ones."""
+    places = 2 if month else 4
+    amount = money.amount.quantize(Decimal(1)) if money.amount >= 10000 else money.amount
+    text = f"{amount:,.{places}f}" if amount != amount.to_integral_value() else f"{amount:,.0f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text and not month else text} {money.currency}"
+
+
+def _trip(offer: Offer, language: Language) -> str:
+    if offer.round_trip is None:
+        return ""
+    kind = "measured" if offer.round_trip.basis == "measured" else "estimated"
+    return language.text(f"offers.trip-{kind}", ms=significant(offer.round_trip.value * 1000))
+
+
+def _seen(offer: Offer, language: Language) -> str:
+    return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
+
+
+def _headline(answer: api.OffersAnswer, sort: str | None) -> Message:
+    first = answer.offers[0]
+    if sort is not None:
+        return msg("offers.count", n=answer.matching, day=answer.as_of)
+    return msg(
+        "offers.sentence",
+        n=answer.matching,
+        day=answer.as_of,
+        price=_money(first.price_per_gpu_hour),
+        machine=f"{first.provider} {first.instance}",
+        region=first.region,
+        term=first.term,
+    )
+
+
+def _notes(answer: api.OffersAnswer, per: Sequence[str]) -> list[Message]:
+    notes = []
+    shown = answer.offers
+    if len(shown) < answer.matching:
+        notes.append(msg("offers.limited", n=len(shown), matching=answer.matching))
+    if "month" in per or answer.hours_per_month != MONTH_HOURS:
+        notes.append(msg("offers.month-hours", hours=answer.hours_per_month))
+    if any(offer.includes == "gpu" for offer in shown):
+        notes.append(msg("offers.alone", n=sum(offer.includes == "gpu" for offer in shown)))
+    rates = {(offer.listed_price.currency, offer.price.currency): offer.exchange_rate for offer in shown if offer.exchange_rate}
+    for (source, target), rate in rates.items():
+        id = "offers.rate" if rate.date else "offers.rate-given"
+        notes.append(msg(id, value=f"{rate.value:,.6g}", target=target, source=source, day=rate.date or ""))
+    if answer.stale:
+        oldest = min(offer.observed_at for offer in shown if offer.stale)
+        notes.append(msg("offers.stale", n=answer.stale, oldest=oldest))
+    notes += [msg("offers.note", machine=f"{offer.provider} {offer.instance}", note=offer.note) for offer in shown if offer.note][
+        :10
+    ]
+    return notes

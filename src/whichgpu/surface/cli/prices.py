@@ -1,0 +1,113 @@
+"""`whichgpu catalog refresh`, `import` and `export`: prices in and out of the user's store."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+from whichgpu import api
+from whichgpu.base.dates import parse_as_of
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.surface.cli.frame import GPU, Parsed, catalog_of, command, option
+from whichgpu.surface.cli.progress import progress_for
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.replies import document
+
+COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
+MOST_NAMED = 12  # unknown GPUs and files a summary lists
+
+
+class SourceName(click.ParamType[str]):
+    """One of the sources there are, plug-ins included."""
+
+    name = "source"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from whichgpu.catalog.live.sources import source_names
+
+        if value not in source_names():
+            raise unknown_word("source", value, source_names())
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from whichgpu.catalog.live.sources import source_names
+
+        return [CompletionItem(name) for name in source_names() if name.startswith(incomplete)]
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+@command("refresh", "[OPTIONS]", epilog=True)
+@click.argument("sources", nargs=-1, type=SourceName(), metavar="[SOURCE…]")
+@option("--region", type=Parsed("names", listed), metavar="NAMES", help="option.refresh-region")
+@option("--currency", metavar="CODE", help="option.refresh-currency")
+@option("--trust", is_flag=True)
+def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] | None, currency: str | None, trust: bool) -> int:
+    """Ask sources for prices."""
+    answer = api.catalog_refresh(
+        sources,
+        catalog=catalog_of(session),
+        today=session.today,
+        regions=region or (),
+        currency=(currency or "USD").upper(),
+        progress=progress_for(session),
+        trusting=trust,
+    )
+    return _tell(session, answer)
+
+
+@command("import", "[OPTIONS]", epilog=True)
+@click.argument("path", metavar="FILE|FOLDER")
+@option("--date", metavar="DATE")
+@option("--trust", is_flag=True)
+def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
+    """Take prices from files."""
+    seen = None if date is None else parse_as_of(date, session.today)
+    answer = api.catalog_import(user_path(path), seen=seen, catalog=catalog_of(session), today=session.today, trusting=trust)
+    return _tell(session, answer)
+
+
+@command("export", "[OPTIONS]", epilog=True)
+@click.argument("file", required=False, metavar="[FILE]")
+@option("--gpu", type=GPU, metavar="NAME")
+def export(session: Session, file: str | None, gpu: str | None) -> None:
+    """Write prices for other tools."""
+    form = ".json" if session.format == "json" else ".csv"
+    count = api.catalog_export(
+        file, session.out, form=form, gpu=gpu, as_of=session.as_of, known=session.as_known, catalog=catalog_of(session)
+    )
+    if file is not None:
+        session.say(msg("prices.exported", n=count, name=file))
+
+
+def _tell(session: Session, answer: api.TakingAnswer) -> int:
+    """The summary: every count, every reason, every unknown GPU; exit 3 where no source at all could be read."""
+    good = [row for row in answer.snapshots if row.problem is None]
+    code = 0 if good or not answer.failed else 3
+    if session.format == "json":
+        session.show(document(answer, session.language), [], ())
+        return code
+    sums = {"prices": answer.prices, "kept": answer.kept, "quarantined": answer.quarantined, "unknown": answer.unknown}
+    session.say(msg("prices.taken" if answer.snapshots else "prices.unchanged", n=len(good), store=answer.store, **sums))
+    if good:
+        session.show(answer, good, COLUMNS)
+    for reason, count in answer.reasons.items():
+        session.say(msg("prices.reason", n=count, what=msg(f"quarantine.{reason}")))
+    if answer.unknown_gpus:
+        names = tuple(f"{name} ({count})" for name, count in list(answer.unknown_gpus.items())[:MOST_NAMED])
+        session.say(msg("prices.unknown", n=answer.unknown, names=names))
+    if stale := [row for row in good if row.stale]:
+        oldest = tuple(f"{row.scope} {row.content}" for row in sorted(stale, key=lambda row: row.content or "")[:MOST_NAMED])
+        session.say(msg("prices.stale", n=len(stale), names=oldest))
+    if answer.passed_over:
+        session.say(msg("prices.passed-over", names=answer.passed_over[:MOST_NAMED]))
+    for row in answer.snapshots:
+        if row.problem is not None:
+            name = f"{row.source}/{row.scope}" if row.scope else row.source
+            session.say(msg("prices.problem", name=name, what=row.problem))
+    return code

@@ -1,0 +1,60 @@
+"""A bar for each source being asked, on a terminal's stderr only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whichgpu.base.messages import Language
+from whichgpu.catalog.live.refresh import Progress, Silence
+from whichgpu.surface.cli.session import Session
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+
+def progress_for(session: Session) -> Progress:
+    """Bars where somebody can see them, else silence."""
+    return Bars(session) if session.err.isatty() and session.format != "json" else Silence()
+
+
+class Bars:
+    """Rich's bars; they may be moved from any thread. They are gone when the last source is done."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._language: Language = session.language
+        self._progress: RichProgress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._open = 0
+
+    def began(self, source: str) -> None:
+        """A new bar."""
+        progress = self._shown()
+        self._open += 1
+        self._tasks[source] = progress.add_task(source, total=None, words=self._language.text("progress.asking"))
+
+    def went_on(self, source: str, done: int, total: int | None) -> None:
+        """Its length, where it is known."""
+        self._shown().update(self._tasks[source], completed=done, total=total, words=f"{done / 2**20:.1f} MiB")
+
+    def ended(self, source: str, failed: bool) -> None:
+        """Full, and with the last one all are taken away."""
+        words = self._language.text("progress.failed" if failed else "progress.done")
+        progress = self._shown()
+        progress.update(self._tasks[source], total=1, completed=1, words=words)
+        self._open -= 1
+        if not self._open:
+            progress.stop()
+
+    def _shown(self) -> RichProgress:
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as RichProgress
+
+            columns = (TextColumn("{task.description:<10}"), BarColumn(), TextColumn("{task.fields[words]}"))
+            console = Console(file=self._session.err, emoji=False, highlight=False)
+            self._progress = RichProgress(*columns, console=console, transient=True)
+            self._progress.start()
+        return self._progress

@@ -1,0 +1,66 @@
+"""A server, a client that does not really wait, and small catalogs to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.desk import TODAY, Desk
+from tests.live.server import Server
+from whichgpu.catalog.live.http import Client
+from whichgpu.catalog.live.resolve import Resolver
+from whichgpu.catalog.live.rows import Ask
+from whichgpu.catalog.store import Catalog
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server().running() as running:
+        yield running
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """Seconds the client would have waited."""
+    return []
+
+
+@pytest.fixture
+def client(waits: list[float]) -> Iterator[Client]:
+    made = Client(sleep=waits.append, timeout=5.0, longest_body=3.0)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def resolver(catalog: Catalog) -> Resolver:
+    return Resolver(catalog)
+
+
+@pytest.fixture
+def ask(client: Client, resolver: Resolver, catalog: Catalog) -> Ask:
+    return Ask(client, TODAY, machine_of=resolver.machine_of, machines=catalog.instances)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the store of a test lies."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def desk(catalog: Catalog, folder: Path, server: Server, never_waits: None) -> Desk:
+    return Desk(catalog, folder, server)
+
+
+@pytest.fixture
+def never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    import whichgpu.catalog.live.refresh as module
+
+    def quick(**settings: Any) -> Client:
+        return Client(**{**settings, "sleep": lambda _: None, "longest_body": 0.3, "timeout": 5.0})
+
+    monkeypatch.setattr(module, "Client", quick)

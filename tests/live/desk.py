@@ -1,0 +1,81 @@
+"""A store, and how tests ask sources into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from tests.live import answers
+from tests.live.server import Answer, Asked, Server
+from whichgpu.catalog.live.read import Wish, offers_on, quarantined
+from whichgpu.catalog.live.refresh import Outcome, chosen_sources, refresh
+from whichgpu.catalog.live.rows import PriceSource
+from whichgpu.catalog.live.sources import source_names
+from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.store import Catalog
+
+TODAY = date(2026, 11, 15)
+NO_ANSWERS = {
+    "gone": Answer(404),
+    "failing": Answer(500),
+    "busy": Answer(429, b"", {"Retry-After": "1"}),
+    "wrong-types": Answer(body=b'{"Items": 7, "skus": "x", "data": 5, "offers": "none", "regions": [1]}'),
+    "a-list": Answer(body=b'[1, "two", null]'),
+    "elsewhere": Answer(302, b"", {"Location": "file:///etc/passwd"}),
+    "binary": Answer(body=b"\xff\xfe\x00 not text"),
+    "nested": Answer(body=b"{" * 5000),
+    "truncated": Answer(body=b"half", length=10_000),
+    "endless": Answer(body=b"{", endless=True),
+}
+
+
+class Desk:
+    """A store, and how tests ask sources into it."""
+
+    def __init__(self, catalog: Catalog, folder: Path, server: Server) -> None:
+        self.catalog, self.folder, self.server = catalog, folder, server
+        self.keys = {"GOOGLE_API_KEY": "google-key", "LAMBDA_API_KEY": "lambda-key"}
+        for name in source_names():
+            self.keys[f"WHICHGPU_URL_{name.upper()}"] = f"{server.url}/{name}"
+
+    def refresh(self, *names: str, day: date = TODAY, **settings: object) -> tuple[Outcome, ...]:
+        chosen: Sequence[PriceSource] = chosen_sources(names, self.keys)
+        return refresh(chosen, self.catalog, day, folder=self.folder, keys=self.keys, **settings)  # type: ignore[arg-type]
+
+    def offers(self, day: date | None = None) -> list[Observation]:
+        with reading(self.folder) as connection:
+            assert connection is not None
+            return offers_on(connection, day, None, Wish())
+
+    def refused(self) -> dict[str, int]:
+        with reading(self.folder) as connection:
+            assert connection is not None
+            rows = quarantined(connection)
+        return {reason: sum(row["reason"] == reason for row in rows) for reason in {row["reason"] for row in rows}}
+
+
+def only(desk: Desk, **wanted: object) -> Observation:
+    found = [offer for offer in desk.offers() if all(getattr(offer, name) == value for name, value in wanted.items())]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def good(outcome: Outcome) -> bool:
+    for taken in outcome.taken:
+        assert taken.prices == taken.kept + taken.quarantined + taken.unknown
+    return not outcome.problems
+
+
+def kinds(outcome: Outcome) -> set[str]:
+    return {problem.kind for problem in outcome.problems}
+
+
+def serve_azure(server: Server, *pages: list[object]) -> None:
+    def route(asked: Asked) -> Answer:
+        number = int(asked.query.partition("skip=")[2] or 0)
+        more = f"{server.url}/azure?skip={number + 1}" if number + 1 < len(pages) else None
+        return Answer(body=answers.dumped(answers.azure_page(*pages[number], next=more)))
+
+    server.on("/azure", route)

@@ -1,0 +1,319 @@
+"""`whichgpu catalog refresh, import, export, diff, history, watch, status, quarantine, sources` as users meet them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.live import answers
+from tests.live.server import Answer, Server
+from tests.surface.cli import assert_refused, assert_refused_json, call, terminal
+
+DAY = date.today()
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> Path:
+    """Two lists of one cloud, a week apart."""
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    header = "provider,instance,region,gpu,gpus,term,price"
+    first, second = (folder / f"colo-{day}.csv" for day in (DAY - timedelta(days=8), DAY - timedelta(days=1)))
+    first.write_text(f"{header}\ncolo,one,Seoul,H100 SXM,1,on-demand,2.5\ncolo,two,Seoul,H100 SXM,8,on-demand,20\n")
+    second.write_text(f"{header}\ncolo,one,Seoul,H100 SXM,1,on-demand,1.9\ncolo,new,Seoul,L4,1,spot,0.3\n")
+    return folder
+
+
+def imported(path: Path, *more: str) -> None:
+    reply = call("catalog", "import", str(path), *more)
+    assert reply.code == 0, reply.err
+
+
+@pytest.fixture
+def filled(lists: Path) -> Path:
+    first, second = sorted(lists.iterdir())
+    lists.joinpath("colo.csv").write_bytes(first.read_bytes())
+    imported(lists / "colo.csv", "--date", (DAY - timedelta(days=8)).isoformat())
+    lists.joinpath("colo.csv").write_bytes(second.read_bytes())
+    imported(lists / "colo.csv", "--date", (DAY - timedelta(days=1)).isoformat())
+    return lists
+
+
+def test_an_import_tells_counts_that_add_up(lists: Path) -> None:
+    path = lists / "odd.csv"
+    path.write_text("provider,gpu,price\ncolo,L4,0.5\ncolo,L4,0\ncolo,H100,2\n")
+    reply = call("catalog", "import", str(path), "--json")
+    told = reply.json()
+    assert reply.code == 0
+    assert (told["prices"], told["kept"], told["quarantined"], told["unknown"]) == (3, 1, 1, 1)
+    assert told["reasons"] == {"price-zero": 1}
+    assert told["unknown_gpus"] == {"H100": 1}
+    words = call("catalog", "import", str(path)).err
+    assert "3 prices read: 1 kept, 1 quarantined, 1 of unknown GPUs" in words
+    assert "a price of 0" in words
+    assert "H100 (1)" in words
+
+
+def test_quarantined_rows_can_be_looked_at(lists: Path) -> None:
+    path = lists / "odd.csv"
+    path.write_text("provider,gpu,price\ncolo,L4,0.5\ncolo,L4,0\n")
+    imported(path)
+    (row,) = call("catalog", "quarantine", "--json").json()["quarantined"]
+    assert (row["reason"], row["provider"], row["price"]) == ("price-zero", "colo", "0")
+    assert call("catalog", "quarantine", "--source", "own", "--csv").csv()[1][2] == "price-zero"
+    assert call("catalog", "quarantine", "--source", "skypilot").code == 1
+    assert_refused(call("catalog", "quarantine", "--source", "skypilt"), 2)
+
+
+def test_the_day_of_a_list_is_in_its_name_or_told(lists: Path) -> None:
+    imported(lists)
+    days = {row["content"] for row in call("catalog", "status", "--live", "--json").json()["series"]}
+    assert days == {(DAY - timedelta(days=8)).isoformat(), (DAY - timedelta(days=1)).isoformat()}
+    assert_refused(call("catalog", "import", str(lists), "--date", "2099-01-01"), 2)
+
+
+def test_what_is_imported_is_offered(filled: Path) -> None:
+    found = [row for row in call("offers", "--gpu", "H100 SXM", "--json").json()["offers"] if row["provider"] == "colo"]
+    assert [(row["instance"], row["price"]["amount"], row["source"]) for row in found] == [("one", "1.9", "own")]
+    before = (DAY - timedelta(days=5)).isoformat()
+    then = [
+        row
+        for row in call("offers", "--gpu", "H100 SXM", "--as-of", before, "--json").json()["offers"]
+        if row["provider"] == "colo"
+    ]
+    assert {row["instance"]: row["price"]["amount"] for row in then} == {"one": "2.5", "two": "20"}
+
+
+def test_an_answer_can_be_had_again_after_a_refresh_of_the_same_day(lists: Path) -> None:
+    path, asked = lists / "colo.csv", ("offers", "--gpu", "H100 SXM", "--region", "Seoul", "--json")
+    bundled = call(*asked).json()
+    assert bundled["snapshot"] is None
+    for price, number in (("2.5", 1), ("1.9", 2)):
+        path.write_text(f"provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,{price}\n")
+        imported(path)
+        now = call(*asked).json()
+        assert now["snapshot"] == number
+        assert price in {row["price"]["amount"] for row in now["offers"]}
+        if number == 1:
+            first = now
+    assert call(*asked, "--catalog-as-known", "@1").json() == first
+    assert call(*asked, "--catalog-as-known", "@0").json() == bundled
+    assert call(*asked, "--catalog-as-known", "@2").json() == now
+    assert call(*asked, "--catalog-as-known", DAY.isoformat()).json() == now
+    for wrong in ("@", "@-1", "@x", "@1.5"):
+        assert_refused_json(call(*asked, "--catalog-as-known", wrong), 2)
+
+
+def test_a_list_of_ones_own_can_be_asked_for_by_its_own_names(filled: Path) -> None:
+    def found(*argv: str) -> set[tuple[str, str]]:
+        reply = call("offers", "--gpu", "H100 SXM", *argv, "--json").json()
+        return {(row["provider"], row["instance"]) for row in reply["offers"]}
+
+    assert found("--provider", "Colo") == {("colo", "one")}
+    assert found("--instance", "ONE") == {("colo", "one")}
+    assert ("colo", "one") in found("--region", "seoul") > {("colo", "one")}  # beside what the clouds have there
+    assert call("catalog", "history", "--gpu", "H100 SXM", "--provider", "colo").code == 0
+    assert_refused(call("offers", "--provider", "nobody"), 2)
+    assert_refused(call("offers", "--instance", "none-such"), 2)
+
+
+def test_an_offer_the_store_saw_gone_is_not_carried_from_the_bundled_prices(lists: Path) -> None:
+    argv = ["offers", "--instance", "p5.48xlarge", "--region", "us-east-1", "--term", "on-demand", "--provider", "aws", "--json"]
+    assert len(call(*argv).json()["offers"]) == 1
+    path, header = lists / "aws.csv", "provider,instance,region,gpu,gpus,price"
+    other = "aws,p4d.24xlarge,us-east-1,A100 SXM 40GB,8,21.9"
+    path.write_text(f"{header}\naws,p5.48xlarge,us-east-1,H100 SXM,8,54.32\n{other}\n")
+    imported(path, "--date", (DAY - timedelta(days=2)).isoformat())
+    (offer,) = call(*argv).json()["offers"]
+    assert (offer["price"]["amount"], offer["source"]) == ("54.32", "own")
+    path.write_text(f"{header}\n{other}\n")
+    imported(path, "--date", (DAY - timedelta(days=1)).isoformat())
+    assert call(*argv).code == 1
+
+
+def test_status_tells_the_age_of_content(filled: Path) -> None:
+    live = call("catalog", "status", "--json").json()["live"]
+    (series,) = live["series"]
+    assert live["exists"] is True
+    assert (series["source"], series["scope"], series["age_days"], series["stale"], series["snapshots"]) == (
+        "own",
+        "colo",
+        1,
+        False,
+        2,
+    )
+    assert "1 part of a source" in call("catalog", "status").err
+    assert call("catalog", "status", "--live").tsv()[1][:2] == ["own", "colo"]
+
+
+def test_status_without_a_store_says_how_to_make_one() -> None:
+    assert "catalog refresh" in call("catalog", "status").err
+    assert call("catalog", "status", "--json").json()["live"]["exists"] is False
+
+
+def test_diff_between_days_and_between_snapshots(filled: Path) -> None:
+    days = [(DAY - timedelta(days=number)).isoformat() for number in (5, 0)]
+    told = call("catalog", "diff", *days, "--gpu", "H100 SXM", "--json").json()
+    changes = {(row["instance"], row["kind"]) for row in told["changes"] if row["provider"] == "colo"}
+    assert changes == {("one", "down"), ("two", "gone")}
+    told = call("catalog", "diff", "@1", "@2", "--json").json()
+    assert {(row["instance"], row["kind"], row["change"]) for row in told["changes"]} == {
+        ("one", "down", -0.24),
+        ("two", "gone", None),
+        ("new", "new", None),
+    }
+    assert call("catalog", "diff", "@2", "@2").code == 1
+    assert "-24%" in call("catalog", "diff", "@1", "@2").out
+    for wrong in (("@1", "@99"), ("@x", "@1"), ("yesterday", "@1"), ("2026-02-30", "@1")):
+        assert_refused(call("catalog", "diff", *wrong), 2)
+
+
+def test_history_as_table_and_every_price(filled: Path) -> None:
+    lowest = [
+        row for row in call("catalog", "history", "--gpu", "H100 SXM", "--json").json()["history"] if row["provider"] == "colo"
+    ]
+    assert [(row["price_per_gpu_hour"]["amount"], row["change"]) for row in lowest] == [("2.5", None), ("1.9", -0.24)]
+    every = call("catalog", "history", "--gpu", "H100 SXM", "--every", "--json").json()["history"]
+    assert len([row for row in every if row["provider"] == "colo"]) == 3
+    assert_refused(call("catalog", "history", "--gpu", "H100 SXM", "--region", "nowhere"), 1)
+    assert_refused(call("catalog", "history"), 2)
+
+
+def test_history_as_a_chart(filled: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    path = tmp_path / "h100.svg"
+    reply = call("catalog", "history", "--gpu", "H100 SXM", "--plot", str(path))
+    assert reply.code == 0, reply.err
+    assert path.read_text(encoding="utf-8").startswith("<svg")
+    assert_refused(call("catalog", "history", "--gpu", "H100", "--plot", "h100.doc"), 2)
+
+
+def test_history_knows_the_bundled_prices_without_a_store() -> None:
+    rows = call("catalog", "history", "--gpu", "V100 SXM 16GB", "--provider", "aws", "--term", "on-demand", "--json").json()[
+        "history"
+    ]
+    assert rows[0]["observed"] <= "2017-12-31"
+
+
+def test_watch_exits_0_with_the_offers_when_it_is_so(filled: Path) -> None:
+    reply = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h")
+    assert reply.code == 0
+    assert "colo one Seoul" in reply.out
+    assert "no promise" in reply.err
+    told = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h", "--json").json()
+    assert (told["met"], told["offers"][0]["price_per_gpu_hour"]["amount"]) == (True, "1.9")
+
+
+def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) -> None:
+    argv = ["catalog", "watch", "--gpu", "H100", "--below", "1usd/h"]
+    first = call(*argv)
+    assert first.code == 1
+    assert "None at or below 1 USD a GPU hour" in first.err
+    path = filled / "colo.csv"
+    path.write_text("provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,1.7\n")
+    imported(path, "--trust")
+    changed = call(*argv, "--json")
+    assert changed.code == 1
+    assert [(row["kind"], row["after"]["amount"]) for row in changed.json()["changes"]] == [("down", "1.7")]
+    assert call(*argv, "--json").json()["changes"] == []
+
+
+def test_watch_leaves_out_what_is_old(lists: Path) -> None:
+    path = lists / "old.csv"
+    path.write_text("provider,gpu,price\ncolo,L4,0.2\n")
+    imported(path, "--date", "2025-01-01")
+    reply = call("catalog", "watch", "--gpu", "L4", "--below", "1usd/h")
+    assert reply.code == 1
+    assert "more than 30 days ago" in reply.err
+    assert call("catalog", "watch", "--gpu", "L4", "--below", "1usd/h", "--max-age", "3000").code == 0
+
+
+@pytest.mark.parametrize("below", ["2", "2usd/month", "cheap", "-1usd/h"])
+def test_watch_refuses_a_limit_that_is_none(filled: Path, below: str) -> None:
+    assert_refused(call("catalog", "watch", "--gpu", "H100", f"--below={below}"), 2)
+
+
+@pytest.mark.parametrize(
+    "command", [["watch", "--gpu", "L4", "--below", "1usd/h"], ["export"], ["quarantine"], ["diff", "@1", "@2"]]
+)
+def test_without_a_store_the_answer_is_how_to_make_one(command: list[str]) -> None:
+    reply = call("catalog", *command)
+    assert_refused(reply, 1)
+    assert "catalog refresh" in reply.err
+
+
+def test_export_to_stdout_and_to_files(filled: Path, tmp_path: Path) -> None:
+    lines = list(csv.DictReader(io.StringIO(call("catalog", "export").out)))
+    assert len(lines) == 4
+    assert {line["gpu"] for line in lines} == {"h100-sxm", "l4"}
+    assert len(json.loads(call("catalog", "export", "--json").out)["offers"]) == 4
+    for name in ("out.csv", "out.json"):
+        reply = call("catalog", "export", str(tmp_path / name))
+        assert (reply.code, reply.out) == (0, "")
+        assert "4 prices written" in reply.err
+    assert_refused(call("catalog", "export", str(tmp_path / "out.doc")), 2)
+
+
+@pytest.fixture
+def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setenv("WHICHGPU_URL_AZURE", f"{server.url}/azure")
+    monkeypatch.setenv("WHICHGPU_URL_VAST", f"{server.url}/vast")
+    monkeypatch.setattr("whichgpu.catalog.live.http.ATTEMPTS", 1)
+    server.on("/azure", answers.azure_page(answers.azure_item()))
+    return server
+
+
+def test_refresh_names_what_failed_and_keeps_the_rest(served: Server) -> None:
+    served.on("/vast/bundles/", Answer(403))
+    reply = call("catalog", "refresh", "azure", "vast")
+    assert reply.code == 0
+    assert "1 prices read: 1 kept" in reply.err
+    assert "failed: vast:" in reply.err
+    assert reply.tsv()[1][:2] == ["azure", "USD"]
+    told = call("catalog", "refresh", "azure", "vast", "--json").json()
+    assert told["failed"] == 1
+    assert any(row["problem"] for row in told["snapshots"])
+
+
+def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None:
+    served.on("/vast/bundles/", Answer(403))
+    reply = call("catalog", "refresh", "vast")
+    assert reply.code == 3
+    assert "answered 403" in reply.err
+
+
+def test_refresh_of_an_unknown_source_or_without_its_key_is_bad_usage() -> None:
+    assert_refused(call("catalog", "refresh", "azzure"), 2)
+    assert assert_refused_json(call("catalog", "refresh", "azzure", "--json"), 2)["choices"][0] == "azure"
+    assert_refused(call("catalog", "refresh", "gcp"), 2)
+    assert_refused(call("catalog", "refresh", "azure", "--currency", "XYZ"), 2)
+
+
+def test_a_terminal_gets_bars_and_a_pipe_none(served: Server) -> None:
+    env = {"WHICHGPU_URL_AZURE": f"{served.url}/azure", "COLUMNS": "160"}
+    shown = terminal("catalog", "refresh", "azure", env=env)
+    assert shown.code == 0, shown.out
+    assert "azure" in shown.out
+    assert "\x1b" not in call("catalog", "refresh", "azure").err
+
+
+def test_sources_tell_what_they_give_and_need() -> None:
+    rows = {row["source"]: row for row in call("catalog", "sources", "--json").json()["sources"]}
+    assert set(rows) >= {"skypilot", "gpuhunt", "azure", "aws", "gcp", "runpod", "vast", "lambda"}
+    assert rows["gcp"]["needs_key"] == "GOOGLE_API_KEY"
+    assert rows["aws"]["only_when_named"] is True
+    assert all(len(row["gives"]) > 20 for row in rows.values())
+
+
+@pytest.mark.parametrize("name", ["refresh", "import", "export", "diff", "history", "watch", "quarantine", "sources", "status"])
+def test_every_command_explains_itself(name: str) -> None:
+    reply = call("catalog", name, "--help")
+    assert reply.code == 0
+    assert f"whichgpu catalog {name}" in reply.out
+    assert "command." not in reply.out
+    assert "option." not in reply.out

@@ -1,0 +1,182 @@
+"""The client: what it tries again, what it refuses, and what it never sends to others."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from tests.live.server import Answer, Asked, Server, busy_then, conditional
+from whichgpu.base.errors import DataError
+from whichgpu.catalog.live.http import Client
+from whichgpu.catalog.live.rows import Validators
+
+
+def body(client: Client, url: str, **settings: object) -> bytes:
+    return client.get(url, **settings).bytes()  # type: ignore[arg-type]
+
+
+def refused(client: Client, url: str, **settings: object) -> str:
+    with pytest.raises(DataError) as caught:
+        client.get(url, **settings)  # type: ignore[arg-type]
+    return caught.value.kind
+
+
+def test_a_body_comes_whole_with_its_validators(server: Server, client: Client) -> None:
+    server.on("/a", Answer(body=b"hello", headers={"ETag": '"1"', "Last-Modified": "Sat, 22 Aug 2026 07:00:00 GMT"}))
+    reply = client.get(server.url + "/a")
+    assert reply.bytes() == b"hello"
+    assert reply.validators == Validators(server.url + "/a", '"1"', "Sat, 22 Aug 2026 07:00:00 GMT")
+    assert reply.modified == datetime(2026, 8, 22, 7, tzinfo=UTC)
+    assert server.asked[0].headers["User-Agent"].startswith("whichgpu/")
+
+
+def test_what_is_known_is_asked_for_conditionally(server: Server, waits: list[float]) -> None:
+    server.on("/a", conditional(b"new"))
+    url = server.url + "/a"
+    client = Client(known={url: Validators(url, '"v1"', "Sat, 22 Aug 2026 07:00:00 GMT")}, sleep=waits.append)
+    assert client.get(url).body is None
+    assert server.asked[0].headers["If-Modified-Since"] == "Sat, 22 Aug 2026 07:00:00 GMT"
+    assert body(client, url, conditional=False) == b"new"
+    client.close()
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 408])
+def test_a_passing_refusal_is_tried_again(server: Server, client: Client, waits: list[float], status: int) -> None:
+    server.on("/a", busy_then(2, Answer(body=b"ok"), status, after=None))
+    assert body(client, server.url + "/a") == b"ok"
+    assert len(waits) == 2
+    assert waits[0] < waits[1]
+
+
+def test_the_wait_a_server_asks_for_is_kept(server: Server, client: Client, waits: list[float]) -> None:
+    server.on("/a", busy_then(1, Answer(body=b"ok"), 429, after="17"))
+    assert body(client, server.url + "/a") == b"ok"
+    assert waits == [17.0]
+
+
+def test_a_wait_may_be_a_date(server: Server, client: Client, waits: list[float]) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    server.on("/a", busy_then(1, Answer(body=b"ok"), 503, after=later))
+    assert body(client, server.url + "/a") == b"ok"
+    assert 20 < waits[0] <= 30
+
+
+def test_a_wait_of_an_hour_is_not_waited_for(server: Server, client: Client, waits: list[float]) -> None:
+    server.on("/a", Answer(429, b"", {"Retry-After": "3600"}))
+    assert refused(client, server.url + "/a") == "http-status"
+    assert waits == []
+
+
+def test_a_server_that_never_recovers_is_given_up(server: Server, client: Client, waits: list[float]) -> None:
+    server.on("/a", Answer(503))
+    assert refused(client, server.url + "/a") == "http-status"
+    assert len(server.asked) == 4
+    assert len(waits) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204])
+def test_a_final_refusal_is_not_tried_again(server: Server, client: Client, status: int) -> None:
+    server.on("/a", Answer(status))
+    assert refused(client, server.url + "/a") == "http-status"
+    assert len(server.asked) == 1
+
+
+def test_a_truncated_body_is_asked_for_again_and_never_handed_over(server: Server, client: Client) -> None:
+    server.on("/a", Answer(body=b"half", length=100))
+    assert refused(client, server.url + "/a") == "http-unreachable"
+    assert len(server.asked) == 4
+
+
+def test_gzip_is_unpacked_also_of_several_members(server: Server, client: Client) -> None:
+    text = b"a,b,c\n" * 50_000
+    server.on("/a", Answer(body=gzip.compress(text) + gzip.compress(b"end"), headers={"Content-Encoding": "gzip"}))
+    assert body(client, server.url + "/a") == text + b"end"
+
+
+@pytest.mark.parametrize("spoil", [lambda packed: packed[:-9], lambda packed: packed[:100], lambda packed: b"no gzip"])
+def test_a_broken_gzip_is_not_handed_over(server: Server, client: Client, spoil: Callable[[bytes], bytes]) -> None:
+    packed = gzip.compress(bytes(range(256)) * 20)
+    server.on("/a", Answer(body=spoil(packed), headers={"Content-Encoding": "gzip"}))
+    assert refused(client, server.url + "/a") == "http-unreachable"
+
+
+def test_a_body_that_unpacks_beyond_the_limit_is_refused(server: Server, client: Client) -> None:
+    server.on("/a", Answer(body=gzip.compress(b"\0" * (8 << 20)), headers={"Content-Encoding": "gzip"}))
+    assert refused(client, server.url + "/a", most=1 << 20) == "http-too-large"
+
+
+def test_a_stated_size_beyond_the_limit_is_refused_before_it_comes(server: Server, client: Client) -> None:
+    server.on("/a", Answer(body=b"x" * 4096))
+    assert refused(client, server.url + "/a", most=1024) == "http-too-large"
+
+
+def test_an_endless_answer_ends_at_the_limit(server: Server, client: Client) -> None:
+    server.on("/a", Answer(endless=True))
+    assert refused(client, server.url + "/a", most=1 << 20) == "http-too-large"
+
+
+def test_an_endless_trickle_ends_with_the_time(server: Server, waits: list[float]) -> None:
+    client = Client(sleep=waits.append, longest_body=0.3, attempts=1)
+    server.on("/a", Answer(body=b"x", endless=True, drip=0.01))
+    assert refused(client, server.url + "/a") == "http-too-slow"
+    client.close()
+
+
+def test_a_redirect_is_followed_within_reason(server: Server, client: Client) -> None:
+    server.on("/a", Answer(302, b"", {"Location": "/b"}))
+    server.on("/b", b"there")
+    assert body(client, server.url + "/a") == b"there"
+
+
+@pytest.mark.parametrize("to", ["/a", "ftp://127.0.0.1/x", "file:///etc/passwd"])
+def test_a_redirect_in_circles_or_to_elsewhere_is_refused(server: Server, client: Client, to: str) -> None:
+    server.on("/a", Answer(301, b"", {"Location": to}))
+    assert refused(client, server.url + "/a") == "http-redirect"
+
+
+def test_a_key_is_not_sent_on_to_another_host(server: Server, client: Client) -> None:
+    with Server().running() as other:
+        other.on("/b", b"there")
+        server.on("/a", Answer(302, b"", {"Location": other.url + "/b"}))
+        assert body(client, server.url + "/a", headers={"Authorization": "Bearer secret", "X-Goog-Api-Key": "k"}) == b"there"
+        assert server.asked[0].headers["Authorization"] == "Bearer secret"
+        assert "Authorization" not in other.asked[0].headers
+        assert "X-Goog-Api-Key" not in other.asked[0].headers
+
+
+def test_a_post_is_sent_with_its_body_and_tried_again(server: Server, client: Client) -> None:
+    server.on("/q", busy_then(1, Answer(body=b"{}"), 502))
+    assert client.post(server.url + "/q", b'{"q": 1}').bytes() == b"{}"
+    assert [asked.body for asked in server.asked] == [b'{"q": 1}'] * 2
+
+
+def test_nobody_there_is_an_error_in_words(client: Client) -> None:
+    with pytest.raises(DataError) as caught:
+        client.get("http://127.0.0.1:1/x?key=secret")
+    assert caught.value.kind == "http-unreachable"
+    assert "secret" not in str(caught.value)
+
+
+def test_a_proxy_of_the_environment_is_used(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> Answer:
+        seen.append(asked)
+        return Answer(body=b"by proxy")
+
+    server.on("/prices", answer)
+    assert body(client, "http://prices.example/prices") == b"by proxy"
+    assert seen[0].headers["Host"] == "prices.example"
+
+
+def test_progress_is_told_in_bytes(server: Server, client: Client) -> None:
+    told: list[tuple[int, int | None]] = []
+    client.progress = lambda done, total: told.append((done, total))
+    server.on("/a", b"x" * 100_000)
+    client.get(server.url + "/a").bytes()
+    assert told[-1] == (100_000, 100_000)

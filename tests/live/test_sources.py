@@ -1,0 +1,330 @@
+"""Catalogs of others, Azure, and all sources alike, against a server that replays the documented shapes of their answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from tests.live import answers
+from tests.live.desk import NO_ANSWERS, TODAY, Desk, good, kinds, only, serve_azure
+from tests.live.server import Answer, Asked, Server, busy_then, conditional
+from whichgpu.base.errors import DataError, UnknownName
+from whichgpu.catalog.live import sources as registry
+from whichgpu.catalog.live.http import Client
+from whichgpu.catalog.live.read import offers_on, series_status
+from whichgpu.catalog.live.refresh import chosen_sources
+from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read
+from whichgpu.catalog.live.sources import find_source, source_names
+from whichgpu.catalog.live.sources.skypilot import CLOUDS
+from whichgpu.catalog.live.store import reading
+
+# SkyPilot
+
+
+def serve_skypilot(server: Server, clouds: dict[str, bytes]) -> None:
+    empty = answers.skypilot()
+    for cloud in CLOUDS:
+        server.on(f"/skypilot/{cloud}/vms.csv", clouds.get(cloud, empty))
+
+
+def test_skypilot_gives_every_cloud_its_batch(desk: Desk, server: Server) -> None:
+    serve_skypilot(server, {"aws": answers.skypilot(answers.p5(), answers.p5(zone="use1-az2", spot="16.2"))})
+    server.on("/skypilot/commits", [{"sha": "1", "commit": {"committer": {"date": "2026-11-10T03:04:05Z"}}}])
+    (outcome,) = desk.refresh("skypilot")
+    assert good(outcome)
+    assert len(outcome.taken) == 24
+    demand, spot = only(desk, term="on-demand"), only(desk, term="spot")
+    assert (demand.gpu, demand.gpus, demand.price, demand.source) == ("h100-sxm", 8, Decimal("55.04"), "skypilot")
+    assert spot.price == Decimal("16.2")  # the lowest zone
+    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the look
+
+
+def test_skypilot_is_asked_conditionally_the_second_time(desk: Desk, server: Server) -> None:
+    serve_skypilot(server, {})
+    server.on("/skypilot/aws/vms.csv", conditional(answers.skypilot(answers.p5())))
+    desk.refresh("skypilot", day=date(2026, 11, 14))
+    (outcome,) = desk.refresh("skypilot")
+    aws = next(taken for taken in outcome.taken if taken.scope == "aws")
+    assert (aws.unchanged, aws.prices, aws.kept) == (True, 2, 2)
+    assert only(desk, term="on-demand").last_observed == TODAY.isoformat()
+
+
+def test_one_cloud_that_fails_holds_back_no_other(desk: Desk, server: Server) -> None:
+    serve_skypilot(server, {"aws": answers.skypilot(answers.p5()), "azure": b"<html>rate limited</html>"})
+    server.on("/skypilot/gcp/vms.csv", Answer(404))
+    server.on("/skypilot/oci/vms.csv", Answer(body=b"InstanceType", length=5000))
+    (outcome,) = desk.refresh("skypilot")
+    assert {(problem.scope, problem.kind) for problem in outcome.problems} == {
+        ("azure", "not-a-catalog"),
+        ("gcp", "http-status"),
+        ("oci", "http-unreachable"),
+    }
+    assert {taken.scope for taken in outcome.taken} >= {"aws", "yotta"}
+    assert len(desk.offers()) == 2
+
+
+# gpuhunt
+
+
+def test_gpuhunt_reads_the_zip_of_the_version(desk: Desk, server: Server) -> None:
+    server.on("/gpuhunt/version", b"20261114\n")
+    aws: list[object] = ["p5.48xlarge", "us-east-1", "55.04", "192", "2048.0", "nvidia", "8", "H100", "80.0", "False", "", ""]
+    gcp: list[object] = ["n1-standard-8", "us-central1-a", "2.86", "8", "30.0", "nvidia", "1", "V100", "16.0", "True", "", ""]
+    cpu: list[object] = ["m5.large", "us-east-1", "0.096", "2", "8.0", "", "0", "", "", "False", "", ""]
+    odd: list[object] = ["x1.large", "us-east-1", "not a price", "2", "8.0", "nvidia", "1", "H100", "80.0", "False", "", ""]
+    server.on(
+        "/gpuhunt/20261114/catalog.zip", Answer(body=answers.gpuhunt_zip(aws=[aws, cpu, odd], gcp=[gcp]), headers={"ETag": "x"})
+    )
+    (outcome,) = desk.refresh("gpuhunt")
+    assert good(outcome)
+    assert only(desk, provider="aws").observed == "2026-11-14"
+    assert only(desk, provider="gcp").instance == "n1-standard-8+1xv100"
+    assert only(desk, provider="gcp").region == "us-central1"
+    assert desk.refused() == {"malformed": 1}
+    assert next(taken for taken in outcome.taken if taken.scope == "aws").aside == 1
+
+
+@pytest.mark.parametrize("version", [b"<html>", b"", b"99999999", b"2026"])
+def test_gpuhunt_with_no_version_is_refused(desk: Desk, server: Server, version: bytes) -> None:
+    server.on("/gpuhunt/version", version)
+    (outcome,) = desk.refresh("gpuhunt")
+    assert kinds(outcome) == {"not-a-catalog"}
+
+
+def test_gpuhunt_with_a_broken_zip_is_refused(desk: Desk, server: Server) -> None:
+    server.on("/gpuhunt/version", b"20261114")
+    packed = answers.gpuhunt_zip(aws=[["p5.48xlarge", "us-east-1", "55", "1", "1", "", "8", "H100", "80", "False", "", ""]] * 50)
+    for body in (b"no zip", packed[:-40], packed[:60] + b"\0" * 30 + packed[90:]):
+        server.on("/gpuhunt/20261114/catalog.zip", body)
+        (outcome,) = desk.refresh("gpuhunt")
+        assert outcome.problems
+        assert outcome.taken == ()
+
+
+# Azure
+
+
+def test_azure_pages_terms_and_what_is_left_aside(desk: Desk, server: Server) -> None:
+    year = {"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": 551880.0}
+    serve_azure(
+        server,
+        [answers.azure_item(), answers.azure_item(skuName="ND96isr H100 v5 Spot", retailPrice=29.5)],
+        [
+            answers.azure_item(**year),
+            answers.azure_item(**{**year, "reservationTerm": "3 Years", "retailPrice": 1051200.0}),
+            answers.azure_item(productName="Virtual Machines NDsrH100v5 Series Windows", retailPrice=102.7),
+            answers.azure_item(skuName="ND96isr H100 v5 Low Priority", retailPrice=20),
+            answers.azure_item(armSkuName="Standard_NX9_H900_v9"),
+        ],
+    )
+    (outcome,) = desk.refresh("azure")
+    assert good(outcome)
+    prices = {offer.term: offer.price for offer in desk.offers()}
+    assert prices == {
+        "on-demand": Decimal("98.32"),
+        "spot": Decimal("29.5"),
+        "reserved-1y": Decimal(63),
+        "reserved-3y": Decimal(40),
+    }
+    assert only(desk, term="reserved-1y").payment == "no-upfront"
+    assert outcome.taken[0].aside == 2
+    assert outcome.taken[0].unknown_names == {"Standard_NX9_H900_v9": 1}
+
+
+def test_azure_in_another_currency_is_kept_in_it(desk: Desk, server: Server) -> None:
+    serve_azure(server, [answers.azure_item(currencyCode="KRW", retailPrice=136_000.5)])
+    desk.refresh("azure", currency="KRW")
+    assert (only(desk).currency, only(desk).price) == ("KRW", Decimal("136000.5"))
+    assert "currencyCode='KRW'" in server.asked[0].query
+
+
+def test_azure_by_region_leaves_the_others_alone(desk: Desk, server: Server) -> None:
+    def route(asked: Asked) -> Answer:
+        regions = [name for name in ("eastus", "westus", "koreacentral") if f"eq%20%27{name}%27" in asked.query]
+        items = [answers.azure_item(armRegionName=name) for name in regions or ("eastus", "westus", "koreacentral")]
+        return Answer(body=answers.dumped(answers.azure_page(*items)))
+
+    server.on("/azure", route)
+    desk.refresh("azure")
+    (outcome,) = desk.refresh("azure", regions=("eastus", "koreacentral"))
+    assert [(taken.scope, taken.offers) for taken in outcome.taken] == [("USD/eastus", 1), ("USD/koreacentral", 1)]
+    assert {offer.region for offer in desk.offers()} == {"eastus", "westus", "koreacentral"}
+    (outcome,) = desk.refresh("azure", regions=("east' or 1 eq 1",))
+    assert kinds(outcome) == {"unknown-region"}
+
+
+def test_azure_items_of_wrong_types_are_quarantined_one_by_one(desk: Desk, server: Server) -> None:
+    wrong = [
+        answers.azure_item(retailPrice="free"),
+        answers.azure_item(armRegionName=None),
+        answers.azure_item(retailPrice=None),
+        "a word",
+        7,
+        {},
+        answers.azure_item(retailPrice=0),
+        answers.azure_item(retailPrice=-1),
+        answers.azure_item(retailPrice=1e300),
+    ]
+    serve_azure(server, [*wrong, answers.azure_item()])
+    (outcome,) = desk.refresh("azure")
+    assert good(outcome)
+    assert len(desk.offers()) == 1
+    assert desk.refused() == {"malformed": 7, "price-zero": 1, "price-negative": 1}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"Items": 3}', b'{"Items": null}', b"<html>", b'{"NextPageLink": null}'])
+def test_azure_pages_that_are_none_are_refused(desk: Desk, server: Server, body: bytes) -> None:
+    server.on("/azure", body)
+    (outcome,) = desk.refresh("azure")
+    assert kinds(outcome) == {"http-malformed"}
+    assert outcome.taken == ()
+
+
+def test_azure_that_leads_in_circles_or_away_is_refused(desk: Desk, server: Server) -> None:
+    for link in (f"{server.url}/azure?skip=0", "https://evil.example/prices"):
+        server.on("/azure", answers.azure_page(answers.azure_item(), next=link))
+        (outcome,) = desk.refresh("azure")
+        assert kinds(outcome) <= {"endless-pages", "http-redirect"}
+        assert outcome.taken == ()
+
+
+def test_a_page_that_fails_leaves_what_was_there(desk: Desk, server: Server) -> None:
+    serve_azure(server, [answers.azure_item()], [answers.azure_item(armRegionName="westus")])
+    desk.refresh("azure", day=date(2026, 11, 1))
+    before = desk.offers()
+    more = answers.dumped(answers.azure_page(answers.azure_item(retailPrice=1.0), next=f"{server.url}/azure2"))
+    server.on("/azure", Answer(body=more))
+    server.on("/azure2", Answer(500))
+    (outcome,) = desk.refresh("azure")
+    assert kinds(outcome) == {"http-status"}
+    assert desk.offers() == before
+
+
+def test_a_rate_limit_is_waited_out(desk: Desk, server: Server) -> None:
+    server.on("/azure", busy_then(2, Answer(body=answers.dumped(answers.azure_page(answers.azure_item())))))
+    (outcome,) = desk.refresh("azure")
+    assert good(outcome)
+    assert len(server.asked) == 3
+
+
+# all of them
+
+
+SLOW = ("skypilot", "endless")  # it has two dozen files, each of which is read for as long as may be
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        pytest.param(name, answer, id=f"{kind}-{name}", marks=[pytest.mark.long] if (name, kind) == SLOW else [])
+        for kind, answer in NO_ANSWERS.items()
+        for name in source_names()
+    ],
+)
+def test_nothing_is_believed_of_an_answer_that_is_none(desk: Desk, server: Server, name: str, answer: Answer) -> None:
+    server.otherwise = lambda _: answer
+    (outcome,) = desk.refresh(name)
+    assert outcome.problems
+    assert outcome.taken == ()
+    with reading(desk.folder) as connection:
+        assert connection is not None
+        assert offers_on(connection, None) == []
+        assert series_status(connection, TODAY) == []
+
+
+def test_sources_are_asked_together_and_each_stands_for_itself(desk: Desk, server: Server) -> None:
+    serve_azure(server, [answers.azure_item()])
+    server.on("/runpod", Answer(500))
+    server.on("/vast/bundles/", {"offers": [answers.vast_offer()]})
+    outcomes = {outcome.source: outcome for outcome in desk.refresh("azure", "runpod", "vast")}
+    assert not outcomes["azure"].problems
+    assert not outcomes["vast"].problems
+    assert outcomes["runpod"].problems
+    assert {offer.provider for offer in desk.offers()} == {"azure", "vast"}
+
+
+class Cloudy:
+    """A plug-in."""
+
+    name = "cloudy"
+    key = None
+    heavy = False
+
+    def batches(self, ask: Ask) -> Iterator[Batch]:
+        row = OfferRow("cloudy", "c1.gpu", "north", "L4", 1.0, 24576, "on-demand", Decimal("0.5"))
+        yield Batch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), ask.today, read=Read(2))
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [
+        EntryPoint("cloudy", "tests.live.test_sources:Cloudy", registry.GROUP),
+        EntryPoint("broken", "tests.live.test_sources:no_such_thing", registry.GROUP),
+        EntryPoint("aws", "tests.live.test_sources:Cloudy", registry.GROUP),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_plug_in_adds_a_cloud_and_is_checked_like_ours(desk: Desk) -> None:
+    assert "cloudy" in source_names()
+    (outcome,) = desk.refresh("cloudy")
+    assert good(outcome)
+    assert only(desk).gpu == "l4"
+    assert desk.refused() == {"price-zero": 1}
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_broken_plug_in_is_told_of_by_name_and_cannot_take_ours() -> None:
+    with pytest.raises(DataError) as caught:
+        find_source("broken")
+    assert caught.value.kind == "broken-plugin"
+    assert type(find_source("aws")).__name__ == "Aws"
+    assert "broken" not in {source.name for source in chosen_sources((), {})}
+
+
+def test_an_unknown_source_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownName) as caught:
+        find_source("azur")
+    assert caught.value.choices[0] == "azure"
+
+
+def test_a_refresh_that_is_interrupted_stops_waiting(desk: Desk, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    import whichgpu.catalog.live.refresh as module
+
+    server.on("/azure", Answer(503, b"", {"Retry-After": "100"}))
+    waiting = threading.Event()
+
+    class Interrupted(Exception):
+        pass
+
+    def impatient(**settings: Any) -> Client:
+        sleep = settings["sleep"]
+
+        def wait(seconds: float) -> None:
+            waiting.set()
+            sleep(seconds)
+
+        return Client(**{**settings, "sleep": wait})
+
+    class Pool(module.ThreadPoolExecutor):  # type: ignore[misc,name-defined]
+        def map(self, function: Any, *things: Any, **settings: Any) -> Any:
+            found = super().map(function, *things, **settings)
+            waiting.wait(10)
+            raise Interrupted
+            yield from found
+
+    monkeypatch.setattr(module, "Client", impatient)
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        desk.refresh("azure")
+    assert time.monotonic() - began < 20

@@ -1,0 +1,278 @@
+"""Power cuts, crowds, full disks, folders that may not be written: the store keeps the old or has the new, and says so."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx  # noqa: F401 - loaded while we may still read where it lies
+import pytest
+
+from tests.live.desk import TODAY
+from tests.live.server import Answer, Asked, Server
+from tests.live.workers import OFFERS, Flip
+from tests.surface.cli import ROOT
+from whichgpu.base.errors import DataError
+from whichgpu.catalog.live import schema, store
+from whichgpu.catalog.live.keep import keep
+from whichgpu.catalog.live.read import Wish, offers_on
+from whichgpu.catalog.live.refresh import refresh
+from whichgpu.catalog.live.resolve import Resolver
+from whichgpu.catalog.live.rows import Batch, OfferRow, Read
+from whichgpu.catalog.live.store import reading, writing
+from whichgpu.catalog.store import Catalog
+
+
+@pytest.fixture
+def flipping(server: Server) -> str:
+    """An address that names another price each time."""
+    prices = itertools.cycle([b"0.50", b"0.60", b"0.70"])
+
+    def route(_: Asked) -> Answer:
+        return Answer(body=next(prices))
+
+    server.on("/price", route)
+    return f"{server.url}/price"
+
+
+def work(task: str, url: str, folder: Path, *numbers: int) -> list[dict[str, Any]]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.live.workers", task, url, str(folder), *map(str, numbers)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=ROOT,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_kills(lines: list[dict[str, Any]], times: int) -> None:
+    assert len(lines) == times
+    for line in lines:
+        assert not line["after"][0].startswith("wrong"), line
+        assert line["after"][1] == OFFERS
+        assert line["after"][2] - line["before"][2] in (0, 1)
+        if line["after"][2] == line["before"][2]:
+            assert line["after"][0] == line["before"][0]  # the old
+        assert line["again"] == 0
+        assert line["final"][1:] == [OFFERS, line["after"][2] + 1]
+    assert any(line["killed"] for line in lines)
+
+
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new(flipping: str, folder: Path) -> None:
+    check_kills(work("killed", flipping, folder, 5, 1), 5)
+
+
+@pytest.mark.long
+def test_fifty_kills_at_random_moments(flipping: str, folder: Path) -> None:
+    lines = work("killed", flipping, folder, 50, 2)
+    check_kills(lines, 50)
+    assert sum(line["killed"] for line in lines) >= 30
+
+
+def check_together(flipping: str, folder: Path, writers: int, rounds: int) -> None:
+    (told,) = work("together", flipping, folder, writers, rounds)
+    assert told["codes"] == [0] * writers
+    assert told["wrong"] == []
+    assert told["looked"] > 3
+    assert told["own"] == [writers, writers * OFFERS]
+    assert told["looks"] == 1 + writers * rounds * 2
+    assert told["final"][1] == OFFERS
+
+
+def test_several_at_once_and_their_readers_lose_nothing(flipping: str, folder: Path) -> None:
+    check_together(flipping, folder, 4, 1)
+
+
+@pytest.mark.long
+def test_ten_at_once_and_their_readers_lose_nothing(flipping: str, folder: Path) -> None:
+    check_together(flipping, folder, 10, 2)
+
+
+def rows(price: str, count: int = 50) -> Iterator[OfferRow]:
+    return (OfferRow("aws", f"m-{n}", "north", "L4", 1.0, None, "on-demand", Decimal(price)) for n in range(count))
+
+
+def take(folder: Path, resolver: Resolver, price: str, count: int = 50, day: date = TODAY) -> None:
+    with writing(folder) as connection:
+        keep(connection, Batch("test", "all", rows(price, count), day, read=Read(count)), resolver, TODAY, "r")
+
+
+def prices(folder: Path) -> set[str]:
+    with reading(folder) as connection:
+        assert connection is not None
+        return {str(offer.price) for offer in offers_on(connection, None, None, Wish())}
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Root may write everywhere, so such a test becomes somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def locked_folder(folder: Path, resolver: Resolver) -> Iterator[Path]:
+    take(folder, resolver, "0.5")
+    for part in (folder, *folder.parents):
+        if str(part).startswith("/tmp/") and os.geteuid() == 0:
+            part.chmod(0o755)
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+
+
+def test_a_folder_that_may_not_be_written_is_read_and_told_of(locked_folder: Path, resolver: Resolver) -> None:
+    with nobody():
+        assert prices(locked_folder) == {"0.5"}
+        with pytest.raises(DataError) as caught:
+            take(locked_folder, resolver, "0.6")
+    assert caught.value.kind in ("store-readonly", "store-unopenable")
+    assert str(locked_folder) in str(caught.value)
+    assert prices(locked_folder) == {"0.5"}
+
+
+def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path, resolver: Resolver) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError) as caught:
+        take(tmp_path / "file" / "store", resolver, "0.6")
+    assert caught.value.kind == "store-folder"
+
+
+def test_a_refresh_that_cannot_be_kept_asks_nobody(locked_folder: Path, catalog: Catalog, flipping: str, server: Server) -> None:
+    with nobody(), pytest.raises(DataError):
+        refresh([Flip(flipping)], catalog, TODAY, folder=locked_folder, keys={})
+    assert server.asked == []
+
+
+def test_a_full_disk_is_told_of_and_leaves_what_was_there(folder: Path, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, limits[1]))
+    try:
+        with pytest.raises(DataError) as caught:
+            take(folder, resolver, "0.6", count=20_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.kind == "store-full"
+    assert prices(folder) == {"0.5"}
+    take(folder, resolver, "0.6", count=20_000)
+    assert prices(folder) == {"0.6"}
+
+
+def test_a_full_disk_fails_one_source_in_words(folder: Path, catalog: Catalog, flipping: str, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
+    try:
+        (outcome,) = refresh([Flip(flipping)], catalog, TODAY, folder=folder, keys={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {problem.kind for problem in outcome.problems} == {"store-full"}
+    assert prices(folder) == {"0.5"}
+
+
+def test_a_store_in_use_is_waited_for_and_then_told_of(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(folder, resolver, "0.5")
+    monkeypatch.setattr(store, "WAIT_MS", 50)
+    other = sqlite3.connect(folder / store.NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DataError) as caught:
+        take(folder, resolver, "0.6")
+    assert caught.value.kind == "store-locked"
+    assert prices(folder) == {"0.5"}  # readers are not held up
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_a_newer_schema_is_refused_and_left_alone(folder: Path, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5")
+    path = folder / store.NAME
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+    for attempt in (lambda: take(folder, resolver, "0.6"), lambda: prices(folder)):
+        with pytest.raises(DataError) as caught:
+            attempt()
+        assert caught.value.kind == "store-newer"
+        assert "99" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_an_older_schema_is_brought_forward_by_readers_and_writers(
+    folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(folder, resolver, "0.5")
+    more = (*schema.MIGRATIONS, "ALTER TABLE batch ADD COLUMN remark TEXT; CREATE TABLE extra(id INTEGER)")
+    monkeypatch.setattr(store, "MIGRATIONS", more)
+    assert prices(folder) == {"0.5"}
+    with reading(folder) as connection:
+        assert connection is not None
+        assert connection.execute("PRAGMA user_version").fetchone()[0] == 2
+        assert connection.execute("SELECT remark FROM batch").fetchone() == (None,)
+    take(folder, resolver, "0.6")
+    assert prices(folder) == {"0.6"}
+
+
+def test_a_migration_that_fails_changes_nothing(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(folder, resolver, "0.5")
+    monkeypatch.setattr(store, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE extra(id INTEGER); CREATE TABLE batch(x)"))
+    with pytest.raises(DataError):
+        prices(folder)
+    monkeypatch.undo()
+    assert prices(folder) == {"0.5"}
+
+
+def test_a_database_of_others_is_left_alone(folder: Path, resolver: Resolver) -> None:
+    folder.mkdir(parents=True)
+    with sqlite3.connect(folder / store.NAME) as connection:
+        connection.execute("CREATE TABLE theirs(x)")
+    connection.close()
+    with pytest.raises(DataError) as caught:
+        take(folder, resolver, "0.5")
+    assert caught.value.kind == "store-foreign"
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 4000])
+def test_a_damaged_store_is_told_of(folder: Path, resolver: Resolver, content: bytes) -> None:
+    folder.mkdir(parents=True)
+    (folder / store.NAME).write_bytes(content)
+    for attempt in (lambda: take(folder, resolver, "0.5"), lambda: prices(folder)):
+        with pytest.raises(DataError) as caught:
+            attempt()
+        assert caught.value.kind == "store-damaged"
+
+
+def test_a_store_that_loses_a_page_is_told_of(folder: Path, resolver: Resolver) -> None:
+    take(folder, resolver, "0.5", count=3000)
+    path = folder / store.NAME
+    content = bytearray(path.read_bytes())
+    content[8192:40960] = b"\xaa" * 32768
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        prices(folder)
+    assert caught.value.kind == "store-damaged"

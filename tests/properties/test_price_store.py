@@ -1,0 +1,76 @@
+"""Whatever the looks, in whatever order of days: the store gives each of them back, and every day as a plain list would."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whichgpu.catalog.live.keep import keep
+from whichgpu.catalog.live.read import Wish, offers_on, snapshot
+from whichgpu.catalog.live.resolve import Resolver
+from whichgpu.catalog.live.rows import Batch, OfferRow, Read
+from whichgpu.catalog.live.store import reading, writing
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import standings
+
+Look = dict[str, str]
+FIRST = date(2026, 1, 1)
+
+looks = st.lists(
+    st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["0.5", "0.6", "0.7"]), min_size=1), min_size=1, max_size=7
+)
+RESOLVER = Resolver(Catalog())
+
+
+def take(folder: Path, look: Look, day: date, recorded: date) -> None:
+    rows = (OfferRow("colo", name, "north", "L4", 1.0, None, "on-demand", Decimal(price)) for name, price in look.items())
+    with writing(folder) as connection:
+        keep(connection, Batch("test", "all", rows, day, read=Read(len(look))), RESOLVER, recorded, "r", trusting=True)
+
+
+def found(folder: Path, day: date | None, known: date | None = None) -> Look:
+    with reading(folder) as connection:
+        assert connection is not None
+        runs = offers_on(connection, day, known, Wish(), also_ended=True)
+    stood = standings(runs, day or known or date(2027, 1, 1))
+    return {one.observation.instance: str(one.observation.price) for one in stood}
+
+
+@settings(max_examples=40)
+@given(looks)
+def test_every_look_and_every_day_can_be_had_again(seen: list[Look]) -> None:
+    days = [FIRST + timedelta(days=7 * number) for number in range(len(seen))]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for look, day in zip(seen, days, strict=True):
+            take(folder, look, day, day)
+        with reading(folder) as connection:
+            assert connection is not None
+            for number, look in enumerate(seen, 1):
+                again = {run.instance: str(run.price) for run in snapshot(connection, number) or ()}
+                assert again == look
+        for look, day in zip(seen, days, strict=True):
+            assert found(folder, day) == look
+            assert found(folder, day + timedelta(days=3)) == look
+            assert found(folder, None, known=day) == look
+        assert found(folder, FIRST - timedelta(days=1)) == {}
+
+
+@settings(max_examples=25)
+@given(looks.filter(lambda seen: len(seen) >= 3), st.randoms(use_true_random=False))
+def test_the_order_in_which_looks_come_in_does_not_matter_on_their_days(seen: list[Look], chance: object) -> None:
+    days = [FIRST + timedelta(days=7 * number) for number in range(len(seen))]
+    order = list(zip(seen, days, strict=True))
+    chance.shuffle(order)  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for number, (look, day) in enumerate(order):
+            take(folder, look, day, days[-1] + timedelta(days=number))
+        for look, day in zip(seen, days, strict=True):
+            there = found(folder, day)
+            assert {name: there.get(name) for name in look} == look

@@ -1,0 +1,322 @@
+"""`whichgpu offers` from outside: fields, filters, dates, currencies, forms and exit codes as the contract has them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surface.cli import assert_refused, assert_refused_json, call, process, rows, terminal
+
+FIELDS = {
+    "provider", "instance", "region", "gpu", "gpus", "term", "payment", "price", "price_per_gpu_hour", "price_month", "upfront",
+    "valid_from", "observed_at", "age_days", "confidence", "includes", "exchange_rate", "source",
+}  # fmt: skip
+DAY = "2019-09-08"
+SEOUL = ("offers", "--gpu", "V100", "--provider", "aws", "--region", "Seoul", "--as-of", DAY)
+
+
+def amounts(found: list[dict[str, Any]], field: str = "price") -> list[Decimal]:
+    return [Decimal(row[field]["amount"]) for row in found]
+
+
+def test_the_document_and_its_fields() -> None:
+    reply = call("offers", "--gpu", "A100-SXM-80GB", "--json")
+    assert (reply.code, reply.err) == (0, "")
+    document = reply.json()
+    assert set(document) >= {"as_of", "offers"}
+    assert document["offers"]
+    for offer in document["offers"]:
+        assert set(offer) >= FIELDS
+        assert offer["gpu"] == "a100-sxm-80gb"
+        for name in ("price", "price_per_gpu_hour", "price_month"):
+            assert set(offer[name]) == {"amount", "currency"}
+            assert isinstance(offer[name]["amount"], str)
+        assert offer["confidence"] in ("observed", "bracketed", "carried")
+        assert offer["includes"] in ("gpu+host", "gpu")
+        assert offer["valid_from"] <= offer["observed_at"] <= document["as_of"]
+        assert offer["source"]
+        share = Decimal(offer["price"]["amount"]) / Decimal(str(offer["gpus"]))
+        assert Decimal(offer["price_per_gpu_hour"]["amount"]) == pytest.approx(share, rel=Decimal("0.00001"))
+        assert Decimal(offer["price_month"]["amount"]) == pytest.approx(
+            Decimal(offer["price"]["amount"]) * 730, abs=Decimal("0.001")
+        )
+
+
+def test_the_seed_prices_by_day() -> None:
+    found = {row["term"]: row for row in rows(*SEOUL)}
+    assert found["on-demand"]["price"] == {"amount": "4.234", "currency": "USD"}
+    assert found["reserved-3y"]["price"]["amount"] == "1.676"
+    assert found["reserved-3y"]["payment"] == "all-upfront"
+    assert found["reserved-3y"]["upfront"]["currency"] == "USD"
+    assert found["on-demand"]["exchange_rate"] is None
+
+
+def test_a_family_means_all_its_variants_a_variant_itself_a_count_so_many() -> None:
+    assert {row["gpu"] for row in rows("offers", "--gpu", "A100", "--provider", "azure")} == {
+        "a100-pcie-80gb",
+        "a100-sxm-40gb",
+        "a100-sxm-80gb",
+    }
+    assert {row["gpus"] for row in rows("offers", "--gpu", "8xA100-SXM-80GB")} == {8}
+    assert {row["gpus"] for row in rows("offers", "--gpu", "A100-SXM-80GB:8")} == {8}
+    assert {row["instance"] for row in rows("offers", "--gpu", "p4d.24xlarge")} == {"p4d.24xlarge"}
+    assert {row["gpu"] for row in rows("offers", "--gpu", "T4,L4", "--provider", "aws")} == {"t4", "l4"}
+
+
+def test_filters_narrow() -> None:
+    found = rows("offers", "--min-memory", "80GiB", "--provider", "aws,gcp", "--term", "on-demand")
+    assert {row["provider"] for row in found} == {"aws", "gcp"}
+    assert {row["term"] for row in found} == {"on-demand"}
+    assert "h100-sxm" in {row["gpu"] for row in found}
+    assert "a100-sxm-40gb" not in {row["gpu"] for row in found}
+    assert {row["region"] for row in rows("offers", "--gpu", "T4", "--region", "us-east-1", "--provider", "aws")} == {"us-east-1"}
+    assert {row["gpus"] for row in rows("offers", "--gpu", "T4", "--gpus", "4..8", "--provider", "aws")} <= {4, 8}
+    assert {row["instance"] for row in rows("offers", "--instance", "g4dn.xlarge,g5.xlarge")} == {"g4dn.xlarge", "g5.xlarge"}
+
+
+def test_every_term_has_offers_today_and_can_be_asked_for() -> None:
+    terms = {"on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained"}
+    asked = ("offers", "--gpu", "T4,V100,K80,A100", "--provider", "aws,gcp,azure")
+    assert {row["term"] for row in rows(*asked)} == terms
+    for term in terms:
+        assert {row["term"] for row in rows(*asked, "--term", term)} == {term}
+
+
+def test_the_cheapest_gpu_hour_comes_first_and_another_order_can_be_asked_for() -> None:
+    ask = ("offers", "--gpu", "T4", "--provider", "aws", "--region", "US")
+    found = amounts(rows(*ask), "price_per_gpu_hour")
+    assert found == sorted(found)
+    found = amounts(rows(*ask, "--sort", "-price"))
+    assert found == sorted(found, reverse=True)
+    regions = [row["region"] for row in rows("offers", "--gpu", "T4", "--provider", "aws", "--sort", "region")]
+    assert regions == sorted(regions)
+
+
+def test_money_is_ordered_by_worth_not_by_number() -> None:
+    """CNY 5.223 is cheaper than USD 0.9; EUR is dearer than its number."""
+    found = rows("offers", "--gpu", "T4", "--provider", "aws", "--term", "on-demand", "--as-of", "2023-03-01", "--sort", "price")
+    yuan = next(i for i, row in enumerate(found) if row["price"]["currency"] == "CNY")
+    dollars = next(i for i, row in enumerate(found) if Decimal(row["price"]["amount"]) > 4 and row["price"]["currency"] == "USD")
+    assert yuan < dollars
+
+
+def test_another_currency_at_the_last_business_days_rate() -> None:
+    found = rows(*SEOUL, "--currency", "KRW", "--term", "on-demand")
+    assert found[0]["price"]["currency"] == "KRW"
+    assert found[0]["exchange_rate"]["date"] == "2019-09-06"
+    assert found[0]["exchange_rate"]["value"] == pytest.approx(1192.27, abs=0.01)
+    assert Decimal(found[0]["price"]["amount"]) == pytest.approx(Decimal("4.234") * Decimal("1192.2735"), rel=Decimal("0.00001"))
+    assert found[0]["listed_price"] == {"amount": "4.234", "currency": "USD"}
+
+
+def test_a_rate_of_ones_own() -> None:
+    found = rows(*SEOUL, "--currency", "krw", "--exchange-rate", "KRW=1190", "--term", "on-demand")
+    assert found[0]["price"] == {"amount": "5038.46", "currency": "KRW"}
+    assert found[0]["exchange_rate"]["value"] == 1190
+    assert rows(*SEOUL, "--currency", "TWD")[0]["exchange_rate"]["date"] == "2019"
+    assert rows(*SEOUL, "--currency", "VND")[0]["price"]["currency"] == "VND"
+
+
+def test_near_a_city() -> None:
+    found = rows("offers", "--gpu", "K80", "--provider", "gcp", "--as-of", DAY, "--near", "Seoul")
+    trips = {row["region"]: row["round_trip"] for row in found}
+    assert trips["us-west1"]["basis"] == "measured"
+    assert trips["us-west1"]["value"] == pytest.approx(0.245904412)
+    assert trips["us-central1"]["basis"] == "modelled"
+    assert trips["us-central1"]["low"] < trips["us-central1"]["value"] < trips["us-central1"]["high"]
+    near = rows("offers", "--gpu", "H100", "--near", "Seoul", "--max-latency", "50ms")
+    assert near
+    assert all(row["round_trip"]["value"] <= 0.05 for row in near)
+
+
+def test_grouped_by_what_is_asked_the_cheapest_of_each() -> None:
+    every = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand")
+    found = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand", "--group-by", "provider")
+    assert sorted(row["provider"] for row in found) == sorted({row["provider"] for row in every})
+    for row in found:
+        group = [other for other in every if other["provider"] == row["provider"]]
+        assert row["cheapest_of"] == len(group)
+        assert Decimal(row["price_per_gpu_hour"]["amount"]) == min(amounts(group, "price_per_gpu_hour"))
+    keys = [(row["gpu"], row["region"]) for row in rows("offers", "--gpu", "T4", "--group-by", "gpu,region")]
+    assert len(keys) == len(set(keys))
+
+
+def test_hours_run_make_a_sustained_discount() -> None:
+    ask = ("offers", "--instance", "gcp/n1+1xt4", "--region", "gcp/us-central1", "--term", "sustained", "--as-of", "2023-06-01")
+    assert amounts(rows(*ask)) == [Decimal("0.245")]
+    assert amounts(rows(*ask, "--hours", "365")) == [Decimal("0.315")]
+    assert amounts(rows(*ask, "--hours", "100")) == [Decimal("0.35")]
+
+
+def test_an_older_day_shows_what_was_known_of_it_and_never_a_later_price() -> None:
+    for day in ("2014-01-01", "2016-12-31", "2019-09-08", "2022-12-31", "2025-06-01"):
+        found = rows("offers", "--provider", "aws", "--as-of", day)
+        assert all(row["valid_from"] <= day and row["observed_at"] <= day for row in found)
+        assert all(row["age_days"] >= 0 for row in found)
+    ask = ("offers", "--instance", "p5.48xlarge", "--region", "us-east-1", "--term", "on-demand", "--as-of")
+    assert amounts(rows(*ask, "2025-06-01")) == [Decimal("98.32")]
+    assert amounts(rows(*ask, "2025-06-05")) == [Decimal("55.04")]
+
+
+def test_a_machine_withdrawn_is_offered_no_longer() -> None:
+    assert rows("offers", "--instance", "p2.xlarge", "--as-of", "2024-01-01")
+    assert_refused(call("offers", "--instance", "p2.xlarge", "--as-of", "2025-12-01"), 1)
+
+
+def test_old_prices_say_so_on_stderr_and_in_the_table() -> None:
+    reply = call("offers", "--gpu", "K80", "--provider", "gcp", "--as-of", "2018-06-01")
+    assert "more than 30 days" in reply.err
+    assert "carried" in reply.out
+    fresh = call(*SEOUL)
+    assert "more than 30 days" not in fresh.err
+
+
+def test_only_what_was_recorded_by_then() -> None:
+    assert_refused(call("offers", "--gpu", "T4", "--catalog-as-known", "2020-01-01"), 1)
+    assert rows("offers", "--gpu", "T4", "--catalog-as-known", "2026-11-15", "--as-of", "2026-11-15")
+
+
+def test_forms() -> None:
+    table = call(*SEOUL).tsv()
+    assert len(table) == 3
+    assert all(len(line) == len(table[0]) for line in table)
+    assert any("4.234 USD" in cell for cell in table[2])
+    cells = call(*SEOUL, "--csv").csv()
+    assert {"provider", "instance", "price.amount", "price.currency", "observed_at", "source"} <= set(cells[0])
+    marked = call(*SEOUL, "--markdown").markdown()
+    assert marked[0] == table[0]
+    month = call(*SEOUL, "--per", "hour,month")
+    assert "3,090.82 USD" in month.out
+    assert "730 hours" in month.err
+    assert call(*SEOUL, "--columns", "instance,price.amount").tsv()[0] == ["instance", "price.amount"]
+
+
+def test_every_row_of_a_table_carries_its_day_and_source() -> None:
+    table = call("offers", "--gpu", "T4", "--provider", "aws,gcp").tsv()
+    seen, source = table[0].index("price seen"), table[0].index("source")
+    assert all(line[seen][:2] == "20" and line[source] for line in table[1:])
+
+
+def test_an_empty_name_is_no_wish_but_a_mistake() -> None:
+    assert call("offers", "--gpu", "").code == 2
+    assert call("offers", "--region", " , ").code == 2
+
+
+def test_words_on_stderr_data_on_stdout() -> None:
+    reply = call(*SEOUL)
+    assert reply.err.splitlines()[0].startswith("2 offers as of 2019-09-08")
+    assert "Sources:" in reply.err
+    assert "Sources" not in reply.out
+
+
+def test_a_terminal_gets_a_table_with_nothing_cut() -> None:
+    reply = terminal(*SEOUL, env={"COLUMNS": "160"})
+    assert reply.code == 0
+    assert "4.234 USD" in reply.out
+    assert "…" not in reply.out
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "choice"),
+    [
+        (("--gpu", "H10"), "unknown-gpu", "H100"),
+        (("--provider", "amazone"), "unknown-provider", "Amazon Web Services"),
+        (("--region", "Seol"), "unknown-region", "Seoul"),
+        (("--term", "ondemnd"), "unknown-term", "on-demand"),
+        (("--near", "Seol"), "unknown-city", "Seoul"),
+        (("--currency", "KWR"), "unknown-currency", "KRW"),
+        (("--group-by", "gpuu"), "unknown-group", "gpu"),
+        (("--per", "day"), "unknown-period", "hour"),
+        (("--sort", "prize"), "unknown-field", "price"),
+        (("--exchange-rate", "KRW"), "bad-exchange-rate", None),
+        (("--hours", "800"), "bad-hours", None),
+        (("--max-latency", "50ms"), "no-near", None),
+        (("--min-memory", "80"), "bad-size", None),
+        (("--near", "95,10"), "bad-coordinates", None),
+        (("--as-of", "2099"), "date-in-future", None),
+    ],
+)
+def test_wrong_words_are_exit_2_with_the_nearest(args: tuple[str, ...], kind: str, choice: str | None) -> None:
+    assert_refused(call("offers", *args), 2)
+    error = assert_refused_json(call("offers", *args, "--json"), 2)
+    assert error["kind"] == kind
+    if choice:
+        assert choice in error["choices"]
+
+
+def test_a_question_without_an_answer_is_exit_1_and_says_what_each_condition_leaves() -> None:
+    reply = call("offers", "--gpu", "H100", "--provider", "ibm")
+    assert_refused(reply, 1)
+    assert "--provider" in reply.err
+    assert assert_refused_json(call("offers", "--gpu", "H100", "--as-of", "2015-01-01", "--json"), 1)["kind"] == "no-offer"
+    assert_refused(call("offers", "--gpu", "T4", "--currency", "RUB"), 1)
+
+
+def test_help_names_every_option() -> None:
+    text = call("offers", "--help").out
+    for name in "gpu min-memory provider region near max-latency term currency exchange-rate per sort group-by as-of".split():
+        assert f"--{name}" in text
+
+
+def test_ones_own_terms_are_shown_as_such(tmp_path: Path) -> None:
+    own = tmp_path / "prices.toml"
+    own.write_text(
+        '[discounts]\naws = "10%"\n[[owned]]\nname = "lab"\ngpu = "T4"\ngpus = 4\ncost = "0.40 usd/h"\n', encoding="utf-8"
+    )
+    found = rows("offers", "--gpu", "T4", "--overlay", str(own), "--as-of", "2026-11-15", "--term", "on-demand,owned")
+    mine = next(row for row in found if row["standing"] == "owned")
+    assert (mine["price"]["amount"], mine["gpus"]) == ("0.4", 4)
+    cheap = next(row for row in found if row["instance"] == "g4dn.xlarge" and row["region"] == "us-east-1")
+    assert cheap["standing"] == "discounted"
+    assert Decimal(cheap["price"]["amount"]) == Decimal("0.4734")
+    assert cheap["listed_price"]["amount"] == "0.526"
+    assert "your 10% off" in call("offers", "--gpu", "T4", "--overlay", str(own), "--provider", "aws").out
+
+
+def test_as_a_process_it_answers_the_same(tmp_path: Path) -> None:
+    reply = process(*SEOUL, "--json", cwd=tmp_path)
+    assert reply.code == 0
+    assert [row["price"]["amount"] for row in reply.json()["offers"]] == ["1.676", "4.234"]
+
+
+def test_a_limit_keeps_the_first_and_says_how_many_there_are() -> None:
+    whole = call("offers", "--gpu", "T4", "--json").json()
+    part = call("offers", "--gpu", "T4", "--limit", "3", "--json").json()
+    assert part["offers"] == whole["offers"][:3]
+    assert part["matching"] == whole["matching"] == len(whole["offers"]) > 40
+    reply = call("offers", "--gpu", "T4", "--limit", "3")
+    assert len(reply.out.splitlines()) == 4
+    assert f"The first 3 of {part['matching']}" in reply.err
+
+
+def test_a_terminal_gets_a_page_full_and_a_pipe_everything() -> None:
+    asked = ("offers", "--gpu", "T4", "--provider", "aws,azure")
+    wide = {"COLUMNS": "250", "NO_COLOR": "1"}
+    there = len(rows(*asked))
+    assert len(call(*asked).out.splitlines()) == 1 + there > 41
+    assert len(re.findall(r"\dx T4\b", terminal(*asked, env=wide).out)) == 40
+    assert len(re.findall(r"\dx T4\b", terminal(*asked, "--limit", "all", env=wide).out)) == there
+
+
+@pytest.mark.parametrize("limit", ["0", "-3", "some", "1.5", "٣", ""])
+def test_a_limit_that_is_no_number_of_rows_is_refused(limit: str) -> None:
+    assert_refused(call("offers", "--gpu", "T4", "--limit", limit), 2)
+
+
+def test_a_day_before_all_prices_is_told_as_such() -> None:
+    reply = call("offers", "--gpu", "H100", "--as-of", "2010-01-01")
+    assert_refused(reply, 1)
+    assert "no such price is known as of 2010-01-01" in reply.err
+
+
+def test_many_sources_are_cut_short_in_words_and_whole_in_json() -> None:
+    reply = call("offers", "--gpu", "H100", "--near", "Seoul")
+    named = reply.err.partition("Sources:")[2].splitlines()
+    sources = call("offers", "--gpu", "H100", "--near", "Seoul", "--json").json()["sources"]
+    assert len(sources) > 8
+    assert sum("http" in line for line in named) == 8
+    assert f"and {len(sources) - 8} more" in named[-1]

@@ -1,0 +1,207 @@
+"""Distil public price histories and stated prices into catalog/data/prices.csv.
+
+    PYTHONPATH=src:tools python tools/curate_prices.py ../shared/evidence/prices
+
+Each offer's sightings in several sources become runs of one price: joined where they agree (to 0.2%, the finer digits kept),
+set aside where a better source contradicts them. Runs that are alike but for the region share a row. What was left out, and
+where sources disagree, is printed; every row names its sources, best first.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from prices.clouds import Clouds
+from prices.seen import Seen, finer, same, table
+
+from whichgpu.base.dates import last_day
+from whichgpu.catalog.schema import DATA_DIR, schema
+
+RECORDED = "2026-11-15"
+STATED = Path(__file__).parent / "prices" / "stated.csv"
+# Providers' own words first, then their data, then collections.
+RANK = (
+    "karpenter-aws-prices",
+    "karpenter-azure-prices",
+    "vantage-ec2instances",
+    "skypilot-catalog",
+    "skypilot-gcp-sum",
+    "tsaol-aws-gpu",
+    "fullstack-cloud-gpus",
+)
+
+
+def rank(source: str) -> int:
+    """How good a source is; 0 is best: whatever is stated by hand from an announcement or a post."""
+    return RANK.index(source) + 1 if source in RANK else 0
+
+
+def stated() -> Iterator[Seen]:
+    """Prices typed in from announcements and posts."""
+    for row in table(STATED):
+        cells = {
+            name: row[name] for name in ("provider", "instance", "term", "payment", "ended", "source", "currency", "includes")
+        }
+        for region in row["regions"].split(";"):
+            yield Seen(region=region, price=Decimal(row["price"]), first=row["first"], last=row["last"] or row["first"], **cells)
+
+
+def settle(offers: Iterable[Seen], disagreements: list[tuple[Seen, Seen]]) -> list[Seen]:
+    """Runs of one price of each offer, in time; of two that contradict each other on one day, the better source's."""
+    settled: list[Seen] = []
+    for seen in sorted(offers, key=lambda seen: (seen.first, rank(seen.source.partition(";")[0]))):
+        before = settled[-1] if settled else None
+        if before is None:
+            settled.append(seen)
+        elif before.ended and seen.first >= before.ended and seen.source == "tsaol-aws-gpu":
+            continue  # AWS's price list keeps machines that can be rented no longer
+        elif same(before.price, seen.price):
+            settled[-1] = joined(before, seen)
+        elif seen.first <= before.last and seen.term != "spot":
+            disagreements.append((before, seen))
+            if rank(seen.source) < rank(before.source.partition(";")[0]):
+                settled[-1] = replace(before, last=max(before.first, yesterday(seen.first)))
+                settled.append(seen)
+        else:
+            settled.append(seen)
+    return settled
+
+
+def joined(a: Seen, b: Seen) -> Seen:
+    """Two sightings of one price as one run."""
+    sources = sorted(dict.fromkeys((*a.source.split(";"), *b.source.split(";"))), key=rank)
+    last = max(a.last, b.last)
+    gone = [seen.ended for seen in (a, b) if seen.ended > last]  # an earlier end was no end: it is listed again
+    price = Decimal(finer(f"{a.price:f}", f"{b.price:f}"))
+    return replace(a, price=price, last=last, ended=min(gone, default=""), source=";".join(sources))
+
+
+def yesterday(day: str) -> str:
+    """The day before."""
+    return (date.fromisoformat(day) - timedelta(days=1)).isoformat()
+
+
+def without_overtaken(seen: list[Seen]) -> Iterator[Seen]:
+    """Prices of no stated region stand only until the machine's prices are known by region."""
+    begins: dict[tuple[str, str], str] = {}
+    for one in seen:
+        if one.region != "any":
+            place = (one.provider, one.instance)
+            begins[place] = min(begins.get(place, one.first), one.first)
+    for one in seen:
+        start = begins.get((one.provider, one.instance))
+        if one.region != "any" or start is None:
+            yield one
+        elif one.first < start:
+            yield replace(one, last=min(one.last, start), ended=start)
+
+
+def while_rented(seen: Iterable[Seen], machines: dict[tuple[str, str], dict[str, str]], clouds: Clouds) -> Iterator[Seen]:
+    """No price outlives the machine: lists keep what their provider has withdrawn."""
+    for one in seen:
+        machine = machines.get((one.provider, one.instance))
+        if machine is None or not machine["last_seen"]:
+            yield one
+            continue
+        last = last_day(machine["last_seen"]).isoformat()
+        if one.first > last:
+            clouds.left[f"{one.provider}: after the machine was withdrawn"] += 1
+        elif one.last <= last:
+            yield replace(one, ended=one.ended or tomorrow(last))
+        else:
+            looks = [day for day in clouds.sky.days(one.provider) if one.first <= day <= last]
+            yield replace(one, last=max(looks, default=one.first), ended=tomorrow(last))
+
+
+def tomorrow(day: str) -> str:
+    """The day after."""
+    return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
+
+
+def with_ends(settled: list[Seen]) -> Iterator[Seen]:
+    """A machine that can no longer be rented by the hour cannot be reserved either."""
+    ends: dict[tuple[str, str, str], str] = {}
+    for one in settled:
+        if one.term == "on-demand":
+            place = (one.provider, one.instance, one.region)
+            ends[place] = one.ended  # in the order of time: the last run's
+    for one in settled:
+        end = ends.get((one.provider, one.instance, one.region), "")
+        yield replace(one, ended=end) if end > one.last and not one.ended and one.term != "on-demand" else one
+
+
+def rows(settled: Iterable[Seen]) -> list[dict[str, str]]:
+    """Rows of the table: runs alike but for their region as one."""
+    alike: dict[Seen, list[str]] = defaultdict(list)
+    for seen in settled:
+        alike[replace(seen, region="")].append(seen.region)
+    found = []
+    for seen, regions in alike.items():
+        price = f"{seen.price.normalize():f}"
+        found.append(
+            {
+                "provider": seen.provider,
+                "instance": seen.instance,
+                "regions": ";".join(sorted(set(regions))),
+                "gpu": seen.gpu,
+                "gpus": seen.gpus,
+                "term": seen.term,
+                "payment": seen.payment,
+                "price": price,
+                "currency": seen.currency,
+                "includes": seen.includes,
+                "observed": seen.first,
+                "last_observed": "" if seen.last == seen.first else seen.last,
+                "ended": seen.ended,
+                "sources": seen.source,
+                "recorded": RECORDED,
+            }
+        )
+    order = ("provider", "instance", "term", "payment", "regions", "observed")
+    return sorted(found, key=lambda row: tuple(row[name] for name in order))
+
+
+def main() -> None:
+    """Write the table and say what was left out."""
+    machines = {(row["provider"], row["instance"]): row for row in table(DATA_DIR / "instances.csv")}
+    for row in list(machines.values()):
+        machines |= {(row["provider"], alias): row for alias in row["aliases"].split(";") if alias}
+    regions = {(row["provider"], row["region"]) for row in table(DATA_DIR / "regions.csv")}
+    clouds = Clouds(Path(sys.argv[1]), machines, regions)
+    seen = [*stated(), *clouds.all()]
+    seen = [replace(one, instance=machines[one.provider, one.instance]["instance"]) if not one.gpu else one for one in seen]
+    offers: dict[tuple[str, ...], list[Seen]] = defaultdict(list)
+    for one in without_overtaken(list(while_rented(seen, machines, clouds))):
+        offers[one.offer].append(one)
+    disagreements: list[tuple[Seen, Seen]] = []
+    settled = [run for group in offers.values() for run in settle(group, disagreements)]
+    found = rows(with_ends(settled))
+    with (DATA_DIR / "prices.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(schema()["prices"]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+    clouds.left["runpod: price and spot price in each other's column, put right"] = clouds.sky.swapped
+    report(found, clouds.left, disagreements)
+
+
+def report(found: list[dict[str, str]], left: Counter[str], disagreements: list[tuple[Seen, Seen]]) -> None:
+    """What was written, left out and found to disagree."""
+    print(f"{len(found)} rows, {sum(len(row['regions'].split(';')) for row in found)} prices of offers")
+    for column in ("provider", "term"):
+        print(" ", dict(Counter(row[column] for row in found).most_common()))
+    print("left out:", *(f"\n  {n:6} {why}" for why, n in left.most_common()))
+    print(f"{len(disagreements)} disagreements:")
+    for before, after in disagreements:
+        offer = "/".join(part for part in before.offer if part)
+        print(f"  {offer}: {before.price} ({before.source}, {before.first}) or {after.price} ({after.source}, {after.first})")
+
+
+if __name__ == "__main__":
+    main()
