@@ -155,11 +155,33 @@ def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int, te
     return low if early == late else low + (high - low) * (year - early) / (late - early)
 
 
+# Generations of which no step was measured, by the one whose kernels theirs were made from: architecture and generation.
+KIN: Mapping[str, tuple[str, str]] = {
+    "Fermi 2.0": ("Kepler", "Kepler 3.7"),
+    "Kepler 3.0": ("Kepler", "Kepler 3.7"),
+    "Kepler 3.5": ("Kepler", "Kepler 3.7"),
+    "Maxwell 5.0": ("Maxwell", "Maxwell 5.2"),
+    "Ampere 8.7": ("Ampere", "Ampere 8.6"),
+    "Blackwell 10.0": ("Hopper", "Hopper 9.0"),
+    "Blackwell 10.3": ("Hopper", "Hopper 9.0"),
+    "Blackwell 12.0": ("Ada", "Ada 8.9"),
+    "Blackwell 12.1": ("Ada", "Ada 8.9"),
+    "CDNA1 datacenter": ("CDNA3", "CDNA3 datacenter"),
+    "CDNA2 datacenter": ("CDNA3", "CDNA3 datacenter"),
+    "CDNA4 datacenter": ("CDNA3", "CDNA3 datacenter"),
+    "GCN5 datacenter": ("RDNA2", "RDNA2 consumer"),
+    "RDNA1 consumer": ("RDNA2", "RDNA2 consumer"),
+    "RDNA2 workstation": ("RDNA2", "RDNA2 consumer"),
+    "RDNA3 workstation": ("RDNA3", "RDNA3 consumer"),
+    "RDNA4 consumer": ("RDNA3", "RDNA3 consumer"),
+    "RDNA4 workstation": ("RDNA3", "RDNA3 consumer"),
+}
+
+
 def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Setting:
     """The setting of a step on a GPU."""
-    return Setting(
-        engine, year, task, unit, gpu.id, gpu.architecture, generation(gpu), build(gpu), gpu.chip or gpu.id, gpu.vendor
-    )
+    architecture, kind = KIN.get(generation(gpu), (gpu.architecture, generation(gpu)))
+    return Setting(engine, year, task, unit, gpu.id, architecture, kind, build(gpu), gpu.chip or gpu.id, gpu.vendor)
 
 
 def build(gpu: Gpu) -> str:

@@ -9,7 +9,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.measure.bench.case import Micro
 
 WIDTHS = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-SQUARES = (2048, 8192)  # the larger reaches the peak, the smaller is what layers of small models are
+SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before power limits it; what is held for long
 DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n: a few tokens against a whole matrix
 LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
 ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))  # batch, heads, tokens, dim
