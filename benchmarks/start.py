@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,20 @@ def timed(name: str, goal: float, action: Callable[[], object], runs: int = RUNS
     return Result(name, statistics.median(seconds), min(seconds), goal)
 
 
-def _process(*argv: str) -> Callable[[], object]:
+def table(results: Iterable[Result]) -> int:
+    """Print them as they come; 1 where a goal is missed."""
+    missed = 0
+    print("\t".join(("benchmark", "median", "best", "goal", "met")))
+    for result in results:
+        met = result.median <= result.goal
+        missed += not met
+        cells = (f"{value * 1000:.3g} {result.unit}" for value in (result.median, result.best, result.goal))
+        print("\t".join((result.name, *cells, "yes" if met else "NO")), flush=True)
+    return 1 if missed else 0
+
+
+def process(*argv: str) -> Callable[[], object]:
+    """A run of a command in a process of its own."""
     return lambda: subprocess.run(argv, check=True, capture_output=True, cwd="/")
 
 
@@ -50,12 +63,12 @@ def _load() -> object:
 def results() -> Iterator[Result]:
     """Each benchmark in turn."""
     python, launcher = sys.executable, str(ROOT / "whichgpu")
-    bare = timed("python -m whichgpu --version", 0.2, _process(python, "-P", "-m", "whichgpu", "--version"))
-    launched = timed("./whichgpu --version", 0.25, _process(launcher, "--version"))
-    yield timed("whichgpu --help", 0.2, _process(python, "-P", "-m", "whichgpu", "--help"))
-    yield timed("import whichgpu", 0.1, _process(python, "-c", "import whichgpu"))
+    bare = timed("python -m whichgpu --version", 0.2, process(python, "-P", "-m", "whichgpu", "--version"))
+    launched = timed("./whichgpu --version", 0.25, process(launcher, "--version"))
+    yield timed("whichgpu --help", 0.2, process(python, "-P", "-m", "whichgpu", "--help"))
+    yield timed("import whichgpu", 0.1, process(python, "-c", "import whichgpu"))
     yield Result("launcher, second call, adds", max(0.0, launched.median - bare.median), 0.0, 0.05)
     yield timed("load the whole catalog", 0.05, _load)
-    yield timed("whichgpu gpus --json, cold process", 0.4, _process(python, "-P", "-m", "whichgpu", "gpus", "--json"))
-    yield timed("whichgpu fit llama-3.1-8b, cold process", 0.4, _process(python, "-P", "-m", "whichgpu", "fit", "llama-3.1-8b"))
-    yield timed("whichgpu catalog check", 1.0, _process(python, "-P", "-m", "whichgpu", "catalog", "check"))
+    yield timed("whichgpu gpus --json, cold process", 0.4, process(python, "-P", "-m", "whichgpu", "gpus", "--json"))
+    yield timed("whichgpu fit llama-3.1-8b, cold process", 0.4, process(python, "-P", "-m", "whichgpu", "fit", "llama-3.1-8b"))
+    yield timed("whichgpu catalog check", 1.0, process(python, "-P", "-m", "whichgpu", "catalog", "check"))

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import COMMAND, assert_refused, call, environment
+from whichgpu import api
 from whichgpu.api.requests import LONGEST_LINE
+from whichgpu.surface.cli import lines
 from whichgpu.workload.workload import FIELDS
 
 GOOD = {"id": "a", "task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}
@@ -114,3 +116,49 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
     code, (reply,) = asked(tmp_path, {"task": task, "model": "llama-3.2-1b"})
     assert code == 0, reply
     assert reply["memory"]["value"] > 2 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("source", "bound", "reason"),
+    [
+        ("/dev/zero", "PASSED_OVER", "line 1 of /dev/zero does not end"),
+        ("/dev/urandom", "IN_VAIN", "none of the first 100 lines"),
+    ],
+)
+def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line without end, and lines without end of which none is a request."""
+    monkeypatch.setattr(lines, bound, {"PASSED_OVER": 4 * LONGEST_LINE, "IN_VAIN": 100}[bound])
+    reply = call("estimate", "--requests", source)
+    assert reply.code == 2
+    assert f"error: {reason}" in reply.err
+    assert 'hint: one JSON object a line: {"task"' in reply.err
+    assert all(json.loads(line)["ok"] is False for line in reply.out.splitlines())
+
+
+def test_bad_lines_of_a_file_never_make_it_give_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "IN_VAIN", 10)
+    code, replies = asked(tmp_path, *["nonsense"] * 100, GOOD)
+    assert code == 0
+    assert len(replies) == 101
+
+
+def test_lines_read_together_are_answered_to_the_bit_as_if_alone() -> None:
+    """Requests that differ in the GPU alone share one evaluation; a bad one among them has its own error."""
+    models = [
+        ("decode", "llama-3.2-1b"),
+        ("serve", "llama-3.2-1b"),
+        ("train", "bert-large"),
+        ("forward", "vit_b_16"),
+        ("train", "resnet18"),
+    ]
+    gpus = ["H200 SXM", "T4", "RTX 4090", "MI300X", "TPU v4", "V100 SXM 16GB", "A100", "nonesuch"]
+    asked = [
+        {"id": f"{task} {gpu}", "task": task, "model": model, "gpu": gpu, "batch": 4} for task, model in models for gpu in gpus
+    ]
+    texts = [b"{bad", *(json.dumps(request).encode() for request in asked)]
+    alone, joined = (list(api.estimate_requests(texts, together=together)) for together in (1, 100))
+    assert [reply.answer for reply in alone] == [reply.answer for reply in joined]
+    assert [(reply.line, reply.id, str(reply.error)) for reply in alone] == [
+        (reply.line, reply.id, str(reply.error)) for reply in joined
+    ]
+    assert sum(reply.answer is not None for reply in joined) == 30

@@ -261,3 +261,16 @@ def test_help_lists_every_flag() -> None:
         if name != "model":
             assert f"--{name.replace('_', '-')}" in reply.out
     assert "option." not in reply.out
+
+
+def test_over_several_gpus_the_need_is_of_each() -> None:
+    reply = call("fit", "llama-3.1-70b", "--gpus", "4", "--gpu", "H100 SXM")
+    assert "on each of 4 GPUs: fits H100 SXM" in reply.err
+    assert "on each of" not in call("fit", "llama-3.1-8b", "--gpu", "H100 SXM").err
+
+
+def test_an_option_of_another_task_or_model_is_named_and_not_counted() -> None:
+    reply = call("fit", "resnet50", "--in", "300", "--qlora", "--gpu", "T4")
+    assert "note: --qlora: of no effect on the task serve" in reply.err
+    assert "note: --seq-in: of no effect on resnet50" in reply.err
+    assert "300 tokens" not in reply.err

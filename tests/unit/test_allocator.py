@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichgpu.estimate.allocator import MIB, Event, replay, rounded, segment_size
+from whichgpu.estimate.course import BIRTH, Course, whole_numbers
 
 
 def peaks(*events: Event) -> tuple[int, int]:
@@ -103,3 +104,20 @@ def test_20_000_events_take_a_fraction_of_a_second() -> None:
     began = time.perf_counter()
     replay(events)
     assert time.perf_counter() - began < 1  # a goal of 0.2 s, and room for a busy machine
+
+
+def test_of_two_deaths_the_first_counts() -> None:
+    twice = Course([BIRTH, 0, BIRTH, 0, BIRTH], ["a", "b", "c"]).replay(whole_numbers([4 * MIB, 4 * MIB, 4 * MIB]))
+    once = Course([BIRTH, 0, BIRTH, BIRTH], ["a", "b", "c"]).replay(whole_numbers([4 * MIB, 4 * MIB, 4 * MIB]))
+    assert (twice.peak_allocated, twice.peak_reserved, twice.breakdown) == (
+        once.peak_allocated,
+        once.peak_reserved,
+        {"b": 4 * MIB, "c": 4 * MIB},
+    )
+
+
+def test_sizes_beyond_a_machine_word_are_counted_exactly() -> None:
+    size = 2 * MIB * 10**15
+    found = replay([(1, size), (2, size), (2, -1), (3, size + 2 * MIB)], {1: "weights"})
+    assert (found.peak_allocated, found.peak_reserved) == (2 * size + 2 * MIB, 3 * size + 2 * MIB)
+    assert found.breakdown == {"weights": size, "other": size + 2 * MIB}

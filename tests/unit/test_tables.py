@@ -77,7 +77,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file of tables in the place of ours."""
     path = tmp_path / "tables.bin"
     monkeypatch.setattr(tables, "TABLES_FILE", path)
-    caches = tables._index, tables.load_table, tables.table_names
+    caches = tables._index, tables._loaded, tables.table_names
     for one in caches:
         one.cache_clear()
     yield path

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.unit.shapes import LLAMA_3_8B as LLAMA
+from whichgpu.estimate.memory.blocks import Pass, layer_block
 from whichgpu.estimate.memory.ledger import Ledger
 from whichgpu.estimate.memory.operators import WIDTHS, Writer
 from whichgpu.estimate.memory.step import Stretch, Training, play
@@ -98,6 +102,19 @@ def test_checkpointing_trades_what_is_kept_for_one_block_made_again() -> None:
     again = play(Training([Stretch(block, checkpointed=True)] * 12, ()))
     assert again.peak_allocated < plain.peak_allocated / 3
     assert again.breakdown["activations"] > 0
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
+def test_blocks_written_again_are_as_if_played_again(checkpointed: bool, precision: str) -> None:
+    """A layer is recorded once and copied for the others; one made anew for every layer can be copied by none."""
+    layers = [layer_block(LLAMA, Pass(512, 512, "flash"), WIDTHS[precision]) for _ in range(6)]
+    casts = tuple(size // 2 for size in layers[0].weights) if precision.startswith("amp") else ()
+    copied, played = (
+        play(Training([Stretch(block, casts, checkpointed) for block in blocks], layers[0].weights))
+        for blocks in (layers[:1] * 6, layers)
+    )
+    assert copied == played
 
 
 def test_values_know_their_bytes() -> None:

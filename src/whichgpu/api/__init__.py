@@ -26,13 +26,7 @@ if TYPE_CHECKING:
         EstimateAnswer as EstimateAnswer,
     )
     from whichgpu.api.estimates import (
-        Reply as Reply,
-    )
-    from whichgpu.api.estimates import (
         estimate as estimate,
-    )
-    from whichgpu.api.estimates import (
-        estimate_requests as estimate_requests,
     )
     from whichgpu.api.estimates import (
         estimate_spelled as estimate_spelled,
@@ -127,13 +121,16 @@ if TYPE_CHECKING:
     from whichgpu.api.relative_speed import relative as relative
     from whichgpu.api.side_by_side import ComparedSpeed as ComparedSpeed
     from whichgpu.api.side_by_side import compare_speed as compare_speed
+    from whichgpu.api.stream import Reply as Reply
+    from whichgpu.api.stream import estimate_requests as estimate_requests
 
 _MODULES = {
     "facts": "Compared Comparison CpusAnswer FactReport GpusAnswer InstancesAnswer RegionsAnswer Row catalog_check "
     "catalog_status compare cpus gpus instances regions report_error row_id",
+    "estimates": "EstimateAnswer estimate estimate_spelled",
+    "stream": "Reply estimate_requests",
     "machine": "Watching doctor no_gpu watch",
     "measuring": "MeasureAnswer VerifyAnswer import_record measure share_record verify",
-    "estimates": "EstimateAnswer Reply estimate estimate_requests estimate_spelled",
     "memory": "FitAnswer FitRow fit fit_spelled",
     "builtin": "ModelRow ModelsAnswer models",
     "engine_facts": "EngineEvidence EngineRow EnginesAnswer engines",

@@ -30,29 +30,10 @@ class EngineEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineRow:
+class EngineRow(Engine):
     """An engine with what it rests on."""
 
-    id: str
-    name: str
-    maker: str
-    what: str
-    tasks: tuple[str, ...]
-    models: str
-    precisions: tuple[str, ...]
-    interfaces: tuple[str, ...]
-    framework: str | None
-    min_capability: str | None
-    min_capability_ever: str | None
-    max_capability: str | None
-    amd_targets: tuple[str, ...]
-    first_release: str
-    last_release: str | None
-    note: str | None
-    evidence: EngineEvidence
-    sources: tuple[str, ...]
-    recorded: str
-    checked: str
+    evidence: EngineEvidence = EngineEvidence()
 
 
 @dataclass(frozen=True, slots=True)

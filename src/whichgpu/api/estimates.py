@@ -1,15 +1,14 @@
-"""Verbs about one workload on one device group: memory and time, one at a time or a file of them."""
+"""Verbs about one workload on one device group: memory and time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.advice import advice
 from whichgpu.api.desk import Desk
-from whichgpu.api.requests import LONGEST_LINE, counted, remarks
-from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 class EstimateAnswer:
     """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
 
-    `tier` says how near the measurements behind the time are: this GPU, its kin, or others only.
+    `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
+    time's corrections were fitted, `checked` the day the GPU's facts were last checked.
     """
 
     request: dict[str, Any]
@@ -47,19 +47,38 @@ class EstimateAnswer:
     usable: int | None
     headroom: int | None
     tier: str | None
+    calibrated: str | None
+    checked: str | None
     warnings: tuple[Message, ...]
     basis: Basis
     sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer to one line of requests, or why there is none."""
+class Asked:
+    """A request understood: its model and GPU found, every default filled in."""
 
-    line: int
-    id: Any
-    answer: EstimateAnswer | None = None
-    error: WhichGpuError | None = None
+    workload: Workload
+    given: frozenset[str]
+    shape: Shape
+    gpu: Gpu | None
+
+    @property
+    def timeless(self) -> tuple[Message, ...]:
+        """Why there is no time, where a GPU is named and there is none."""
+        gpu = self.gpu
+        if gpu is None:
+            return ()
+        if isinstance(self.shape, WeightsOnly):
+            return (msg("warning.no-time-weights-only", name=self.shape.name),)
+        if not gpu.peaks or not gpu.memory_bandwidth:
+            return (msg("warning.no-time-rates", gpu=gpu.name),)
+        return (msg("warning.no-time-several", gpus=self.workload.gpus),) if self.workload.gpus > 1 else ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether its time can be told."""
+        return self.gpu is not None and not self.timeless
 
 
 def estimate(
@@ -72,20 +91,28 @@ def estimate(
 def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnswer:
     """`estimate` of a request already read."""
     desk = desk or Desk()
-    name = spelled.workload.gpu
-    device = desk.device(name) if name else None
-    gpu = device.gpu if device else None
+    return answered(understood(spelled, desk), desk)
+
+
+def understood(spelled: Spelled, desk: Desk) -> Asked:
+    """A request with what its names mean."""
+    device = desk.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
     shape = desk.shape(spelled.workload.model)
-    workload = fill_defaults(spelled.workload, shape)
+    return Asked(fill_defaults(spelled.workload, shape), spelled.given, shape, device.gpu if device else None)
+
+
+def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None) -> EstimateAnswer:
+    """The answer; its time, where that is already known, is taken as it is."""
+    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     found = memory(workload, shape, gpu)
     fits = fitting.fit(fitting.needed(found, workload), workload, gpu) if gpu else None
-    timed, unable = _time(workload, shape, gpu, desk)
-    warnings = (*found.warnings, *(fits.warnings if fits else ()), *unable, *(timed.warnings if timed else ()))
-    beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, spelled.given)
+    timed = known or _time(asked, desk)
+    warnings = (*found.warnings, *(fits.warnings if fits else ()), *asked.timeless, *(timed.warnings if timed else ()))
+    beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
     return EstimateAnswer(
-        request=echo(workload, spelled.given),
+        request=echo(workload, asked.given),
         time=timed.time if timed else None,
         time_device=timed.time_device if timed else None,
         time_host=timed.time_host if timed else None,
@@ -100,51 +127,17 @@ def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnsw
         usable=fits.usable if fits else None,
         headroom=fits.headroom if fits else None,
         tier=timed.tier if timed else None,
-        warnings=(*warnings, *beside.warnings, *remarks(workload, shape)),
+        calibrated=timed.calibrated if timed else None,
+        checked=gpu.checked if gpu else None,
+        warnings=(*warnings, *beside.warnings, *remarks(workload, shape, asked.given)),
         basis=timed.time.basis if timed else found.device.basis,
         sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *found.device.sources, *beside.sources))),
     )
 
 
-def _time(workload: Workload, shape: Shape, gpu: Gpu | None, desk: Desk) -> tuple[TimeEstimate | None, tuple[Message, ...]]:
-    """The time, or why there is none."""
-    if gpu is None:
-        return None, ()
-    if isinstance(shape, WeightsOnly):
-        return None, (msg("warning.no-time-weights-only", name=shape.name),)
-    if not gpu.peaks or not gpu.memory_bandwidth:
-        return None, (msg("warning.no-time-rates", gpu=gpu.name),)
-    if workload.gpus > 1:
-        return None, (msg("warning.no-time-several", gpus=workload.gpus),)
+def _time(asked: Asked, desk: Desk) -> TimeEstimate | None:
+    if asked.gpu is None or not asked.timed:
+        return None
     from whichgpu.estimate.time.answer import time_of
 
-    return time_of(workload, shape, gpu, desk.calibration), ()
-
-
-def estimate_requests(lines: Iterable[bytes], catalog: Catalog | None = None, own: bool = True) -> Iterator[Reply]:
-    """One reply a request, in order, as they come; a bad line is a reply with its error. Blank lines are passed over."""
-    desk = Desk(catalog, trusting=False, own=own)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        id = None
-        try:
-            request = _request(line)
-            id = request.get("id")
-            yield Reply(number, id, answer=estimate_spelled(from_object(request), desk))
-        except WhichGpuError as error:
-            yield Reply(number, id, error=error)
-        except Exception as problem:  # a fault of ours must not cost the lines after it
-            message = msg("error.internal", what=f"{type(problem).__name__}: {problem}")
-            yield Reply(number, id, error=WhichGpuError("internal", message, msg("hint.internal")))
-
-
-def _request(line: bytes) -> dict[str, Any]:
-    from whichgpu.workload.jsontext import read_object
-
-    if len(line) > LONGEST_LINE:
-        raise UsageError("line-too-long", msg("error.line-too-long", most=f"{LONGEST_LINE:,}"), msg("hint.request"))
-    try:
-        return read_object(line.decode("utf-8"))
-    except ValueError as problem:
-        raise UsageError("bad-json", msg("error.bad-json", why=str(problem)), msg("hint.request")) from problem
+    return time_of(asked.workload, asked.shape, asked.gpu, desk.calibration)

@@ -110,7 +110,7 @@ def fit_spelled(
         gpus=tuple(_rows(workload, shape, asked, able, helpful)),
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
-        warnings=(*shown.warnings, *remarks(workload, shape)),
+        warnings=(*shown.warnings, *remarks(workload, shape, spelled.given)),
         basis=shown.device.basis,
         sources=shown.device.sources,
     )

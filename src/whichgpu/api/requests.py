@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
 LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
@@ -19,9 +21,9 @@ def counted(spelled: Spelled, count: int | None) -> Spelled:
     return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
 
 
-def remarks(workload: Workload, shape: Shape) -> tuple[Message, ...]:
+def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
     """What a user should know of the request itself."""
-    found = []
+    found = [*unused(workload, shape, given)]
     length, limit = workload.seq_in or 0, shape.max_context if isinstance(shape, Transformer) else 0
     if workload.training and limit and length > limit:
         found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))

@@ -6,6 +6,7 @@ Bytes are whole numbers. GiB is 2^30 and GB is 10^9, always: mixing the two is t
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 
 from whichgpu.base.errors import UsageError
@@ -41,11 +42,7 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("80GiB"), parse_bytes("80 GB")
     (85899345920, 80000000000)
     """
-    number, unit, per = _split(text, "size")
-    scale = _BYTES.get(unit.lower())
-    if scale is None or per:
-        raise _bad(text, "size")
-    return int(number * scale)
+    return int(_scaled(text, "size", _BYTES))
 
 
 def parse_bandwidth(text: str) -> int:
@@ -54,11 +51,7 @@ def parse_bandwidth(text: str) -> int:
     >>> parse_bandwidth("3.35TB/s")
     3350000000000
     """
-    number, unit, per = _split(text, "bandwidth")
-    scale = _BYTES.get(unit.lower())
-    if scale is None or per != "s":
-        raise _bad(text, "bandwidth")
-    return int(number * scale)
+    return int(_scaled(text, "bandwidth", _BYTES, "s"))
 
 
 def parse_seconds(text: str) -> float:
@@ -67,11 +60,7 @@ def parse_seconds(text: str) -> float:
     >>> parse_seconds("50ms"), parse_seconds("24h")
     (0.05, 86400.0)
     """
-    number, unit, per = _split(text, "duration")
-    scale = _SECONDS.get(unit.lower())
-    if scale is None or per:
-        raise _bad(text, "duration")
-    return float(number * scale)
+    return float(_scaled(text, "duration", _SECONDS))
 
 
 def parse_rate(text: str) -> float:
@@ -94,6 +83,15 @@ def parse_whole(text: str, prefix: str = "") -> int:
     989400000000000
     """
     return int(Decimal(text) * _PREFIXES[prefix])
+
+
+def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], wanted: str | None = None) -> Decimal:
+    """A number times what its unit stands for; `wanted` is what it must be per."""
+    number, unit, per = _split(text, kind)
+    scale = scales.get(unit.lower())
+    if scale is None or per != wanted:
+        raise _bad(text, kind)
+    return number * scale
 
 
 def _split(text: str, kind: str) -> tuple[Decimal, str, str | None]:

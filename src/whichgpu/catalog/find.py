@@ -10,6 +10,7 @@ from typing import TypeVar
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
+from whichgpu.catalog.exact import exactly
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
 from whichgpu.catalog.store import Catalog
@@ -96,7 +97,7 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
     def names(cpu: Cpu) -> tuple[str, ...]:
         return (cpu.id, cpu.name, *cpu.aliases)
 
-    if found := _exactly(catalog.cpus, name, names):
+    if found := exactly(catalog.cpus, name, names):
         return found
     wanted = set(words(name))
     if wanted and (found := tuple(cpu for cpu in catalog.cpus if wanted <= set(words(" ".join([*names(cpu), cpu.vendor]))))):
@@ -112,7 +113,7 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
     def names(region: Region) -> tuple[str, ...]:
         return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
 
-    if found := _exactly(catalog.regions, name, names) or _begins(catalog.regions, name, names):
+    if found := exactly(catalog.regions, name, names) or _begins(catalog.regions, name, names):
         return found
     wanted = set(words(name))
     if wanted and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region)))))):
@@ -134,7 +135,7 @@ def find_provider(catalog: Catalog, name: str) -> str:
 
 
 def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    return _exactly(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
+    return exactly(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
 
 
 def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
@@ -194,14 +195,7 @@ def _gpu_words(name: str) -> frozenset[str]:
 
 def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:
     """Machines of exactly that name."""
-    return _exactly(rows, name, lambda row: (row.instance, *row.aliases))
-
-
-def _exactly(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Rows of that very name; only where there are none, those that differ in blanks and punctuation (us-east1, us-east-1)."""
-    rows, typed, joined = list(rows), name.strip().lower(), squash(name)
-    same = tuple(row for row in rows if typed and any(text.lower() == typed for text in names(row)))
-    return same or tuple(row for row in rows if joined and any(squash(text) == joined for text in names(row)))
+    return exactly(rows, name, lambda row: (row.instance, *row.aliases))
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:

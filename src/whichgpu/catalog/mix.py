@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.tables import Row
+from whichgpu.catalog.tables import Row, bad_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,7 @@ def build_item(row: Row) -> MixItem:
     try:
         request = parse_request(row["request"])
     except ValueError as problem:
-        detail = msg("finding.bad-request")
-        message = msg("error.bad-data", path="reference_mix.csv", key=row["id"], column="request", detail=detail)
-        raise DataError("bad-data", message, msg("hint.data")) from problem
+        raise bad_data("reference_mix.csv", row["id"], "request", msg("finding.bad-request")) from problem
     plain = {name: row[name] for name in MixItem.__dataclass_fields__}
     return MixItem(**plain | {"request": request, "weight": float(row["weight"])})
 

@@ -42,7 +42,7 @@ from whichgpu.catalog.pricing import (
     shelves,
 )
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.tables import Row, read_table
+from whichgpu.catalog.tables import Row, bad_data, read_table
 
 
 class Recorded(Protocol):
@@ -189,9 +189,7 @@ class Catalog:
         found = self.gpu_by_id.get(machine.gpu)
         if found is None:
             detail = msg("finding.unknown-reference", id=machine.gpu, table="gpus")
-            path = str(self.folder / "instances.csv")
-            message = msg("error.bad-data", path=path, key=f"{machine.provider}/{machine.instance}", column="gpu", detail=detail)
-            raise DataError("bad-data", message, msg("hint.data"))
+            raise bad_data(str(self.folder / "instances.csv"), f"{machine.provider}/{machine.instance}", "gpu", detail)
         return found
 
     def _by_id(self, table: str) -> dict[str, Row]:

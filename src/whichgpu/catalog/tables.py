@@ -48,11 +48,12 @@ class Table:
         if not self.findings:
             return self.rows
         first = self.findings[0]
-        raise DataError(
-            "bad-data",
-            msg("error.bad-data", path=str(self.path), key=first.key, column=first.column, detail=first.detail),
-            msg("hint.data"),
-        )
+        raise bad_data(str(self.path), first.key, first.column, first.detail)
+
+
+def bad_data(path: str, key: str, column: str, detail: Message) -> DataError:
+    """A cell that cannot be what it should."""
+    return DataError("bad-data", msg("error.bad-data", path=path, key=key, column=column, detail=detail), msg("hint.data"))
 
 
 def row_key(table: str, row: Row) -> str:

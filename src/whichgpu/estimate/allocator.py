@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MIB = 1024 * 1024
 ROUND = 512
@@ -62,107 +62,74 @@ def replay(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> 
     >>> found.peak_allocated == 3 * MIB + 1024, found.peak_reserved == 22 * MIB
     (True, True)
     """
-    known = list(events)
-    allocated = peak = peak_at = 0
-    pools = _Pool(ROUND), _Pool(SMALL_SIZE + 1)
-    blocks: dict[int, tuple[_Pool, _Block]] = {}
-    for index, (id, size) in enumerate(known):
-        if size > 0:
-            wanted = rounded(size)
-            pool = pools[0] if wanted <= SMALL_SIZE else pools[1]
-            block = pool.take(wanted)
-            blocks[id] = pool, block
-            allocated += block.size
-            if allocated > peak:
-                peak, peak_at = allocated, index
-        elif id in blocks:
-            pool, block = blocks.pop(id)
-            allocated -= block.size
-            pool.give(block)
-    # Segments are never given back, so what is reserved at the end is the peak.
-    reserved = sum(pool.reserved for pool in pools)
-    return Replay(peak, reserved, _holdings(known[: peak_at + 1], labels or {}), peak_at)
+    from whichgpu.estimate.course import BIRTH, Course, whole_numbers
 
-
-def _holdings(events: list[Event], labels: Mapping[int, str]) -> dict[str, int]:
+    moves: list[int] = []
+    sizes: list[int] = []
+    names: list[str] = []
+    places: list[int] = []  # of the events that are moves: the death of what does not live is none
     alive: dict[int, int] = {}
-    for id, size in events:
+    for place, (id, size) in enumerate(events):
         if size > 0:
-            alive[id] = rounded(size)
+            alive[id] = len(sizes)
+            moves.append(BIRTH)
+            sizes.append(size)
+            names.append((labels or {}).get(id, "other"))
+        elif id in alive:
+            moves.append(alive.pop(id))
         else:
-            alive.pop(id, None)
-    held: dict[str, int] = {}
-    for id, size in alive.items():
-        label = labels.get(id, "other")
-        held[label] = held.get(label, 0) + size
-    return held
+            continue
+        places.append(place)
+    found = Course(moves, names).replay(whole_numbers(sizes))
+    return replace(found, peak_event=places[found.peak_event]) if places else found
 
 
-class _Block:
-    """A stretch of a segment, with its neighbours."""
+def pooled(codes: Iterable[int], least: int, bits: int) -> tuple[list[int], int]:
+    """One pool's births (units of 512 bytes, above 0) and deaths (0 or below: minus the number of the birth) in order.
 
-    __slots__ = ("address", "after", "before", "free", "size")
-
-    def __init__(self, address: int, size: int, before: _Block | None = None, after: _Block | None = None) -> None:
-        self.address, self.size, self.before, self.after, self.free = address, size, before, after, False
-
-
-class _Pool:
-    """Free blocks sorted by size, then address, and what the pool's segments add up to."""
-
-    __slots__ = ("_by_key", "_keys", "_next_address", "_split_from", "reserved")
-
-    def __init__(self, split_from: int) -> None:
-        self._keys: list[tuple[int, int]] = []
-        self._by_key: dict[tuple[int, int], _Block] = {}
-        self._next_address = 0
-        self._split_from = split_from
-        self.reserved = 0
-
-    def take(self, size: int) -> _Block:
-        at = bisect_left(self._keys, (size, -1))
-        if at < len(self._keys):
-            block = self._by_key.pop(self._keys.pop(at))
-            block.free = False
-        else:
-            whole = segment_size(size)
-            block = _Block(self._next_address, whole)
-            self._next_address += 2 * whole  # a gap, so that segments never look adjacent
-            self.reserved += whole
-        left = block.size - size
-        if left >= self._split_from:
-            rest = _Block(block.address + size, left, block, block.after)
-            if block.after is not None:
-                block.after.before = rest
-            block.after, block.size = rest, size
-            self._insert(rest)
-        return block
-
-    def give(self, block: _Block) -> None:
-        before, after = block.before, block.after
-        if before is not None and before.free:
-            self._remove(before)
-            before.size += block.size
-            before.after = after
-            if after is not None:
-                after.before = before
-            block = before
-        if after is not None and after.free:
-            self._remove(after)
-            block.size += after.size
-            block.after = after.after
-            if after.after is not None:
-                after.after.before = block
-        self._insert(block)
-
-    def _insert(self, block: _Block) -> None:
-        block.free = True
-        key = block.size, block.address
-        insort(self._keys, key)
-        self._by_key[key] = block
-
-    def _remove(self, block: _Block) -> None:
-        key = block.size, block.address
-        del self._by_key[key]
-        del self._keys[bisect_left(self._keys, key)]
-        block.free = False
+    Gives the units each birth takes, which may be more than it asks for, and those reserved. What remains of a block is split off
+    from `least` units on. `bits` hold any address.
+    """
+    free: list[int] = []  # sorted: size, then address, as one number
+    sizes: dict[int, int] = {}  # of free blocks, by where they start
+    starts: dict[int, int] = {}  # of free blocks, by where they end
+    places: list[int] = []
+    taken: list[int] = []
+    mask, unused, reserved = (1 << bits) - 1, 0, 0
+    for code in codes:
+        if code > 0:
+            at = bisect_left(free, code << bits)
+            if at < len(free):
+                key = free.pop(at)
+                start, size = key & mask, key >> bits
+                del sizes[start]
+            else:
+                start, size = unused, segment_size(code * ROUND) // ROUND
+                unused += 2 * size  # a gap, so that segments never look adjacent
+                reserved += size
+            left = size - code
+            if left >= least:
+                rest = start + code
+                sizes[rest] = left
+                starts[start + size] = rest
+                insort(free, left << bits | rest)
+                size = code
+            else:
+                starts.pop(start + size, None)
+            places.append(start)
+            taken.append(size)
+            continue
+        start = places[-code]
+        end = start + taken[-code]
+        before = starts.pop(start, None)
+        if before is not None:
+            del free[bisect_left(free, (start - before) << bits | before)]
+            start = before
+        after = sizes.pop(end, None)
+        if after is not None:
+            del free[bisect_left(free, after << bits | end)]
+            end += after
+        sizes[start] = end - start
+        starts[end] = start
+        insort(free, (end - start) << bits | start)
+    return taken, reserved

@@ -13,6 +13,8 @@ from whichgpu.base.messages import Language, Message
 
 def document(value: object, language: Language) -> Any:
     """Dicts, lists and scalars of an answer."""
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Message):
         return language.render(value)
     if isinstance(value, Figure):

@@ -31,7 +31,7 @@ import json
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"
+MOST_KEPT = 128  # tables in memory, of which each takes a few hundred thousand bytes
 # A dictionary that holds two blocks of any model whole; LZMA's own header is the smallest there is.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
@@ -131,13 +132,16 @@ def table_images(name: str) -> tuple[int, ...]:
     return tuple(map(int, places[name][2])) if name in places else ()
 
 
-@cache
 def load_table(name: str, image: int | None = None) -> OperatorTable:
     """The table of a model at the image size nearest to the one asked for, which its `image` tells; its usual one by default."""
     sizes = table_images(name)
     if not sizes:
         raise unknown_word("model", name, table_names())
-    size = min(sizes, key=lambda size: abs(size - image)) if image else sizes[0]
+    return _loaded(name, min(sizes, key=lambda size: abs(size - image)) if image else sizes[0])
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _loaded(name: str, size: int) -> OperatorTable:
     places, start = _index()
     offset, length, blocks = places[name]
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from whichgpu.estimate.allocator import Replay
-from whichgpu.estimate.memory.ledger import Ledger
+from whichgpu.estimate.memory.ledger import Ledger, Passage
 from whichgpu.estimate.memory.tape import Block, Passed
 
 
@@ -49,9 +49,10 @@ def play(training: Training) -> Replay:
         for size in sizes:
             ledger.new(size, label)
     gradients: list[int] = []
+    player = _Player(ledger)
     for turn in range(2):
         ledger.free_all(gradients)
-        gradients = _step(ledger, training)
+        gradients = _step(player, training)
         if turn == 0:
             for size in training.states:
                 ledger.new(size, "optimizer")
@@ -71,13 +72,51 @@ class _Visited:
     casts: list[int]
 
 
-def _step(ledger: Ledger, training: Training) -> list[int]:
+class _Player:
+    """Plays blocks into a ledger; a block played before in the same way is written again."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._forward: dict[tuple[int, bool, bool], tuple[Passage, int, Passed]] = {}
+        self._backward: dict[tuple[object, ...], tuple[Passage, int | None, list[int]]] = {}
+
+    def forward(self, block: Block, entry: int | None, saving: bool = True) -> tuple[int, Passed]:
+        """`Block.forward` here."""
+        key = id(block), entry is None, saving
+        outside = [] if entry is None else [entry]
+        if key not in self._forward:
+            apart = Ledger()
+            within = [apart.new(1, "") for _ in outside]
+            exit, left = block.forward(apart, within[0] if within else None, saving)
+            self._forward[key] = apart.passage(len(outside)), exit, left
+        passage, exit, left = self._forward[key]
+        here = self.ledger.write(passage, outside)
+        return here[exit], Passed(*({name: here[number] for name, number in kept.items()} for kept in (left.live, left.extras)))
+
+    def backward(self, block: Block, passed: Passed, gradient: int) -> tuple[int | None, list[int]]:
+        """`Block.backward` here."""
+        key = id(block), *passed.live, None, *passed.extras
+        outside = [gradient, *passed.live.values(), *passed.extras.values()]
+        if key not in self._backward:
+            apart = Ledger()
+            first, *within = (apart.new(1, "") for _ in outside)
+            live = dict(zip(passed.live, within, strict=False))
+            extras = dict(zip(passed.extras, within[len(live) :], strict=True))
+            back, weights = block.backward(apart, Passed(live, extras), first)
+            self._backward[key] = apart.passage(len(outside)), back, weights
+        passage, back, weights = self._backward[key]
+        here = self.ledger.write(passage, outside)
+        return None if back is None else here[back], [here[number] for number in weights]
+
+
+def _step(player: _Player, training: Training) -> list[int]:
+    ledger = player.ledger
     visited: list[_Visited] = []
     x: int | None = None
     for stretch in training.stretches:
         casts = [ledger.new(size, "cast_weights") for size in stretch.casts]
         entry = x
-        x, passed = stretch.block.forward(ledger, entry, saving=not stretch.checkpointed)
+        x, passed = player.forward(stretch.block, entry, saving=not stretch.checkpointed)
         visited.append(_Visited(stretch, entry, None if stretch.checkpointed else passed, casts))
     for visit in visited:  # no graph holds the copies of a checkpointed block past forward
         if visit.stretch.checkpointed:
@@ -86,7 +125,7 @@ def _step(ledger: Ledger, training: Training) -> list[int]:
     for visit in reversed(visited):
         if gradient is None:
             break
-        gradient, made = _back(ledger, visit, gradient)
+        gradient, made = _back(player, visit, gradient)
         gradients += made
     if gradient is not None:
         ledger.free(gradient)
@@ -96,14 +135,15 @@ def _step(ledger: Ledger, training: Training) -> list[int]:
     return gradients
 
 
-def _back(ledger: Ledger, visit: _Visited, gradient: int) -> tuple[int | None, list[int]]:
+def _back(player: _Player, visit: _Visited, gradient: int) -> tuple[int | None, list[int]]:
+    ledger = player.ledger
     block, casts, passed = visit.stretch.block, visit.casts, visit.passed
     if passed is None:  # run it again to have what backward needs; its input was kept for that
         casts = [ledger.new(size, "cast_weights") for size in visit.stretch.casts]
-        again, passed = block.forward(ledger, None)
+        again, passed = player.forward(block, None)
         ledger.free(again)
         passed.live.pop(block.exit.id, None)
-    back, made = block.backward(ledger, passed, gradient)
+    back, made = player.backward(block, passed, gradient)
     if visit.stretch.checkpointed and visit.entry is not None:
         ledger.free(visit.entry)
     ledger.free_all(casts)

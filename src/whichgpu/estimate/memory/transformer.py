@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from whichgpu.estimate.memory.blocks import Pass, layer_block
 from whichgpu.estimate.memory.head import embedding_block, head_block
@@ -74,6 +75,34 @@ class Step:
 
 def transformer_parts(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
     """Bytes by part on the fullest GPU, and what the allocator reserves for each byte allocated."""
+    parts, reserved = _fullest(_essential(workload), shape)
+    return dict(parts), reserved
+
+
+def _essential(workload: Workload) -> Workload:
+    """What a step's memory depends on: not the GPU, nor which of two types of the same width."""
+    precision = workload.precision or "bf16"
+    return Workload(
+        "train",
+        "",
+        precision=next(name for name, widths in WIDTHS.items() if widths == WIDTHS[precision]),
+        micro_batch=workload.local_batch,
+        seq_in=workload.seq_in,
+        optimizer=workload.optimizer,
+        optimizer_fused=workload.optimizer_fused,
+        include_optimizer_step=workload.include_optimizer_step,
+        checkpointing=workload.checkpointing,
+        lora_rank=workload.lora_rank,
+        lora_targets=workload.lora_targets,
+        qlora=workload.qlora,
+        attention=workload.attention,
+        parallel=workload.parallel,
+        accumulation=workload.accumulation,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _fullest(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
     parallel = workload.parallel
     sequence = -(-(workload.seq_in or shape.max_context) // parallel.cp)
     step = Step(

@@ -1,7 +1,8 @@
-"""The time of a workload on one GPU, as figures with ranges: what the device needs, what the host needs, what bounds it."""
+"""The time of a workload on a GPU, as figures with ranges: what the device needs, what the host needs, what bounds it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 
@@ -10,7 +11,7 @@ from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import Grid, evaluate
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -21,7 +22,7 @@ GENERATING = ("serve", "batch")
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """Seconds as the contract names them; `tier` says how near the measurements behind it are."""
+    """Seconds as the contract names them; `tier` says how near the measurements behind it are, `calibrated` their fit's date."""
 
     time: Figure
     time_device: Figure
@@ -31,13 +32,24 @@ class TimeEstimate:
     tpot: Figure | None
     bound: str
     tier: str
+    calibrated: str
     warnings: tuple[Message, ...] = ()
 
 
 def time_of(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration | None = None) -> TimeEstimate:
-    """Time of one step, pass or token. `workload` has its defaults filled in."""
+    """Time of one step, pass or token on a GPU. `workload` has its defaults filled in."""
+    return times_of(workload, shape, [gpu], calibration)[0]
+
+
+def times_of(workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration: Calibration | None = None) -> list[TimeEstimate]:
+    """The same on each of several GPUs, in one call."""
     calibration = calibration or load_calibration()
-    grid = evaluate(workload, shape, [gpu], calibration=calibration)
+    grid = evaluate(workload, shape, gpus, calibration=calibration)
+    return [_told(workload, shape, gpu, grid, place, calibration) for place, gpu in enumerate(gpus)]
+
+
+def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: Grid, place: int, calibration: Calibration) -> TimeEstimate:
+    """Figures of one GPU of a grid."""
     tier = calibration.tier(grid.engine, gpu, grid.kind)
     low, high = calibration.spread(tier, grid.kind, gpu.id)
     basis = BASES.get(tier, "modelled")
@@ -46,18 +58,19 @@ def time_of(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
 
-    wall = float(grid.seconds.wall[0, 0])
     done, unit = work(workload, shape)
-    time = figure(wall, float(grid.floor[0, 0]))
+    floor = float(grid.floor[place, 0])
+    time = figure(float(grid.seconds.wall[place, 0]), floor)
     return TimeEstimate(
         time=time,
-        time_device=figure(float(grid.seconds.device[0, 0]), float(grid.floor[0, 0])),
-        time_host=figure(float(grid.seconds.host[0, 0])),
+        time_device=figure(float(grid.seconds.device[place, 0]), floor),
+        time_host=figure(float(grid.seconds.host[place, 0])),
         throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
-        ttft=figure(float(grid.first[0, 0])) if workload.task == "serve" and grid.first is not None else None,
+        ttft=figure(float(grid.first[place, 0])) if workload.task == "serve" and grid.first is not None else None,
         tpot=time if workload.task == "serve" else None,
-        bound=str(grid.bound(0, 0)),
+        bound=str(grid.bound(place, 0)),
         tier=tier,
+        calibrated=str(calibration.made["date"]),
         warnings=(*precision_warnings(workload, gpu), *grid.notes),
     )
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
 from whichgpu import api
 from whichgpu.api.desk import Desk
-from whichgpu.api.estimates import EstimateAnswer, Reply
-from whichgpu.api.requests import LONGEST_LINE
+from whichgpu.api.estimates import EstimateAnswer
+from whichgpu.api.stream import Reply
 from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
+from whichgpu.surface.cli.lines import Lines, opened, together
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.workload import MODEL, Spelling, part_name, spelled, workload_options
 from whichgpu.surface.replies import document, error_body, without_blanks
 from whichgpu.workload.workload import TASKS, TRAINING
 
-OPTIONAL = ("fits", "usable", "headroom", "time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound", "tier")
+OPTIONAL = "fits usable headroom time time_device time_host throughput ttft tpot bound tier calibrated checked".split()
 
 TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 
@@ -108,34 +107,37 @@ def _speed(answer: EstimateAnswer) -> Message:
         rate=f"{significant(rate.value)} {rate.unit}",
         bound=msg(f"bound.{answer.bound}"),
         engine=str(answer.request["engine"]),
+        date=answer.calibrated or "",
     )
 
 
 def _sentence(answer: EstimateAnswer) -> Message:
     request = answer.request
     model = request["model"] if isinstance(request["model"], str) else request["model"].get("model_type", "config.json")
+    memory = format_memory(int(answer.memory.value))
     values = {
         "task": request["task"],
         "model": model,
-        "memory": format_memory(int(answer.memory.value)),
+        "memory": msg("estimate.each", memory=memory, n=request["gpus"]) if request["gpus"] > 1 else memory,
         "device": format_memory(int(answer.memory_device.value)),
     }
     if answer.fits is None or answer.usable is None:
         return msg("estimate.memory", **values)
-    where = {"gpu": request["gpu"], "usable": format_memory(answer.usable)}
+    where = {"gpu": request["gpu"], "usable": format_memory(answer.usable), "date": answer.checked or ""}
     return msg(f"estimate.memory-{answer.fits}", **values, **where)
 
 
 def _many(session: Session, source: str, own: bool = True) -> int:
     """One line out for each line in, as they come; succeeds where any line does."""
-    first_error, done = None, 0
-    with _opened(source) as stream:
-        for reply in api.estimate_requests(_lines(stream), catalog_of(session), own):
+    first_error = None
+    with opened(source) as stream:
+        lines = Lines(stream, source)
+        for reply in api.estimate_requests(lines, catalog_of(session), together(stream), own):
             session.out.write(to_json_line(_told(reply, session.language)))
             session.out.flush()
-            done += reply.error is None
+            lines.answered += reply.error is None
             first_error = first_error or reply.error
-    if done:
+    if lines.answered:
         return 0
     if first_error is None:
         raise UsageError("no-requests", msg("error.no-requests", name=source), msg("hint.request"))
@@ -146,29 +148,3 @@ def _told(reply: Reply, language: Language) -> dict[str, Any]:
     if reply.error is not None:
         return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
     return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL)}
-
-
-def _opened(source: str) -> BinaryIO:
-    if source == "-":
-        return open(sys.stdin.fileno(), "rb", closefd=False) if _has_descriptor() else sys.stdin.buffer
-    try:
-        return open(source, "rb")
-    except OSError as problem:
-        message = msg("error.requests-unreadable", name=source, why=problem.strerror or str(problem))
-        raise UsageError("requests-unreadable", message, msg("hint.request")) from problem
-
-
-def _has_descriptor() -> bool:
-    try:
-        return sys.stdin.fileno() >= 0
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines of bounded length: of one too long only its beginning, which is enough to refuse it."""
-    while line := stream.readline(LONGEST_LINE + 2):
-        yield line
-        while not line.endswith(b"\n") and len(line) > LONGEST_LINE:
-            if not (line := stream.readline(LONGEST_LINE + 2)):
-                return

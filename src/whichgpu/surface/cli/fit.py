@@ -157,14 +157,16 @@ def _what(answer: FitAnswer) -> Message:
     request = answer.request
     model = request["model"] if isinstance(request["model"], str) else request["model"].get("model_type", "config.json")
     words = [request["task"], request["precision"], f"batch {request['batch']}"]
-    lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name]]
+    reads = any(row.largest_context is not None for row in answer.gpus)
+    lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name] and reads]
     words += [f"{'+'.join(lengths)} tokens"] if lengths else []
     return msg("fit.what", model=model, words=tuple(words))
 
 
 def _need(answer: FitAnswer) -> Message:
-    figure = answer.needed
-    return msg("fit.need", **{name: format_memory(int(getattr(figure, name))) for name in ("value", "low", "high")})
+    told = {name: format_memory(int(getattr(answer.needed, name))) for name in ("value", "low", "high")}
+    gpus = answer.request["gpus"]
+    return msg("fit.need-each", n=gpus, **told) if gpus > 1 else msg("fit.need", **told)
 
 
 def _assumed(answer: FitAnswer) -> Message:

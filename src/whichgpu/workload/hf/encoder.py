@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whichgpu.base.messages import msg
 from whichgpu.workload.hf.decoder import activation
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.shapes import Transformer
@@ -45,9 +44,7 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
         return _modern(fields)
     family = ENCODERS[model_type]
     hidden = fields.size("hidden_size", "dim")
-    heads = fields.size("num_attention_heads", "n_heads", high=100_000)
-    if hidden % heads:
-        raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
+    heads = fields.heads(hidden, "num_attention_heads", "n_heads")
     context = fields.size("max_position_embeddings", default=512)
     shape = Transformer(
         name=fields.name,
@@ -113,9 +110,7 @@ def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transf
 def _modern(fields: Fields) -> Transformer:
     """ModernBERT (arXiv 2412.13663): rotary, gated, no biases, every third layer sees everything."""
     hidden = fields.size("hidden_size")
-    heads = fields.size("num_attention_heads", high=100_000)
-    if hidden % heads:
-        raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
+    heads = fields.heads(hidden, "num_attention_heads")
     return Transformer(
         name=fields.name,
         model_type="modernbert",

@@ -54,6 +54,13 @@ class Fields:
             raise self.error(key, msg("config.range", value=_shown(value), low=low, high=high))
         return value
 
+    def heads(self, hidden: int, *keys: str, whole: str = "hidden_size") -> int:
+        """Heads that share a hidden size evenly."""
+        heads = self.size(*keys, high=100_000)
+        if hidden % heads:
+            raise self.error(keys[0], msg("config.indivisible", value=heads, whole=hidden, other=whole))
+        return heads
+
     def layers(self, *keys: str, default: int | None = None, low: int = 1) -> int:
         """A number of layers."""
         return self.size(*keys, default=default, low=low, high=MOST_LAYERS)

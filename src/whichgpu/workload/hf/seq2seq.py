@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whichgpu.base.messages import msg
 from whichgpu.workload.hf.decoder import activation
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.shapes import Transformer
@@ -85,9 +84,7 @@ def _whisper(fields: Fields) -> Transformer:
 
 def _encoded(fields: Fields, model_type: str) -> Transformer:
     hidden = fields.size("d_model", "hidden_size")
-    heads = fields.size("decoder_attention_heads", "num_attention_heads", high=100_000)
-    if hidden % heads:
-        raise fields.error("decoder_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="d_model"))
+    heads = fields.heads(hidden, "decoder_attention_heads", "num_attention_heads", whole="d_model")
     return Transformer(
         name=fields.name,
         model_type=model_type,

@@ -123,9 +123,7 @@ def square(fields: Fields, key: str) -> int:
 
 
 def _sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dict[str, Any]:
-    heads = fields.size("num_attention_heads", high=100_000)
-    if hidden % heads:
-        raise fields.error("num_attention_heads", msg("config.indivisible", value=heads, whole=hidden, other="hidden_size"))
+    heads = fields.heads(hidden, "num_attention_heads")
     return {
         "name": fields.name,
         "model_type": model_type,

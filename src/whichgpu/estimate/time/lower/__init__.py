@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 GENERATING = ("serve", "batch")
 OPERATOR_BY_OPERATOR = ("pytorch", "tensorflow", "mxnet", "ngc")  # frameworks that fuse nothing of a transformer by themselves
+# What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
+ASIDE = "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
+USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in ASIDE}
 
 
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowered:
@@ -30,6 +34,19 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     For tasks that generate, the step is one token of each sequence at the mean context.
     """
     samples = float(workload.local_batch) if batch is None else batch
+    if isinstance(samples, float):
+        model = workload.model if isinstance(workload.model, str) else ""
+        task = "train" if workload.training else workload.task
+        return _known(replace(workload, task=task, model=model, **USUAL), shape, samples)
+    return _lowered(workload, shape, samples)
+
+
+@lru_cache(maxsize=512)
+def _known(workload: Workload, shape: Shape, batch: float) -> Lowered:
+    return _lowered(workload, shape, batch)
+
+
+def _lowered(workload: Workload, shape: Shape, samples: Number) -> Lowered:
     if isinstance(shape, Traced):
         from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from whichgpu.estimate.time.lower.aten import VIEWS
 from whichgpu.estimate.time.lower.call import Call
@@ -41,4 +40,4 @@ def hosted(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
         return ops
     first, *rest = ops
     cost = weight(call) * shares[call.phase] * call.count / float(first.count)
-    return [replace(first, calls=cost), *rest]
+    return [first.called(cost), *rest]

@@ -69,12 +69,12 @@ def model_of(workload: Workload, shape: Traced) -> Model:
     traced = TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16")
     image = workload.image or shape.image
     if ":" not in shape.table:
-        return _table_model(shape.table, image or None, workload.training, traced)
+        return _table_model(shape.table, load_table(shape.table, image or None).image, workload.training, traced)
     return _live_model(shape.table, image, workload.training, traced, workload.memory_format != "contiguous")
 
 
-@lru_cache(maxsize=64)
-def _table_model(name: str, image: int | None, training: bool, traced: str) -> Model:
+@lru_cache(maxsize=128)
+def _table_model(name: str, image: int, training: bool, traced: str) -> Model:
     table = load_table(name, image)
     run = table.run(training, traced)
     gradients = {number for number, kind in enumerate(table.kinds) if kind.label == "gradients"}

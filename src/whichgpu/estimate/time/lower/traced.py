@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message, msg
@@ -36,29 +34,20 @@ def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None)
     model = model_of(workload, shape)
     area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
-    settings, engine = settings_of(workload), workload.engine or "pytorch"
-    if isinstance(samples, float):
-        ops = list(_cached(model, settings, engine, area, samples))
-    else:
-        ops = list(_passed(model, settings, engine, area, samples))
+    ops = _passed(model, settings_of(workload), workload.engine or "pytorch", area, samples)
     if workload.training:
         ops = _stepped(ops, workload, model)
     if workload.engine in CAPTURED:
-        ops = [replace(op, calls=0.0) for op in ops]
+        ops = [op.called(0.0) for op in ops]
     return Lowered(tuple(ops), _notes(workload, model))
 
 
-@lru_cache(maxsize=256)
-def _cached(model: Model, settings: Settings, engine: str, area: float, batch: float) -> tuple[Op, ...]:
-    return _passed(model, settings, engine, area, batch)
-
-
-def _passed(model: Model, settings: Settings, engine: str, area: float, batch: Number) -> tuple[Op, ...]:
+def _passed(model: Model, settings: Settings, engine: str, area: float, batch: Number) -> list[Op]:
     """Forward, and backward in training."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_shares(calls)
     lowered = [(call, hosted(call, kernels(call, settings), shares)) for call in calls]
-    return tuple(fused(lowered, engine, settings))
+    return fused(lowered, engine, settings)
 
 
 def _stepped(ops: list[Op], workload: Workload, model: Model) -> list[Op]:

@@ -1,0 +1,58 @@
+"""Choices of a request that change nothing: they belong to another task or another kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.workload import Workload
+
+ADAPTERS = ("lora_rank", "lora_targets", "qlora")
+TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
+SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
+USUAL = {field.name: field.default for field in fields(Workload)}
+
+
+def unused(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
+    """What of the fields `given` has no part in the answer, in words; a default said aloud asks for nothing."""
+    asked = {name for name in given if getattr(workload, name) not in (None, USUAL[name])}
+    by_task = asked & set(_foreign_to_task(workload))
+    by_model = asked & set(_foreign_to_model(shape)) - by_task
+    told = []
+    if by_task:
+        told.append(msg("warning.unused-task", options=_flags(by_task), task=workload.task))
+    if by_model:
+        told.append(msg("warning.unused-model", options=_flags(by_model), model=shape.name))
+    return tuple(told)
+
+
+def _foreign_to_task(workload: Workload) -> Iterator[str]:
+    adapted = workload.lora_rank is not None and workload.engine == "pytorch"  # plain code runs a model with its adapters
+    if not workload.training:
+        yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
+    else:
+        yield "kv_precision"
+    if workload.task != "serve":
+        yield from SERVING
+    if workload.task not in ("serve", "batch"):
+        yield "seq_out"
+
+
+def _foreign_to_model(shape: Shape) -> Iterator[str]:
+    text = isinstance(shape, Transformer)
+    patched = isinstance(shape, Transformer) and shape.patches is not None
+    pictured = isinstance(shape, Traced) and shape.image > 0
+    if not text:
+        yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora")
+    if not text and not isinstance(shape, Traced):  # of those there are tables of, the estimate says so itself
+        yield from ("checkpointing", "lora_rank")
+    if not (patched or pictured):
+        yield "image"
+    if not pictured:
+        yield "memory_format"
+
+
+def _flags(names: Collection[str]) -> tuple[str, ...]:
+    return tuple("--" + name.replace("_", "-") for name in USUAL if name in names)

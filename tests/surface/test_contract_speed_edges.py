@@ -1,0 +1,152 @@
+"""The contract of `estimate` where a request does not fit, is not sure, or cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.surface.cli import assert_refused, assert_refused_json, call
+from tests.surface.speed import CNN, ENCODER, LLM, asked, of, told
+from whichgpu.catalog.store import Catalog
+
+
+def test_what_does_not_fit_is_still_told_its_time() -> None:
+    reply = told("decode", "llama-3.1-70b", "--precision", "fp16", "--gpu", "T4", "--batch", "1", "--seq-in", "512")
+    assert reply["ok"] is True
+    assert reply["fits"] == "no"
+    assert reply["time"]["value"] > 0.3  # 141 GB over 320 GB/s
+
+
+def test_without_a_gpu_only_memory_is_answered() -> None:
+    reply = call("estimate", "decode", LLM, "--json")
+    assert reply.code == 0
+    told = reply.json()
+    assert told["memory"]["value"] > 0
+    assert [name for name in ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound") if told.get(name)] == []
+
+
+def test_a_family_name_is_ambiguous() -> None:
+    assert_refused(call("estimate", "decode", LLM, "--gpu", "A100"), 2)
+    choices = assert_refused_json(call("estimate", "decode", LLM, "--gpu", "A100", "--json"), 2)["choices"]
+    assert {"A100 SXM 40GB", "A100 SXM 80GB", "A100 PCIe 80GB"} <= set(choices)
+
+
+IMPOSSIBLE = [
+    ["forward", CNN, "--engine", "tensorrt", "--gpu", "MI300X"],
+    ["decode", LLM, "--engine", "tensorrt-llm", "--gpu", "MI300X"],
+    ["train", LLM, "--engine", "vllm", "--gpu", "H200 SXM"],
+    ["train", CNN, "--engine", "tensorrt", "--gpu", "H200 SXM"],
+    ["forward", CNN, "--engine", "vllm", "--gpu", "H200 SXM"],
+]
+
+
+@pytest.mark.parametrize("argv", IMPOSSIBLE, ids=" ".join)
+def test_an_engine_that_cannot_is_refused_with_those_that_can(argv: list[str]) -> None:
+    assert_refused(call("estimate", *argv), 2)
+    error = assert_refused_json(call("estimate", *argv, "--json"), 2)
+    assert error["choices"]
+    assert argv[3] not in error["choices"]
+
+
+def test_an_engine_that_only_once_could_is_warned_of() -> None:
+    reply = told("decode", LLM, "--engine", "vllm", "--gpu", "V100 SXM 32GB", "--precision", "fp16", "--batch", "1")
+    assert any("vLLM" in warning and "V100" in warning for warning in reply["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "task", "words"),
+    [
+        ("V100 SXM 32GB", "bf16", "decode", ("bf16", "V100")),
+        ("V100 SXM 32GB", "amp-bf16", "train", ("bf16", "V100")),
+        ("GTX 1080 Ti", "amp-bf16", "train", ("bf16", "1080")),
+        ("A100 SXM 80GB", "fp8", "decode", ("fp8", "A100")),
+        ("H200 SXM", "nvfp4", "decode", ("nvfp4", "H200")),
+    ],
+)
+def test_a_precision_the_gpu_lacks_is_answered_with_a_warning(
+    gpu: str, precision: str, task: str, words: tuple[str, str]
+) -> None:
+    reply = told(task, LLM, "--gpu", gpu, "--precision", precision, "--batch", "1", "--seq-in", "512")
+    assert reply["time"]["value"] > 0
+    assert any(all(word in warning for word in words) for warning in reply["warnings"]), reply["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision"), [("H200 SXM", "bf16"), ("H200 SXM", "fp8"), ("V100 SXM 32GB", "fp16"), ("B200", "nvfp4")]
+)
+def test_one_it_has_is_not_warned_of(gpu: str, precision: str) -> None:
+    reply = told("decode", LLM, "--gpu", gpu, "--precision", precision, "--batch", "1", "--seq-in", "512")
+    assert not any(precision in warning and gpu in warning for warning in reply["warnings"]), reply["warnings"]
+
+
+def test_bf16_on_a_v100_costs_and_fp16_does_not() -> None:
+    flags = ["train", LLM, "--gpu", "V100 SXM 32GB", "--batch", "1", "--seq-in", "1024"]
+    slow, fast = (told(*flags, "--precision", precision)["time"]["value"] for precision in ("amp-bf16", "amp-fp16"))
+    assert slow > 1.2 * fast
+
+
+@pytest.mark.parametrize("gpu", ["tpu-v4", "apple-m2", "gaudi-2", "trainium1", "inferentia2", "arc-a770-16gb"])
+def test_other_accelerators_get_a_wide_modelled_answer(gpu: str) -> None:
+    reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
+    assert reply["time"]["basis"] == "modelled"
+    own = of("decode")["time"]
+    assert reply["time"]["high"] / reply["time"]["low"] > own["high"] / own["low"]
+
+
+def test_int8_bert_says_what_it_costs_in_accuracy() -> None:
+    reply = told(
+        "forward", ENCODER, "--gpu", "T4", "--precision", "int8", "--engine", "tensorrt", "--batch", "8", "--seq-in", "384"
+    )
+    assert any("SQuAD" in warning and "F1" in warning for warning in reply["warnings"]), reply["warnings"]
+    assert {"mlperf-inference-bert", "nvidia-gtc2019-s9659"} & set(reply["sources"])
+
+
+def test_training_on_images_says_what_the_host_must_feed() -> None:
+    reply = told("train", CNN, "--batch", "128", "--gpu", "V100 SXM 16GB", "--precision", "amp-fp16")
+    assert any("vCPU" in warning for warning in reply["warnings"]), reply["warnings"]
+    text = told("train", LLM, "--batch", "4", "--seq-in", "1024")
+    assert not any("vCPU" in warning for warning in text["warnings"])
+
+
+@pytest.mark.parametrize("gpu", [gpu.id for gpu in Catalog().gpus if not gpu.peaks])
+def test_a_gpu_without_published_rates_is_modelled_or_told_why_not(gpu: str) -> None:
+    reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
+    assert reply["fits"]
+    if reply.get("time") is None:
+        assert reply["warnings"]
+    else:
+        assert reply["time"]["basis"] == "modelled"
+
+
+def test_every_gpu_of_the_catalog_is_answered(tmp_path: Path) -> None:
+    rated = [gpu.id for gpu in Catalog().gpus if gpu.peaks]
+    steps: list[dict[str, Any]] = [{"task": "decode", "model": LLM, "seq_in": 512}, {"task": "train", "model": CNN, "batch": 8}]
+    code, replies = asked(tmp_path, *({"id": gpu, "gpu": gpu, **step} for gpu in rated for step in steps))
+    assert code == 0
+    assert [reply["id"] for reply in replies if not reply["ok"] or not reply["time"]["value"] > 0] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "names", "what"),
+    [
+        (["serve", LLM, "--qlora"], ["--qlora"], "serve"),
+        (["decode", LLM, "--optimizer", "sgd", "--checkpointing", "full"], ["--optimizer", "--checkpointing"], "decode"),
+        (["train", LLM, "--out", "64", "--ttft", "50ms"], ["--seq-out", "--ttft-max"], "train"),
+        (["forward", CNN, "--in", "300"], ["--seq-in"], CNN),
+        (["decode", LLM, "--image", "224", "--memory-format", "contiguous"], ["--image", "--memory-format"], LLM),
+    ],
+)
+def test_an_option_without_effect_is_named(argv: list[str], names: list[str], what: str) -> None:
+    notes = [warning for warning in told(*argv)["warnings"] if "of no effect on" in warning]
+    assert len(notes) == 1, notes
+    assert all(name in notes[0] for name in names)
+    assert notes[0].endswith(what)
+
+
+@pytest.mark.parametrize(
+    "argv", [["finetune", LLM, "--qlora"], ["serve", LLM, "--no-qlora", "--out", "64"], ["forward", CNN, "--image", "224"]]
+)
+def test_one_with_effect_or_at_its_default_is_not(argv: list[str]) -> None:
+    assert not any("of no effect" in warning for warning in told(*argv)["warnings"])
