@@ -42,7 +42,7 @@ def reach_lines(record: Record, folder: Path) -> Iterator[str]:
         return
     yield "## Peaks, beside what PyTorch itself reaches"
     yield ""
-    yield "The best over sizes, of loops of a few milliseconds written for this page alone and of `measure`, which goes on longer:"
+    yield "The best over sizes, of loops of a few milliseconds written for this page and of `measure`, which goes on longer:"
     yield "the peak is its fastest tenth, what is held its median, after the power limit has lowered the clock."
     yield ""
     yield "| operator | PyTorch's peak | `measure`: peak | share | PyTorch's median | `measure`: held | held of the stated peak |"
