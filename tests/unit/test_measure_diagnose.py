@@ -120,6 +120,11 @@ def test_a_program_that_gives_no_work() -> None:
     assert ids(utilisation_percent=0, processes=0, host=load(busiest_thread=1.0)) == ["stalled", "launch"]
 
 
+def test_slow_data_loaders_leave_the_gpu_all_but_idle() -> None:
+    slow = load(busiest_thread=0.04, worker_cores=4.0)  # as read on an H200 beside four loaders of 20 ms a sample
+    assert ids(utilisation_percent=1, host=slow) == ["input-workers"]
+
+
 def test_a_wait_whose_cause_is_not_seen() -> None:
     told = verdicts(utilisation_percent=30, host=None)
     assert [(verdict.id, verdict.sure) for verdict in told] == [("waiting", False)]

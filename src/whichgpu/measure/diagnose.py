@@ -78,7 +78,8 @@ def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
         if not signs.processes and signs.thread is None:
             yield "idle", True
             return
-        yield "stalled", True
+        if (signs.workers or 0) < 1:  # busy data loaders are no stall: the GPU waits for them
+            yield "stalled", True
         yield from _waiting(signs)
         return
     if signs.thermal >= OFTEN:
