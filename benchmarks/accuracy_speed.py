@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from calibration.examples import examples
-from calibration.fit import all_ranges, digest
+from calibration.fit import all_ranges, digest, kinds_of
 from calibration.fit_steps import Design, Example
 from calibration.ranges import coverage
 from calibration.rows import measured_rows
@@ -179,7 +179,7 @@ def _coverage(design: Design, held: Held) -> Iterator[str]:
     yield ""
     yield "| tier | rows | inside |"
     yield "|---|---|---|"
-    kinds = [example.setting.task for example in design.examples]
+    kinds = kinds_of(design)
     for tier, predicted in tiers.items():
         yield f"| {tier} | {len(kinds):,} | {coverage(design.actual - predicted, kinds, tables[tier]):.1%} |"
     yield ""

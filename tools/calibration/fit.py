@@ -19,7 +19,7 @@ import numpy as np
 from calibration.examples import examples
 from calibration.fit_curves import COMMAND
 from calibration.fit_steps import Design, Example
-from calibration.ranges import ranges
+from calibration.ranges import ranges, widening
 from calibration.rows import measured_rows
 from calibration.scores import Held, held_out, save
 from whichgpu.catalog.store import Catalog
@@ -60,10 +60,15 @@ def main() -> int:
 
 def all_ranges(design: Design, held: Held) -> dict[str, Any]:
     """Log factors by tier and kind, from predictions that never saw the model, the GPU or the generation."""
-    weights = design.weights(np.ones(len(design.examples), dtype=bool))
-    kinds = [example.setting.task for example in design.examples]
+    weights = design.weights(np.ones(len(design.examples), dtype=bool), trusted=1.0)
     told = {"gpu": held.model, "generation": held.gpu, "other": held.generation}
-    return {tier: ranges(design.actual - predicted, kinds, weights) for tier, predicted in told.items()}
+    kinds = kinds_of(design)
+    return widening({tier: ranges(design.actual - predicted, kinds, weights) for tier, predicted in told.items()})
+
+
+def kinds_of(design: Design) -> list[str]:
+    """Engine and task of each example, by which ranges are told."""
+    return [f"{example.setting.engine}/{example.setting.task}" for example in design.examples]
 
 
 def evidence(found: list[Example] | Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from whichgpu.estimate.time.calibration import LEVELS, Calibration, Setting
+from whichgpu.estimate.time.calibration import LEVELS, YEARLY, Calibration, Setting
 from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, soft_maximum
 from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
 
@@ -52,6 +52,7 @@ SPECIAL = {
     ("architecture", "gap"): 0.6,
     ("engine", "gap"): 0.6,
 }
+ENOUGH_A_YEAR = 5  # rows: a year with fewer is no reason to believe that software changed
 ROW_SPREAD = 0.1  # of a measurement against the best model there could be
 FREEDOM = 4.0  # of Student's t
 DEVICE_LEVELS = ("architecture", "build", "generation", "generation-unit", "generation-task", "vendor-engine", "chip")
@@ -89,13 +90,14 @@ class Design:
         self._last: tuple[np.ndarray, Any] | None = None
         self.parameters: dict[Parameter, int] = {}
         self.places = np.full((len(examples), len(TERMS), len(WIDTHS)), -1)
+        years = _told_by_others(examples)
         for row, example in enumerate(examples):
             reference = example.groups["source"].startswith(REFERENCE)
             for column, term in enumerate(TERMS):
                 if example.terms[column] <= 0:
                     continue
                 levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE]
-                found: list[Parameter] = [(level, example.setting.key(level), term) for level in levels]
+                found: list[Parameter] = [(level, years.get(key := example.setting.key(level), key), term) for level in levels]
                 if term in CALLS and not reference:
                     found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
                 for depth, parameter in enumerate(found):
@@ -106,11 +108,11 @@ class Design:
         self.eager = np.array([example.eager for example in examples])
         self.widths = np.array([_width(parameter) for parameter in self.parameters])
 
-    def weights(self, kept: np.ndarray) -> np.ndarray:
-        """Each (source, GPU, kind) by the square root of its rows."""
+    def weights(self, kept: np.ndarray, trusted: float = TRUSTED) -> np.ndarray:
+        """Each (source, GPU, kind) by the square root of its rows; those of the reference count for more."""
         keys = [(e.groups["source"], e.groups["gpu"], e.groups["kind"]) for e in self.examples]
         counts = Counter(key for key, keep in zip(keys, kept, strict=True) if keep)
-        own = [TRUSTED if key[0].startswith(REFERENCE) else 1.0 for key in keys]
+        own = [trusted if key[0].startswith(REFERENCE) else 1.0 for key in keys]
         return np.array([trust * counts[key] ** -0.5 if keep else 0.0 for key, keep, trust in zip(keys, kept, own, strict=True)])
 
     def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
@@ -203,6 +205,18 @@ class Design:
             terms = Terms(example.terms.reshape(shape), example.floors.reshape(shape), blank, blank, example.setting.unit)
             found.append(combine(terms, calibration.factors([example.setting]), example.eager))
         return found
+
+
+def _told_by_others(examples: Sequence[Example]) -> dict[str, str]:
+    """Years with too few rows to speak for themselves, by the nearest of the same name that has enough, as the product does."""
+    counts = Counter(example.setting.key(level) for level in YEARLY for example in examples)
+    found = {}
+    for key in (key for key, count in counts.items() if count < ENOUGH_A_YEAR):
+        name, _, year = key.rpartition("/")
+        known = [other for other, count in counts.items() if count >= ENOUGH_A_YEAR and other.rpartition("/")[0] == name]
+        if known:
+            found[key] = min(known, key=lambda other: abs(int(other.rpartition("/")[2]) - int(year)))
+    return found
 
 
 def leave_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> np.ndarray:

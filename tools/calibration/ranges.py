@@ -1,12 +1,13 @@
 """Ranges that hold: quantiles of log(measured / predicted) where the prediction never saw the group it is about.
 
 Split-conformal by tier of evidence and kind of task: `gpu` (this GPU measured, other models), `generation` (its kin measured, not
-this GPU), `other` (no GPU of its architecture measured). Tiers with few examples of a kind borrow from the tier's whole.
+this GPU), `other` (no GPU of its architecture measured). An engine's kind of task with few examples borrows from the task's under
+all engines, and that from the tier's whole. A tier farther from the measurements is never the narrower one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -26,15 +27,28 @@ def quantiles(residuals: np.ndarray, weights: np.ndarray) -> tuple[float, float]
 
 
 def ranges(residuals: np.ndarray, kinds: Sequence[str], weights: np.ndarray) -> dict[str, list[float]]:
-    """Log factors (low, high) by kind, and for any kind under `any`."""
-    whole = quantiles(residuals, weights)
-    found = {"any": [round(number, 4) for number in whole]}
-    names = np.array(kinds)
-    for kind in sorted(set(kinds)):
-        chosen = names == kind
-        own = quantiles(residuals[chosen], weights[chosen])
-        share = min(1.0, chosen.sum() / ENOUGH)
-        found[kind] = [round(share * mine + (1 - share) * common, 4) for mine, common in zip(own, whole, strict=True)]
+    """Log factors (low, high) by engine and task (`engine/task`, as the kinds are spelled), by task, and under `any` for all."""
+    found = {"any": [round(number, 4) for number in quantiles(residuals, weights)]}
+    tasks = np.array([kind.rpartition("/")[2] for kind in kinds])
+    for names, wider in ((tasks, lambda _: "any"), (np.array(kinds), lambda kind: kind.rpartition("/")[2])):
+        for kind in sorted(set(names)):
+            chosen = names == kind
+            own, common = quantiles(residuals[chosen], weights[chosen]), found[wider(kind)]
+            share = min(1.0, chosen.sum() / ENOUGH)
+            found[str(kind)] = [round(share * mine + (1 - share) * all_, 4) for mine, all_ in zip(own, common, strict=True)]
+    return found
+
+
+def widening(tiers: Mapping[str, dict[str, list[float]]]) -> dict[str, dict[str, list[float]]]:
+    """The same tables, nearest tier first, with no range narrower than that of the tier before."""
+    found: dict[str, dict[str, list[float]]] = {}
+    before: dict[str, list[float]] = {}
+    for tier, table in tiers.items():
+        found[tier] = {
+            kind: [min(low, before.get(kind, [0.0, 0.0])[0]), max(high, before.get(kind, [0.0, 0.0])[1])]
+            for kind, (low, high) in table.items()
+        }
+        before = found[tier]
     return found
 
 

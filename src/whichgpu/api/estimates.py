@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.advice import advice
@@ -16,7 +16,8 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Verdict
 from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.workload.shapes import Shape, WeightsOnly
+from whichgpu.estimate.time.fallbacks import usual_precision
+from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -100,7 +101,12 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     if device:
         spelled = counted(spelled, device.count)
     shape = desk.shape(spelled.workload.model)
-    return Asked(fill_defaults(spelled.workload, shape), spelled.given, shape, device.gpu if device else None)
+    gpu = device.gpu if device else None
+    filled = fill_defaults(spelled.workload, shape)
+    if gpu and "precision" not in spelled.given and filled.precision:
+        usual = usual_precision(filled.precision, gpu, language=isinstance(shape, Transformer) and shape.patches is None)
+        filled = fill_defaults(replace(spelled.workload, precision=usual), shape)
+    return Asked(filled, spelled.given, shape, gpu)
 
 
 def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None) -> EstimateAnswer:

@@ -121,10 +121,10 @@ class Calibration:
         kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
         return "generation" if kin else "other"
 
-    def spread(self, tier: Tier, kind: str, gpu: str = "") -> tuple[float, float]:
-        """The 90% range of a kind of step as log factors."""
+    def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
+        """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind."""
         table = self.ranges.get(tier, {})
-        low, high = table.get(kind, table.get("any", UNKNOWN_SPREAD))
+        low, high = table.get(f"{engine}/{kind}", table.get(kind, table.get("any", UNKNOWN_SPREAD)))
         return low, high
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:

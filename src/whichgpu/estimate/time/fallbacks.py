@@ -34,6 +34,22 @@ def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
     return (msg("warning.emulated", **values),)
 
 
+def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
+    """What people run in place of a default that a GPU has no units for: fp16 for bf16; fp32 where a network has neither.
+
+    >>> from whichgpu.catalog.store import Catalog
+    >>> gpus = Catalog().gpu_by_id
+    >>> [usual_precision("amp-bf16", gpus[name], language=False) for name in ("a100-sxm-80gb", "v100-sxm-16gb", "k80")]
+    ['amp-bf16', 'amp-fp16', 'fp32']
+    """
+    wanted = WANTED.get(precision)
+    if wanted not in ("bf16", "fp16") or not gpu.peaks or fast(gpu, wanted):
+        return precision
+    if wanted == "bf16" and fast(gpu, "fp16"):
+        return precision.replace("bf16", "fp16")
+    return precision if language else "fp32"
+
+
 def fast(gpu: Gpu, unit: str) -> bool:
     """Whether the chip computes in this unit at least as fast as in fp32; in a byte, as in fp16."""
     rate = gpu.peaks.get(unit)

@@ -62,9 +62,9 @@ class OwnCalibration(Calibration):
             return "measured" if own.basis == "measured" else "imported"
         return Calibration.tier(self, engine, gpu)
 
-    def spread(self, tier: Tier, kind: str, gpu: str = "") -> tuple[float, float]:
+    def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """What was measured on a GPU itself has its own range."""
-        return self.own[gpu].spread(kind) if tier in OWN_TIERS else Calibration.spread(self, tier, kind)
+        return self.own[gpu].spread(kind) if tier in OWN_TIERS else Calibration.spread(self, tier, kind, gpu, engine)
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
         """The record first."""

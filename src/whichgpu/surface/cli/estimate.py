@@ -18,7 +18,7 @@ from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.lines import Lines, opened, together
 from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.workload import MODEL, Spelling, part_name, spelled, workload_options
+from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, part_name, spelled, workload_options
 from whichgpu.surface.replies import document, error_body, without_blanks
 from whichgpu.workload.workload import TASKS, TRAINING
 
@@ -68,6 +68,7 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], told)
     for warning in answer.warnings:
         session.say(msg("fit.warning", what=warning))
+    session.say(assumed(answer.request))
     if answer.tier:
         session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"])))
 

@@ -17,13 +17,12 @@ from whichgpu.catalog.select import GpuFilter
 from whichgpu.estimate.remedies import Remedy
 from whichgpu.surface.cli.frame import Names, Option, catalog_of, command, gpu_names, option
 from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.workload import MODEL, Spelling, part_name, spelled, workload_options
+from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, part_name, spelled, workload_options
 from whichgpu.surface.replies import document, error_body
 from whichgpu.workload.workload import TASKS
 
 USUAL = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
 # defaults not worth a word where people read
-QUIET = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora accumulation percentile task".split()
 SHOWN_REMEDIES = 3  # GPUs whose remedies are written out; JSON has all
 
 
@@ -94,7 +93,7 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
         _remedies(session, row)
     for warning in dict.fromkeys([*answer.warnings, *(told for row in answer.gpus for told in _warnings(answer, row))]):
         session.say(msg("fit.warning", what=warning))
-    session.say(_assumed(answer))
+    session.say(assumed(answer.request))
 
 
 def _warnings(answer: FitAnswer, row: FitRow) -> tuple[Message, ...]:
@@ -167,13 +166,6 @@ def _need(answer: FitAnswer) -> Message:
     told = {name: format_memory(int(getattr(answer.needed, name))) for name in ("value", "low", "high")}
     gpus = answer.request["gpus"]
     return msg("fit.need-each", n=gpus, **told) if gpus > 1 else msg("fit.need", **told)
-
-
-def _assumed(answer: FitAnswer) -> Message:
-    request = answer.request
-    told = [name for name in request["defaults"] if name not in QUIET and isinstance(request[name], str | int)]
-    shown = [f"{name} {request[name]}" for name in told if request[name] != "none"]
-    return msg("fit.assumed", values=tuple(shown) or ("–",))
 
 
 def _parts(session: Session, answer: FitAnswer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -20,6 +21,9 @@ IN_VAIN = 10_000  # lines after which no request is to be expected where none wa
 def opened(source: str) -> BinaryIO:
     """The file of that name; `-` is standard input."""
     if source == "-":
+        if sys.stdin is None:  # closed by whoever started this
+            message = msg("error.requests-unreadable", name="-", why=os.strerror(errno.EBADF))
+            raise UsageError("requests-unreadable", message, msg("hint.request"))
         return open(sys.stdin.fileno(), "rb", closefd=False) if _has_descriptor() else sys.stdin.buffer
     try:
         return open(source, "rb")

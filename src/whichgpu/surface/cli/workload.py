@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from whichgpu.base.messages import Language
+from whichgpu.base.messages import Language, Message, msg
 from whichgpu.surface.cli.frame import Names, Words, option
 from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Word
 from whichgpu.workload.spelling import ALIASES, Spelled, flag_of, from_texts
 
 APART = ("task", "model", "gpu")  # arguments, or flags with a form of their own
 METAVARS = {"parallel": "tp=N,…", "rate": "N/s", "ttft_max": "TIME", "tpot_max": "TIME", "lora_targets": "NAMES"}
+# Defaults that need no saying.
+QUIET = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora accumulation percentile task".split()
 
 
 class Spelling(Words):
@@ -66,3 +68,10 @@ def model_names(catalog: Any) -> list[str]:
 
 
 MODEL = Names(model_names)
+
+
+def assumed(request: Mapping[str, Any]) -> Message:
+    """What was taken where the user said nothing."""
+    told = [name for name in request["defaults"] if name not in QUIET and isinstance(request[name], str | int)]
+    shown = [f"{name} {request[name]}" for name in told if request[name] != "none"]
+    return msg("fit.assumed", values=tuple(shown) or ("–",))

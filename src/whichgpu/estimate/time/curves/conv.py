@@ -138,7 +138,8 @@ def _winograd(stack: Stack) -> Mask:
 def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
     """FLOPs that must be done: of the smallest algorithm in use."""
     plain = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix < 1
-    return np.where(_winograd(stack) & (plain | (stack.unit == "fp32")), stack.flops / WINOGRAD, stack.flops)
+    fewer = _winograd(stack) & (plain | (stack.unit == "fp32")) & (gpus.winograd > 0)
+    return np.where(fewer & (stack.unit not in WIDENED), stack.flops / WINOGRAD, stack.flops)
 
 
 def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:

@@ -57,7 +57,10 @@ FASTEST = 256.0, 4096.0
 # L2 where none is stated: that of siblings.
 L2_UNKNOWN = {"Hopper": 50 << 20, "Blackwell": 96 << 20, "Ada": 48 << 20}
 L2_SMALLEST = 4 << 20
-SMS_UNKNOWN = 64  # engines of one chip count as so many SMs where the catalog states none
+# SMs where none are stated: those of siblings. Chips of makers without SMs count as so many, whatever their engines are called.
+SMS_UNKNOWN = {"Hopper": 132, "Blackwell": 148}
+SMS_TYPICAL = 64
+WITH_SMS = ("nvidia", "amd", "intel", "apple")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def columns(gpus: Sequence[Gpu]) -> GpuColumns:
         winograd=_column([float(gpu.architecture not in BEFORE_WINOGRAD) for gpu in gpus]),
         wide=_column([float(_a_clock(gpu)[0] > A_CLOCK_TYPICAL[0]) for gpu in gpus]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
-        sms=_column([float(gpu.sms or SMS_UNKNOWN) for gpu in gpus]),
+        sms=_column([_sms(gpu) for gpu in gpus]),
         l2=_column([float(gpu.l2_bytes or L2_UNKNOWN.get(gpu.architecture, L2_SMALLEST)) for gpu in gpus]),
         clock=_column([clock * more for clock, more in zip(clocks, raised, strict=True)]),
         tdp=_column([float(gpu.tdp_watts or inf) for gpu in gpus]),
@@ -168,6 +171,11 @@ def _has_matrix_units(gpu: Gpu) -> bool:
 
 def _clock(gpu: Gpu) -> float:
     return float(gpu.tensor_clock_hz or gpu.boost_clock_hz or CLOCK_UNKNOWN.get(gpu.architecture, CLOCK_TYPICAL))
+
+
+def _sms(gpu: Gpu) -> float:
+    stated = gpu.sms if gpu.vendor in WITH_SMS else None
+    return float(stated or SMS_UNKNOWN.get(gpu.architecture, SMS_TYPICAL))
 
 
 def _raised(gpu: Gpu, clock: float) -> float:
