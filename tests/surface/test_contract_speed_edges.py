@@ -150,3 +150,28 @@ def test_an_option_without_effect_is_named(argv: list[str], names: list[str], wh
 )
 def test_one_with_effect_or_at_its_default_is_not(argv: list[str]) -> None:
     assert not any("of no effect" in warning for warning in told(*argv)["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("decode", "resnet50"), "wrong-task"),
+        (("prefill", "resnet50"), "wrong-task"),
+        (("decode", "bert-base"), "wrong-task"),
+        (("train", "gpt2", "--batch", "32", "--accumulation", "7"), "batch-split"),
+        (("train", "gpt2", "--batch", "32", "--micro-batch", "64"), "batch-mismatch"),
+    ],
+)
+def test_requests_that_cannot_be_are_refused(words: tuple[str, ...], kind: str) -> None:
+    reply = call("estimate", *words, "--gpu", "T4", "--json")
+    assert reply.code == 2
+    assert json.loads(reply.out)["error"]["kind"] == kind
+
+
+def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
+    told = [
+        json.loads(call("estimate", "train", "resnet50", "--gpu", name, "--json").out)["request"]
+        for name in ("V100-SXM-16GB", "K80")
+    ]
+    assert [request["precision"] for request in told] == ["amp-fp16", "fp32"]
+    assert all("precision" in request["defaults"] for request in told)

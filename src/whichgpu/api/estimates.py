@@ -17,6 +17,7 @@ from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Verdict
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.time.fallbacks import usual_precision
+from whichgpu.workload.defaults import refuse_nonsense
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -102,6 +103,7 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
         spelled = counted(spelled, device.count)
     shape = desk.shape(spelled.workload.model)
     gpu = device.gpu if device else None
+    refuse_nonsense(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape)
     if gpu and "precision" not in spelled.given and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=isinstance(shape, Transformer) and shape.patches is None)

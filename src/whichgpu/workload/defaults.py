@@ -50,6 +50,22 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
     return filled
 
 
+def refuse_nonsense(workload: Workload, shape: Shape) -> None:
+    """What cannot be: tokens of a model that says none, batches that do not divide."""
+    reads = isinstance(shape, Transformer | WeightsOnly)
+    silent = not reads or (isinstance(shape, Transformer) and not _speaks(shape))
+    if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):
+        raise UsageError("wrong-task", msg("error.wrong-task", task=workload.task, model=shape.name), msg("hint.wrong-task"))
+    split = workload.parallel.dp * (workload.accumulation if workload.training else 1)
+    if workload.batch is None:
+        return
+    if workload.micro_batch is not None and workload.batch != workload.micro_batch * split:
+        values = {"batch": workload.batch, "micro": workload.micro_batch, "split": split}
+        raise UsageError("batch-mismatch", msg("error.batch-mismatch", **values), msg("hint.batch-mismatch"))
+    if workload.training and workload.batch % split:
+        raise UsageError("batch-split", msg("error.batch-split", batch=workload.batch, split=split), msg("hint.batch-mismatch"))
+
+
 def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
     """Every field with the value it took, and under `defaults` the names of those nobody gave."""
     values = {name: getattr(workload, name) for name in FIELDS}

@@ -97,8 +97,9 @@ def _speed(answer: EstimateAnswer) -> Message:
     """How fast, in a sentence: the step, what it gets done, what holds it back."""
     assert answer.time is not None
     assert answer.throughput is not None
-    kind = "train" if answer.request["task"] in TRAINING else answer.request["task"]
     rate = answer.throughput
+    kind = "train" if answer.request["task"] in TRAINING else answer.request["task"]
+    kind = "forward" if kind in ("serve", "batch") and "token" not in rate.unit else kind
     return msg(
         f"estimate.time-{kind}",
         time=format_seconds(answer.time.value),
