@@ -13,6 +13,7 @@ import pytest
 from tests.live import answers
 from tests.live.server import Answer, Server
 from tests.surface.cli import assert_refused, assert_refused_json, call, terminal
+from whichgpu.catalog.live.store import store_path, writing
 
 DAY = date.today()
 
@@ -287,6 +288,99 @@ def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None
     assert "answered 403" in reply.err
 
 
+def test_a_dead_network_is_told_once_a_source_and_leaves_no_store(monkeypatch: pytest.MonkeyPatch, never_waits: None) -> None:
+    before = call("catalog", "watch", "--gpu", "L4").err
+    for name in ("SKYPILOT", "AZURE"):
+        monkeypatch.setenv(f"WHICHGPU_URL_{name}", "http://127.0.0.1:1")
+    reply = call("catalog", "refresh", "skypilot", "azure")
+    assert reply.code == 3
+    lines = reply.err.splitlines()
+    assert "  asking skypilot …" in lines
+    assert "  azure: failed" in lines
+    assert any("23 more parts, not tried" in line for line in lines)
+    assert len(lines) < 10
+    assert "snapshots" not in reply.err
+    assert call("catalog", "watch", "--gpu", "L4").err == before
+    store = store_path()
+    assert store is not None
+    assert not store.exists()
+
+
+def test_an_import_of_nothing_leaves_no_store(tmp_path: Path) -> None:
+    path = tmp_path / "not-a-list.csv"
+    path.write_text("a,b\n1,2\n")
+    assert call("catalog", "import", str(path)).code == 3
+    store = store_path()
+    assert store is not None
+    assert not store.exists()
+
+
+def test_a_source_can_be_forgotten(filled: Path, lists: Path) -> None:
+    other = lists / "other.csv"
+    other.write_text("provider,gpu,price\ncolo2,L4,0.4\n")
+    imported(other)
+    reply = call("catalog", "forget", "own/colo")
+    assert reply.code == 0
+    assert "2 snapshots of own/colo forgotten, with 3 offers" in reply.err
+    assert [(row["scope"], row["last_snapshot"]) for row in call("catalog", "status", "--live", "--json").json()["series"]] == [
+        ("other", 3)
+    ]
+    providers = {row["provider"] for row in call("offers", "--gpu", "L4,H100", "--json").json()["offers"]}
+    assert "colo2" in providers
+    assert "colo" not in providers
+    assert assert_refused_json(call("catalog", "forget", "own/othr", "--json"), 2)["choices"][0] == "own/other"
+    assert call("catalog", "forget", "own", "--json").json() == {"forgotten": "own", "snapshots": 1, "offers": 1}
+    assert_refused(call("catalog", "forget", "own"), 1)
+    imported(filled / "colo.csv")
+    assert call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h").code == 0
+
+
+def test_a_list_with_a_bad_row_keeps_the_others_and_says_why(lists: Path) -> None:
+    path = lists / "odd.csv"
+    path.write_text("provider,gpu,gpus,price,currency\ncolo,L4,1,0.5,\ncolo,L4,0,1,\ncolo,L4,-1,1,\ncolo,L4,1,9,ZZZ\n")
+    told = call("catalog", "import", str(path), "--json").json()
+    assert (told["kept"], told["reasons"]) == (1, {"gpus": 2, "currency": 1})
+    assert call("offers", "--gpu", "L4").code == 0
+
+
+@pytest.fixture
+def unconvertible(lists: Path) -> Path:
+    """A store whose newest row is in a currency nobody quotes, as one that no check kept out."""
+    path = lists / "odd.csv"
+    path.write_text("provider,gpu,price,currency\ncolo,L4,0.5,\ncolo,RTX 4090,9,EUR\n")
+    imported(path)
+    with writing() as connection:
+        connection.execute("UPDATE offer SET currency = 'ZZZ' WHERE currency = 'EUR'")
+    return path
+
+
+def test_a_price_that_cannot_be_converted_is_left_out_and_told_of(unconvertible: Path) -> None:
+    for more in ((), ("--currency", "KRW"), ("--group-by", "gpu")):
+        reply = call("offers", "--gpu", "L4,RTX 4090", *more)
+        assert reply.code == 0, reply.err
+        assert "1 offer in ZZZ is left out" in reply.err
+        assert "ZZZ" not in reply.out
+    told = call("offers", "--gpu", "RTX 4090", "--exchange-rate", "ZZZ=100", "--currency", "USD", "--json").json()
+    assert told["without_rate"] == {}
+    assert "0.09" in {row["price"]["amount"] for row in told["offers"]}
+    assert_refused(call("offers", "--gpu", "RTX 4090", "--provider", "colo"), 1)
+    reply = call("catalog", "history", "--gpu", "RTX 4090")
+    assert reply.code == 0
+    assert "1 price in ZZZ is left out" in reply.err
+    assert "9 ZZZ" in call("catalog", "history", "--gpu", "RTX 4090", "--every").out
+    assert "--every" in call("catalog", "history", "--gpu", "RTX 4090", "--provider", "colo").err
+    reply = call("catalog", "watch", "--below", "1usd/h")
+    assert reply.code == 0
+    assert "1 price in ZZZ is left out" in reply.err
+    assert_refused(call("catalog", "watch", "--below", "1zzz/h"), 2)
+
+
+def test_help_of_history_speaks_of_its_own_picture() -> None:
+    words = " ".join(call("catalog", "history", "--help").out.split())
+    assert "how the prices went into a file" in words
+    assert "memory" not in words
+
+
 def test_refresh_of_an_unknown_source_or_without_its_key_is_bad_usage() -> None:
     assert_refused(call("catalog", "refresh", "azzure"), 2)
     assert assert_refused_json(call("catalog", "refresh", "azzure", "--json"), 2)["choices"][0] == "azure"
@@ -310,7 +404,9 @@ def test_sources_tell_what_they_give_and_need() -> None:
     assert all(len(row["gives"]) > 20 for row in rows.values())
 
 
-@pytest.mark.parametrize("name", ["refresh", "import", "export", "diff", "history", "watch", "quarantine", "sources", "status"])
+@pytest.mark.parametrize(
+    "name", ["refresh", "import", "export", "diff", "history", "watch", "quarantine", "forget", "sources", "status"]
+)
 def test_every_command_explains_itself(name: str) -> None:
     reply = call("catalog", name, "--help")
     assert reply.code == 0

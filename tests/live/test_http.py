@@ -161,6 +161,30 @@ def test_nobody_there_is_an_error_in_words(client: Client) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_a_host_nobody_can_connect_to_is_not_tried_address_by_address(client: Client, waits: list[float]) -> None:
+    for path in "abc":
+        with pytest.raises(DataError) as caught:
+            client.get(f"http://127.0.0.1:1/{path}")
+    assert caught.value.kind == "http-still-unreachable"
+    assert len(waits) == 3  # those of the first
+
+
+def test_a_connection_that_takes_long_to_fail_is_not_tried_again(waits: list[float]) -> None:
+    hours = iter(range(0, 1000, 10))
+    client = Client(sleep=waits.append, clock=lambda: float(next(hours)))
+    with pytest.raises(DataError) as caught:
+        client.get("http://127.0.0.1:1/x")
+    assert (caught.value.kind, waits) == ("http-unreachable", [])
+
+
+def test_a_host_that_answers_busy_is_asked_again(server: Server, client: Client) -> None:
+    server.on("/x", Answer(500))
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            client.get(server.url + "/x")
+        assert caught.value.kind == "http-status"
+
+
 def test_a_proxy_of_the_environment_is_used(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.url)
     seen: list[Asked] = []

@@ -19,7 +19,6 @@ from tests.live.server import Answer, Asked, Server, busy_then, conditional
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.catalog.live import sources as registry
 from whichgpu.catalog.live.http import Client
-from whichgpu.catalog.live.read import offers_on, series_status
 from whichgpu.catalog.live.refresh import chosen_sources
 from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read
 from whichgpu.catalog.live.sources import find_source, source_names
@@ -235,9 +234,7 @@ def test_nothing_is_believed_of_an_answer_that_is_none(desk: Desk, server: Serve
     assert outcome.problems
     assert outcome.taken == ()
     with reading(desk.folder) as connection:
-        assert connection is not None
-        assert offers_on(connection, None) == []
-        assert series_status(connection, TODAY) == []
+        assert connection is None
 
 
 def test_sources_are_asked_together_and_each_stands_for_itself(desk: Desk, server: Server) -> None:

@@ -320,3 +320,63 @@ def test_many_sources_are_cut_short_in_words_and_whole_in_json() -> None:
     assert len(sources) > 8
     assert sum("http" in line for line in named) == 8
     assert f"and {len(sources) - 8} more" in named[-1]
+
+
+def first_line(*argv: str) -> str:
+    reply = call("offers", *argv)
+    assert reply.code == 0, reply.err
+    return reply.err.splitlines()[0]
+
+
+def test_the_first_sentence_says_when_its_price_was_seen() -> None:
+    line = first_line("--gpu", "V100", "--provider", "aws", "--region", "Seoul", "--as-of", DAY, "--term", "on-demand")
+    assert re.search(r"4\.234 USD \(.*; (last )?seen 20\d\d-\d\d(-\d\d)?", line), line
+
+
+def test_where_all_is_old_the_first_sentence_says_so() -> None:
+    line = first_line("--gpu", "H100", "--provider", "gcp", "--as-of", "2026-11-15")
+    assert re.search(r"last seen 2026-\d\d-\d\d, \d+ days before", line), line
+    assert "None was seen in the last 30 days." in line
+
+
+def test_where_none_is_recent_the_latest_is_named(tmp_path: Path) -> None:
+    """A price of years ago beside one of some months ago: the newer sighting is named too."""
+    for name, day, price in (("old", "2024-01-01", "0.2"), ("newer", "2026-01-01", "0.3")):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"provider,gpu,price\n{name},L4,{price}\n", encoding="utf-8")
+        assert call("catalog", "import", str(path), "--date", day).code == 0
+    line = first_line("--gpu", "L4", "--provider", "old,newer", "--as-of", "2026-06-01")
+    assert "0.2 USD (old 1x L4, any, on-demand; last seen 2024-01-01, 882 days before)" in line
+    assert "None was seen in the last 30 days; of those seen latest the cheapest is 0.3 USD (newer" in line
+    soon = first_line("--gpu", "L4", "--provider", "old,newer", "--as-of", "2026-01-11")
+    assert "Of those seen in the last 30 days the cheapest is 0.3 USD (newer" in soon
+
+
+def test_near_goes_by_price_then_nearness_and_says_so() -> None:
+    argv = ("--gpu", "H100", "--near", "Seoul", "--provider", "aws,gcp", "--as-of", "2026-08-23")
+    found = call("offers", *argv, "--json").json()
+    each = [
+        (Decimal(row["price_per_gpu_hour"]["amount"]), (row["round_trip"] or {"value": 9e9})["value"]) for row in found["offers"]
+    ]
+    assert {row["price_per_gpu_hour"]["currency"] for row in found["offers"]} == {"USD"}
+    assert each == sorted(each)
+    assert len({price for price, _ in each}) < len(each)  # there are ties
+    assert found["nearest"]["round_trip"]["value"] == min(trip for _, trip in each)
+    reply = call("offers", *argv)
+    assert "--max-latency" in reply.err
+    assert "The nearest is" in reply.err
+    bounded = call("offers", *argv, "--max-latency", "50ms").err
+    assert "ms there and back from Seoul" in bounded.splitlines()[0]
+    assert "By price, not by nearness" not in bounded
+    sorted_ = [row["round_trip"]["value"] for row in rows("offers", *argv, "--sort", "round_trip") if row["round_trip"]]
+    assert sorted_ == sorted(sorted_)
+
+
+@pytest.mark.parametrize(
+    ("more", "unused"),
+    [((), ["KRW"]), (("--currency", "EUR"), ["KRW"]), (("--currency", "KRW"), []), (("--currency", "krw"), [])],
+)
+def test_a_rate_that_converts_nothing_is_told_of(more: tuple[str, ...], unused: list[str]) -> None:
+    argv = ("offers", "--gpu", "L4", "--exchange-rate", "KRW=1190", *more)
+    assert call(*argv, "--json").json()["unused_rates"] == unused
+    assert ("The exchange rate of KRW converted nothing" in call(*argv).err) is bool(unused)

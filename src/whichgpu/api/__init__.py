@@ -85,8 +85,10 @@ if TYPE_CHECKING:
     from whichgpu.api.history import HistoryAnswer as HistoryAnswer
     from whichgpu.api.history import catalog_history as catalog_history
     from whichgpu.api.live import LiveStatus as LiveStatus
+    from whichgpu.api.live import SnapshotRow as SnapshotRow
     from whichgpu.api.live import TakingAnswer as TakingAnswer
     from whichgpu.api.live import catalog_export as catalog_export
+    from whichgpu.api.live import catalog_forget as catalog_forget
     from whichgpu.api.live import catalog_import as catalog_import
     from whichgpu.api.live import catalog_quarantine as catalog_quarantine
     from whichgpu.api.live import catalog_refresh as catalog_refresh
@@ -137,7 +139,8 @@ _MODULES = {
     "relative_speed": "RelativeAnswer RelativeRow relative",
     "side_by_side": "ComparedSpeed compare_speed",
     "prices": "OffersAnswer OffersQuery offers",
-    "live": "LiveStatus TakingAnswer catalog_export catalog_import catalog_quarantine catalog_refresh live_status",
+    "live": "LiveStatus SnapshotRow TakingAnswer catalog_export catalog_forget catalog_import catalog_quarantine "
+    "catalog_refresh live_status",
     "changes": "ChangeRow DiffAnswer WatchAnswer catalog_diff catalog_watch",
     "history": "HistoryAnswer catalog_history",
 }

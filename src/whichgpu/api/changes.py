@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -21,7 +22,7 @@ from whichgpu.catalog.live.store import reading, transaction, writing
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import standings
-from whichgpu.price.currency import Exchanger, rounded
+from whichgpu.price.currency import DOLLAR, Exchanger, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class WatchAnswer:
     changes: tuple[ChangeRow, ...]
     compared: int
     too_old: int
+    without_rate: dict[str, int]  # fresh offers that cannot be compared with the limit, by their currency
 
 
 def catalog_diff(
@@ -123,6 +125,8 @@ def catalog_watch(
     wish = wish_of(catalog, gpu, provider, region, None, terms)
     names = {found.id: found.name for found in catalog.gpus}
     exchanger = Exchanger(day, catalog.exchange)
+    if below is not None:
+        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # an error where there is none
     name = _look_name(gpu, below, provider, region, terms)
     with reading(folder) as connection:
         if connection is None:
@@ -134,10 +138,15 @@ def catalog_watch(
     stood = [one.observation for one in standings(runs, day)]
     standing = [run for run in lay_over(stood, read_overlay(overlay, catalog, day), day) if _fits(run, wish)]
     fresh = [run for run in standing if (day - first_day(run.last_observed)).days <= max_age]
-    met = tuple(_watched(run, names, day) for run in fresh if below and _each_in(run, below.currency, exchanger) <= below.amount)
+    limit = below.currency if below else None
+    without_rate = Counter(run.currency for run in fresh if limit and not exchanger.converts(run.currency, limit))
+    comparable = [run for run in fresh if run.currency not in without_rate]
+    met = tuple(
+        _watched(run, names, day) for run in comparable if below and _each_in(run, below.currency, exchanger) <= below.amount
+    )
     _remember(name, newest, folder)
     rows = tuple(sorted(met, key=lambda row: row.price_per_gpu_hour.amount))
-    return WatchAnswer(bool(rows), below, rows, changes, len(fresh), len(standing) - len(fresh))
+    return WatchAnswer(bool(rows), below, rows, changes, len(comparable), len(standing) - len(fresh), dict(without_rate))
 
 
 def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path | None) -> dict[object, Observation]:

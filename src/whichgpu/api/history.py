@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class HistoryAnswer:
 
     history: tuple[HistoryRow, ...]
     summary: bool  # the lowest price of each provider and term, not every run
+    without_rate: dict[str, int]  # prices left out of a summary, by their currency: it has no exchange rate of their day
 
 
 def catalog_history(
@@ -67,10 +69,14 @@ def catalog_history(
     wish = wish_of(catalog, gpu, provider, region, instance, terms)
     seen = sorted(_all_runs(catalog, wish, folder), key=lambda run: (run.observed, run.last_observed))
     names = {found.id: found.name for found in catalog.gpus}
-    rows = tuple(_every(seen, names) if every else _lowest(seen, names, catalog))
+    without_rate: Counter[str] = Counter()
+    rows = tuple(_every(seen, names) if every else _lowest(seen, names, catalog, without_rate))
+    if not rows and without_rate:
+        message = msg("error.only-without-rate", n=without_rate.total(), currencies=tuple(without_rate))
+        raise NoAnswer("no-exchange-rate", message, msg("hint.only-without-rate"))
     if not rows:
         raise NoAnswer("no-history", msg("error.no-history"), msg("hint.no-history"))
-    return HistoryAnswer(rows, not every)
+    return HistoryAnswer(rows, not every, dict(without_rate))
 
 
 def _all_runs(catalog: Catalog, wish: Wish, folder: Path | None) -> Iterator[Observation]:
@@ -97,16 +103,23 @@ def _every(seen: Iterable[Observation], names: dict[str, str]) -> Iterator[Histo
         yield _history(run, names, None if before is None else float(run.price / before - 1))
 
 
-def _lowest(seen: Iterable[Observation], names: dict[str, str], catalog: Catalog) -> Iterator[HistoryRow]:
-    """The cheapest GPU hour of each provider and term, one row each time it changes."""
+def _lowest(
+    seen: Iterable[Observation], names: dict[str, str], catalog: Catalog, without_rate: Counter[str]
+) -> Iterator[HistoryRow]:
+    """The cheapest GPU hour of each provider and term, one row each time it changes; what has no rate is counted."""
     groups: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
+    dollars = _Dollars(catalog)
     for run in seen:
-        if run.includes == "gpu+host":
+        if run.includes != "gpu+host":
+            continue
+        if dollars.has(run):
             groups[run.gpu, run.provider, run.term].append(run)
+        else:
+            without_rate[run.currency] += 1
     rows: list[HistoryRow] = []
     for group in groups.values():
         before: Decimal | None = None
-        for low in lows(group, lambda run: _dollars(run, catalog)):
+        for low in lows(group, dollars.of):
             change = None if before is None else float(low.price / before - 1)
             rows.append(_history(low.run, names, change, low.price, low.day, low.until))
             before = low.price
@@ -139,9 +152,26 @@ def _history(
     )
 
 
-def _dollars(run: Observation, catalog: Catalog) -> Decimal:
-    """A GPU for an hour in dollars, at the rate of the day it was seen."""
-    each = run.price / Decimal(str(run.gpus))
-    if run.currency != DOLLAR:
-        each = Exchanger(last_day(run.observed), catalog.exchange).convert(Money(each, run.currency), DOLLAR)[0].amount
-    return rounded(each)
+class _Dollars:
+    """GPUs for an hour in dollars, each at the rate of the day it was seen."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._table = catalog.exchange
+        self._days: dict[date, Exchanger] = {}
+
+    def has(self, run: Observation) -> bool:
+        """Whether there is a rate of that day."""
+        return run.currency == DOLLAR or self._on(run).converts(run.currency, DOLLAR)
+
+    def of(self, run: Observation) -> Decimal:
+        """The price of one GPU."""
+        each = run.price / Decimal(str(run.gpus))
+        if run.currency != DOLLAR:
+            each = self._on(run).convert(Money(each, run.currency), DOLLAR)[0].amount
+        return rounded(each)
+
+    def _on(self, run: Observation) -> Exchanger:
+        day = last_day(run.observed)
+        if day not in self._days:
+            self._days[day] = Exchanger(day, self._table)
+        return self._days[day]

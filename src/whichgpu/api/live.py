@@ -13,10 +13,11 @@ from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.live.export import check_export, write_csv, write_json, write_parquet
+from whichgpu.catalog.live.forget import forget
 from whichgpu.catalog.live.importing import import_prices
 from whichgpu.catalog.live.read import STALE_DAYS, SeriesStatus, Wish, offers_on, quarantined, runs, series_status
 from whichgpu.catalog.live.refresh import Outcome, Progress, Silence, chosen_sources, refresh
-from whichgpu.catalog.live.store import reading, store_path
+from whichgpu.catalog.live.store import reading, store_path, writing
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import standings
@@ -219,6 +220,15 @@ def catalog_quarantine(source: str | None = None, folder: Path | None = None) ->
         if connection is None:
             raise no_store()
         return quarantined(connection, source)
+
+
+def catalog_forget(name: str, folder: Path | None = None) -> tuple[int, int]:
+    """Take a source, or one part of it (`own/colo`), out of the store; how many snapshots and how many offers went."""
+    with reading(folder) as connection:
+        if connection is None:
+            raise no_store()
+    with writing(folder) as connection:
+        return forget(connection, name)
 
 
 def wish_of(

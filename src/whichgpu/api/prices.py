@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -21,8 +22,8 @@ from whichgpu.catalog.place import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import passing
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import Standing, standing, standings
-from whichgpu.price.currency import Exchanger
+from whichgpu.price.asof import STALE_DAYS, Standing, standing, standings
+from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
 from whichgpu.price.terms import derived
 
@@ -38,6 +39,10 @@ class OffersAnswer:
     snapshot: int | None  # the newest of the user's own that counts: --catalog-as-known @N answers the same again
     matching: int  # how many there are, where a limit leaves some out
     stale: int  # how many prices shown are carried from more than 30 days before
+    recent: Offer  # the cheapest GPU hour seen in the last 30 days; where none was, in the 30 days up to the newest sighting
+    nearest: Offer | None  # with `near`: the one with the shortest round trip, the cheapest of several
+    without_rate: dict[str, int]  # offers left out, by their currency: it has no exchange rate on that day
+    unused_rates: tuple[str, ...]  # currencies of rates given that converted nothing
     sources: tuple[Source, ...]
 
 
@@ -55,6 +60,8 @@ def offers(
     day = as_of or catalog.as_known or date.today()
     exchanger = Exchanger(day, catalog.exchange, query.exchange_rate or {})
     currency = exchanger.check(query.currency) if query.currency else None
+    if currency is not None:
+        exchanger.rate(DOLLAR, currency)  # an error where there is none that day
     filter = wanted(catalog, query)
     groups = listed(query.group_by)
     for name in groups:
@@ -64,20 +71,32 @@ def offers(
     if filter.max_latency is not None and query.near is None:
         raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
     names = {gpu.id: gpu.name for gpu in catalog.gpus}
+    stood = _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
+    lacking = {code for code in {one.observation.currency for one in stood} if not exchanger.converts(code, currency)}
     found = [
         priced(
-            one, names.get(one.observation.gpu, one.observation.gpu), exchanger, currency, query.hours, trips.to(one.observation)
+            one, names.get(run.gpu, run.gpu), exchanger, None if run.currency in lacking else currency, query.hours, trips.to(run)
         )
-        for one in _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
+        for one in stood
+        for run in (one.observation,)
     ]
     wishes = filter.wishes(catalog.gpu_by_id)
-    fitting = [offer for offer in found if all(test(offer) for test in wishes.values())]
+    matching = [offer for offer in found if all(test(offer) for test in wishes.values())]
+    fitting = [offer for offer in matching if offer.listed_price.currency not in lacking]
+    without_rate = Counter(offer.listed_price.currency for offer in matching if offer.listed_price.currency in lacking)
+    if without_rate and not fitting:
+        exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # says what is missing
     if not fitting:
         alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(found, wishes).items())
         message = msg("error.no-offer" if found else "error.no-offer-then", n=len(found), day=day.isoformat())
         if alone and found:
             message = msg("error.because", what=message, why=alone)
         raise NoAnswer("no-offer", message, msg("hint.no-offer" if found else "hint.no-offer-then"))
+    by_price = ordered(fitting, None, exchanger)
+    recent = _recent(by_price)
+    nearest = min((offer for offer in by_price if offer.round_trip), key=_trip_seconds, default=None)
+    used = {code for offer in fitting if offer.exchange_rate for code in (offer.listed_price.currency, offer.price.currency)}
+    unused = tuple(code for code in query.exchange_rate or {} if code not in used)
     if groups:
         fitting = grouped(fitting, groups, exchanger)
     shown = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
@@ -87,7 +106,20 @@ def offers(
     hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
     snapshot = last_snapshot(catalog.known) if catalog.folder == DATA_DIR else None
     stale = sum(offer.stale for offer in shown)
-    return OffersAnswer(day.isoformat(), hours, trips.city, shown, snapshot, len(fitting), stale, cited)
+    return OffersAnswer(
+        day.isoformat(),
+        hours,
+        trips.city,
+        shown,
+        snapshot,
+        len(fitting),
+        stale,
+        recent,
+        nearest,
+        dict(without_rate),
+        unused,
+        cited,
+    )
 
 
 def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[Standing]:
@@ -108,6 +140,16 @@ def _laid_over(found: list[Standing], catalog: Catalog, day: date, overlay: Path
     changed = lay_over([one.observation for one in found], terms, day)
     own = [standing([run], day) for run in changed[len(found) :]]
     return [replace(one, observation=run) for one, run in zip(found, changed, strict=False)] + [one for one in own if one]
+
+
+def _recent(by_price: list[Offer]) -> Offer:
+    newest = min(offer.age_days for offer in by_price)
+    fresh = (offer for offer in by_price if not offer.stale)
+    return next(fresh, None) or next(offer for offer in by_price if offer.age_days <= newest + STALE_DAYS)
+
+
+def _trip_seconds(offer: Offer) -> float:
+    return offer.round_trip.value if offer.round_trip else float("inf")
 
 
 class _Trips:

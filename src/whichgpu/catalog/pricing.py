@@ -75,6 +75,13 @@ class Discount:
     recorded: str
 
 
+# Currencies the European Central Bank quotes, or quoted once.
+ECB = (
+    "AUD BGN BRL CAD CHF CNY CYP CZK DKK EEK EUR GBP HKD HRK HUF IDR ILS INR ISK JPY KRW LTL LVL MTL MXN MYR NOK NZD PHP PLN ROL "
+    "RON RUB SEK SGD SIT SKK THB TRL TRY USD ZAR"
+).split()
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What one US dollar was worth in a currency on a day, or on average over a year."""

@@ -23,13 +23,10 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.cache import cached
+from whichgpu.catalog.pricing import ECB as ECB
 from whichgpu.catalog.pricing import Exchange
 
 DOLLAR, EURO = "USD", "EUR"
-ECB = (
-    "AUD BGN BRL CAD CHF CNY CYP CZK DKK EEK EUR GBP HKD HRK HUF IDR ILS INR ISK JPY KRW LTL LVL MTL MXN MYR NOK NZD PHP PLN ROL "
-    "RON RUB SEK SGD SIT SKK THB TRL TRY USD ZAR"
-).split()
 SOURCE = "ecb-reference-rates"
 LONGEST_GAP = 120  # days without a rate after which a currency counts as no longer quoted
 
@@ -79,6 +76,15 @@ class Exchanger:
         if key not in self._rates:
             self._rates[key] = self._cross(source, target)
         return self._rates[key]
+
+    def converts(self, source: str, target: str | None) -> bool:
+        """Whether money in `source` can be compared with other money, and be shown in `target` where one is asked for."""
+        try:
+            self.rate(DOLLAR, source)
+            self.rate(source, target or source)
+        except NoAnswer:
+            return False
+        return True
 
     def convert(self, money: Money, target: str) -> tuple[Money, Rate | None]:
         """The same money in another currency, to six significant digits, and the rate; no rate where it is the same currency."""

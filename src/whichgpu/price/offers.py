@@ -166,7 +166,8 @@ SORTABLE = (*MONEY, *PLAIN)
 def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) -> list[Offer]:
     """By a field, largest first with a leading `-`; by the price of a GPU for an hour where none is named.
 
-    Money is compared as dollars whatever it is shown in; offers that lack the field come last.
+    Money is compared as dollars whatever it is shown in; offers that lack the field come last. Of equal ones the nearer comes
+    first where round trips are known.
     """
     wanted = field or "price_per_gpu_hour"
     down, name = wanted.startswith("-"), wanted.removeprefix("-").replace("-", "_")
@@ -181,7 +182,11 @@ def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) ->
             return found.value
         return found.lower() if isinstance(found, str) else found
 
-    rows = sorted(offers, key=lambda offer: (offer.provider, offer.instance, offer.region, offer.term, offer.payment or ""))
+    def tie(offer: Offer) -> tuple[float, str, str, str, str, str]:
+        trip = float("inf") if offer.round_trip is None else offer.round_trip.value
+        return (trip, offer.provider, offer.instance, offer.region, offer.term, offer.payment or "")
+
+    rows = sorted(offers, key=tie)
     have = [offer for offer in rows if getattr(offer, name) is not None]
     return sorted(have, key=value, reverse=down) + [offer for offer in rows if getattr(offer, name) is None]
 

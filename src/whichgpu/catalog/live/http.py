@@ -31,6 +31,8 @@ MIB = 1 << 20
 MOST = 64 * MIB  # of a body once unpacked, unless a source knows it to be larger
 CHUNK = 1 << 16
 ATTEMPTS = 4
+CONNECT = 3.0  # seconds a connection may take, to each address of a host
+UNCONNECTED = 4.0  # seconds after which a host that nobody could connect to is not tried again
 REDIRECTS = 5
 LONGEST_WAIT = 120.0  # seconds a server may ask us to wait before we give up
 LONGEST_BODY = 900.0  # seconds
@@ -70,6 +72,7 @@ class Client:
     attempts: int = ATTEMPTS
     longest_body: float = LONGEST_BODY
     timeout: float = 30.0
+    _unreached: set[str] = field(default_factory=set)  # hosts that could not be connected to: not tried address by address
     _client: httpx.Client | None = None
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None, most: int = MOST, conditional: bool = True) -> Reply:
@@ -97,6 +100,9 @@ class Client:
         """Try again what may pass, waiting longer each time and as long as the server asks."""
         import httpx
 
+        host, began = httpx.URL(url).netloc.decode("ascii", "replace"), self.clock()
+        if host in self._unreached:
+            raise _failed("still-unreachable", url)
         for number in range(self.attempts):
             last = number + 1 == self.attempts
             try:
@@ -106,6 +112,10 @@ class Client:
                     raise _failed("status", url, status=problem.status, wait=round(problem.wait)) from problem
                 wait = problem.wait
             except (httpx.TransportError, _Broken) as problem:
+                unconnected = isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
+                last = last or (unconnected and self.clock() - began > UNCONNECTED)
+                if last and unconnected:
+                    self._unreached.add(host)
                 if last or isinstance(problem, httpx.UnsupportedProtocol):
                     raise _failed("unreachable", url, why=str(problem) or type(problem).__name__) from problem
                 wait = 0.0
@@ -177,7 +187,7 @@ class Client:
         if self._client is None:
             import httpx
 
-            timeout = httpx.Timeout(self.timeout, connect=10.0)
+            timeout = httpx.Timeout(self.timeout, connect=CONNECT)
             agent = {"User-Agent": f"whichgpu/{__version__} (prices)", "Accept-Encoding": "gzip"}
             self._client = httpx.Client(timeout=timeout, headers=agent, follow_redirects=False, trust_env=True)
         return self._client

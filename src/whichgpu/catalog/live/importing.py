@@ -20,12 +20,12 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.live.http import MIB
 from whichgpu.catalog.live.keep import keep
 from whichgpu.catalog.live.layouts import gpuhunt, own, skypilot
-from whichgpu.catalog.live.refresh import Outcome, Problem, reader_of
+from whichgpu.catalog.live.refresh import Outcome, Problem, begun, reader_of
 from whichgpu.catalog.live.resolve import Resolver
 from whichgpu.catalog.live.rows import Batch, Read
 from whichgpu.catalog.live.sources.gpuhunt import version_day, zip_batches
 from whichgpu.catalog.live.sources.skypilot import known_content
-from whichgpu.catalog.live.store import writing
+from whichgpu.catalog.live.store import writing_later
 from whichgpu.catalog.live.take import Taken
 from whichgpu.catalog.store import Catalog
 
@@ -48,7 +48,7 @@ def import_prices(
     resolver, passed = Resolver(catalog), []
     taken: dict[str, list[Taken]] = {}
     problems: dict[str, list[Problem]] = {}
-    with writing(folder) as connection:
+    with writing_later(folder) as store:
         reader = reader_of(catalog)
         for file in files:
             with ExitStack() as stack:
@@ -58,7 +58,7 @@ def import_prices(
                         passed.append(file.path.name)
                         continue
                     for batch in batches:
-                        taken.setdefault(batch.source, []).append(keep(connection, batch, resolver, today, reader, trusting))
+                        taken.setdefault(batch.source, []).append(keep(store(), begun(batch), resolver, today, reader, trusting))
                 except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError) as problem:
                     if isinstance(problem, WhichGpuError) and problem.kind.startswith("store-"):
                         raise

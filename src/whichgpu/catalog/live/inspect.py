@@ -7,6 +7,7 @@ words a summary uses, each with a message `quarantine.<reason>`.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Container
 from datetime import date
 from functools import cache
 
@@ -19,12 +20,14 @@ REASONS = (
     "malformed",
     "no-price",
     "no-host",
+    "gpus",
     "count",
     "memory",
     "price-zero",
     "price-negative",
     "no-region",
     "words",
+    "currency",
     "future",
     "below-power",
     "too-dear",
@@ -45,15 +48,21 @@ SAME_PRICE = 1.25  # a machine of n GPUs for less than this many times the machi
 LONGEST = 200
 
 
-def row_doubt(source: str, row: OfferRow, variant: Variant, seen: date, today: date) -> tuple[str, str] | None:
-    """The first reason not to believe a row, with its detail; None where there is none."""
+def row_doubt(
+    source: str, row: OfferRow, variant: Variant, seen: date, today: date, currencies: Container[str]
+) -> tuple[str, str] | None:
+    """The first reason not to believe a row, with its detail; None where there is none. `currencies` are those with rates."""
     price = row.price
     if price <= 0:
         return ("price-zero" if price == 0 else "price-negative"), str(price)
+    if row.upfront is not None and row.upfront < 0:
+        return "price-negative", str(row.upfront)
     if not row.region:
         return "no-region", row.instance
     if (wrong := _wrong_word(row)) is not None:
         return "words", wrong
+    if row.currency not in currencies:
+        return "currency", row.currency
     if seen > today:
         return "future", seen.isoformat()
     each = float(price) / variant.gpus

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from hashlib import blake2b
+from itertools import chain, islice
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -20,7 +21,7 @@ from whichgpu.catalog.live.keep import keep
 from whichgpu.catalog.live.resolve import Resolver
 from whichgpu.catalog.live.rows import Ask, Batch, PriceSource, Validators
 from whichgpu.catalog.live.sources import find_source, source_names
-from whichgpu.catalog.live.store import store_path, told, writing
+from whichgpu.catalog.live.store import check_writable, reading, store_path, told, writing_later
 from whichgpu.catalog.live.tables import FOLDER
 from whichgpu.catalog.live.take import Taken
 from whichgpu.catalog.store import Catalog
@@ -117,8 +118,7 @@ def refresh(
     import httpx  # noqa: F401 - say so once, before anyone is asked, where it is not installed
 
     resolver = Resolver(catalog)
-    with writing(folder):  # say so once, before anyone is asked, where the store cannot be written
-        pass
+    check_writable(folder)  # say so once, before anyone is asked
     keys, stop = os.environ if keys is None else keys, Event()
 
     def one(source: PriceSource) -> Outcome:
@@ -162,18 +162,17 @@ def _asked(
             raise _Stopped
 
     try:
-        with writing(folder) as connection:
-            known = _known(connection.execute("SELECT url, etag, modified, reader FROM validator"), catalog)
-            client = Client(known=known, progress=went_on, sleep=pause)
+        with writing_later(folder) as store:
+            client = Client(known=_known(folder, catalog), progress=went_on, sleep=pause)
             ask = Ask(client, today, regions, currency, keys, resolver.machine_of, catalog.instances)
             reader = reader_of(catalog)
             try:
                 for batch in source.batches(ask):
                     try:
                         # a look after a failed one must not hide what that one would have brought
-                        fair = replace(batch, validators=()) if problems else batch
+                        fair = begun(replace(batch, validators=()) if problems else batch)
                         with told(store_path(folder) or Path()):
-                            taken.append(keep(connection, fair, resolver, today, reader, trusting))
+                            taken.append(keep(store(), fair, resolver, today, reader, trusting))
                     except Exception as problem:
                         problems.append(_problem(batch, source.name, problem))
             finally:
@@ -201,6 +200,15 @@ def reader_of(catalog: Catalog) -> str:
     return digest.hexdigest()
 
 
-def _known(rows: Iterator[tuple[str, str | None, str | None, str]], catalog: Catalog) -> dict[str, Validators]:
+def begun(batch: Batch) -> Batch:
+    """The same with its first row read: a source that cannot be reached fails here, before a store is made for it."""
+    first = list(islice(batch.rows, 1))
+    return replace(batch, rows=chain(first, batch.rows))
+
+
+def _known(folder: Path | None, catalog: Catalog) -> dict[str, Validators]:
+    """What the store's last looks said that makes the next ones conditional."""
+    with reading(folder) as connection:
+        rows = [] if connection is None else connection.execute("SELECT url, etag, modified, reader FROM validator").fetchall()
     reader = reader_of(catalog)
     return {url: Validators(url, etag, modified) for url, etag, modified, made_by in rows if made_by == reader}

@@ -16,10 +16,12 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.live.rows import OfferRow
 from whichgpu.catalog.live.tables import name_rules, upstreams
+from whichgpu.catalog.pricing import ECB
 from whichgpu.catalog.store import Catalog
 
 TOLERANCE = 0.12  # between marketed, reported and decimal sizes of one memory; the next size is at least a third away
 MOST_KEPT = 200_000
+FEWEST_GPUS, MOST_GPUS = 0.001, 100_000  # of one offer: the smallest slice sold is a sixteenth
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why a row cannot be told to be about a variant: `unknown-gpu`, `count` or `memory`."""
+    """Why a row cannot be told to be about a variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
 
     reason: str
     detail: str
@@ -53,12 +55,19 @@ class Resolver:
         """The variant of a row, or the doubt about it."""
         telling = not row.accelerator or row.provider in self._telling or (row.provider, row.instance.lower()) in self._machines
         key = (row.provider, row.instance if telling else "", row.accelerator, row.count, row.memory_mib, row.names)
+        if row.count is not None and not FEWEST_GPUS <= row.count <= MOST_GPUS:  # nor is it where the count is no number
+            return Doubt("gpus", f"{row.count:g}")
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()
-            found = self._known[key] = self._work_out(row)
+            found = self._known[key] = self._in_reason(self._work_out(row))
         return found
+
+    @property
+    def currencies(self) -> frozenset[str]:
+        """Currencies there are exchange rates for."""
+        return frozenset({*ECB, *(row.currency for row in self._catalog.exchange)})
 
     def machine_of(self, provider: str, instance: str) -> Instance | None:
         """The machine as the catalog knows it, whatever the source says is in it."""
@@ -138,6 +147,13 @@ class Resolver:
         if name not in self._named:
             self._named[name] = gpus_named(self._catalog, name, loosely=False) if name.strip() else ()
         return self._named[name]
+
+    @staticmethod
+    def _in_reason(found: Variant | Doubt) -> Variant | Doubt:
+        """A name may multiply the count: `TPU v4-8` is four chips."""
+        if isinstance(found, Variant) and not FEWEST_GPUS <= found.gpus <= MOST_GPUS:
+            return Doubt("gpus", f"{found.gpus:g}")
+        return found
 
     def _checked(self, row: OfferRow, found: Variant) -> Variant | Doubt:
         """The memory a source states is a witness: where it speaks against the variant, neither is believed."""

@@ -176,7 +176,10 @@ def share(value: object) -> Decimal:
     if value in (None, ""):
         return Decimal(0)
     text = str(value).strip()
-    found = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
-    if not 0 <= found < 1:
+    try:
+        found = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
+    except InvalidOperation as problem:
+        raise ValueError(text) from problem
+    if not (found.is_finite() and 0 <= found < 1):
         raise ValueError(text)
     return found

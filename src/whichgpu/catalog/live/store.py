@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.files import user_folder
@@ -42,7 +43,7 @@ def store_path(folder: Path | None = None) -> Path | None:
 
 @contextmanager
 def reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
-    """The store to read from, as it stood when the first question was asked; None where there is none yet."""
+    """The store to read from, as it stood when the first question was asked; None where there is none, or nothing in it yet."""
     path = store_path(folder)
     if path is None or not _exists(path):
         yield None
@@ -55,9 +56,38 @@ def reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
             if version < len(MIGRATIONS):  # brought forward by whoever may write; if that is not us, it is an error
                 connection.close()
                 connection = _open_to_write(path)
-            yield connection
+            yield connection if connection.execute("SELECT 1 FROM batch LIMIT 1").fetchone() else None
         finally:
             connection.close()
+
+
+def check_writable(folder: Path | None = None) -> None:
+    """An error where the store could not be written; none is made that there is not yet."""
+    path = store_path(folder)
+    if path is not None and not _exists(path):
+        _make_folder(path)
+        try:
+            with TemporaryFile(dir=path.parent):
+                return
+        except OSError as problem:
+            message = msg("error.store-unopenable", path=str(path), why=problem.strerror or str(problem))
+            raise DataError("store-unopenable", message, msg("hint.store-unopenable")) from problem
+    with writing(folder):
+        return
+
+
+@contextmanager
+def writing_later(folder: Path | None = None) -> Iterator[Callable[[], sqlite3.Connection]]:
+    """The store to write to, opened or made once there is something to write."""
+    opened: list[sqlite3.Connection] = []
+    with ExitStack() as stack:
+
+        def connection() -> sqlite3.Connection:
+            if not opened:
+                opened.append(stack.enter_context(writing(folder)))
+            return opened[0]
+
+        yield connection
 
 
 @contextmanager
@@ -67,11 +97,7 @@ def writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]:
     if path is None:
         raise DataError("store-homeless", msg("error.store-homeless"), msg("hint.store-homeless"))
     with told(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            message = msg("error.store-folder", path=str(path.parent), why=problem.strerror or str(problem))
-            raise DataError("store-folder", message, msg("hint.store-folder")) from problem
+        _make_folder(path)
         connection = _open_to_write(path)
         try:
             yield connection
@@ -103,6 +129,14 @@ def told(path: Path) -> Iterator[None]:
         kind = next((reason for start, reason in _REASONS.items() if name.startswith(start)), "failed")
         message = msg(f"error.store-{kind}", path=str(path), why=str(problem))
         raise DataError(f"store-{kind}", message, msg(f"hint.store-{kind}")) from problem
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        message = msg("error.store-folder", path=str(path.parent), why=problem.strerror or str(problem))
+        raise DataError("store-folder", message, msg("hint.store-folder")) from problem
 
 
 def _exists(path: Path) -> bool:

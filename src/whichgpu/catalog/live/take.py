@@ -67,6 +67,7 @@ class _Stage:
         self.batch = batch
         self.resolver = resolver
         self.today = today
+        self.currencies = resolver.currencies
         self.kinds: dict[bytes, int] = {}  # by the digest of their words: a million of those fit where the words would not
         self.families: dict[tuple[object, ...], int] = {}
         self.new: list[tuple[object, ...]] = []
@@ -83,7 +84,7 @@ class _Stage:
             self.bad.append((found.reason, found.detail, *_named(row)))
             return
         day = row.seen or self.batch.seen
-        doubt = row_doubt(self.batch.source, row, found, day, self.today)
+        doubt = row_doubt(self.batch.source, row, found, day, self.today, self.currencies)
         if doubt is not None:
             self.bad.append((*doubt, *_named(row)))
             return

@@ -9,7 +9,7 @@ from whichgpu.base.names import unknown_word
 from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.surface.cli.frame import Group, catalog_of, command, option
 from whichgpu.surface.cli.pricehistory import diff, history, watch
-from whichgpu.surface.cli.prices import export, import_, refresh
+from whichgpu.surface.cli.prices import export, forget, import_, refresh
 from whichgpu.surface.cli.session import Session
 
 SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quarantined", "unknown", "snapshots", "last_snapshot")
@@ -101,7 +101,7 @@ class CatalogGroup(Group):
         return "command.catalog-watch.short" if name == "watch" else super().short(name)
 
 
-COMMANDS = (status, check, refresh, import_, export, diff, history, watch, quarantine, sources)
+COMMANDS = (status, check, refresh, import_, export, diff, history, watch, quarantine, forget, sources)
 catalog = CatalogGroup(
     "catalog",
     commands={found.name: found for found in COMMANDS if found.name},

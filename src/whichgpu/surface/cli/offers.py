@@ -81,7 +81,7 @@ def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, over
     if session.for_eyes:
         query.setdefault("limit", ROWS)
     answer = api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
-    headline = _headline(answer, sort)
+    headline = _headline(answer, sort, session.language)
     if session.format in ("json", "csv") or session.columns:
         session.show(answer, answer.offers, (), headline)
     else:
@@ -89,7 +89,7 @@ def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, over
         columns = _columns(answer, per or ("hour",), session.language)
         rows = [[cell(offer) for _, cell in columns] for offer in answer.offers]
         session.table([session.language.text(f"offers.{name}") for name, _ in columns], rows)
-    for note in _notes(answer, per or ()):
+    for note in _notes(answer, per or (), sort, wanted.get("max_latency") is not None, session.language):
         session.say(note)
     say_sources(session, answer.sources, SOURCES)
 
@@ -147,24 +147,40 @@ def _seen(offer: Offer, language: Language) -> str:
     return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
 
 
-def _headline(answer: api.OffersAnswer, sort: str | None) -> Message:
+def _headline(answer: api.OffersAnswer, sort: str | None, language: Language) -> Message:
+    """How many, and the cheapest with the day it was seen; where that is long ago, the cheapest of those seen lately too."""
     first = answer.offers[0]
     if sort is not None:
         return msg("offers.count", n=answer.matching, day=answer.as_of)
-    return msg(
-        "offers.sentence",
-        n=answer.matching,
-        day=answer.as_of,
-        price=_money(first.price_per_gpu_hour),
-        machine=f"{first.provider} {first.instance}",
-        region=first.region,
-        term=first.term,
-    )
+    sentence = msg("offers.sentence", n=answer.matching, day=answer.as_of, offer=_told(first, answer.near, language))
+    if not first.stale:
+        return sentence
+    recent = answer.recent
+    if (recent.observed_at, recent.price_per_gpu_hour) == (first.observed_at, first.price_per_gpu_hour):
+        return msg("offers.none-recent", what=sentence)
+    id = "offers.and-latest" if recent.stale else "offers.and-recent"
+    return msg(id, what=sentence, offer=_told(recent, answer.near, language))
 
 
-def _notes(answer: api.OffersAnswer, per: Sequence[str]) -> list[Message]:
+def _told(offer: Offer, near: str | None, language: Language) -> Message:
+    """A price, whose it is, how far that is, and when it was seen."""
+    machine = f"{offer.provider} {offer.instance}"
+    seen = msg("offers.seen-before" if offer.age_days else "offers.seen-then", day=offer.observed_at, n=offer.age_days)
+    where: tuple[str, ...] = (machine, offer.region, offer.term)
+    if near and offer.round_trip:
+        where = (*where, language.text("offers.trip-from", trip=_trip(offer, language), city=near))
+    return msg("offers.told", price=_money(offer.price_per_gpu_hour), where=where, seen=seen)
+
+
+def _notes(answer: api.OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
     notes = []
     shown = answer.offers
+    if answer.near and not is_bounded and sort is None:
+        nearest = answer.nearest
+        told = None if nearest is None else _told(nearest, answer.near, language)
+        notes.append(msg("offers.by-price") if told is None else msg("offers.by-price-nearest", offer=told))
+    notes += [msg("offers.without-rate", n=count, currency=code) for code, count in answer.without_rate.items()]
+    notes += [msg("offers.unused-rate", currency=code) for code in answer.unused_rates]
     if len(shown) < answer.matching:
         notes.append(msg("offers.limited", n=len(shown), matching=answer.matching))
     if "month" in per or answer.hours_per_month != MONTH_HOURS:

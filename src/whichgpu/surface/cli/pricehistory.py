@@ -34,7 +34,7 @@ def parse_limit(text: str) -> Money:
 @option("--instance", metavar="NAME", help="option.instance-exact")
 @option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
 @option("--every", is_flag=True)
-@option("--plot", metavar="FILE")
+@option("--plot", metavar="FILE", help="option.history-plot")
 def history(session: Session, gpu: str, term: tuple[str, ...] | None, every: bool, plot: str | None, **place: Any) -> None:
     """How prices went."""
     if plot:
@@ -63,6 +63,7 @@ def history(session: Session, gpu: str, term: tuple[str, ...] | None, every: boo
             for row in rows
         ]
         session.table([session.language.text(f"history.{name}") for name in names], cells)
+    _say_without_rate(session, answer.without_rate)
     if plot:
         from whichgpu.surface.charts import write_chart
         from whichgpu.surface.pricechart import history_chart
@@ -98,6 +99,7 @@ def watch(session: Session, below: Money | None, term: tuple[str, ...] | None, *
     answer = api.catalog_watch(
         below=below, terms=term or ("on-demand", "spot"), today=session.today, catalog=catalog_of(session), **wanted
     )
+    _say_without_rate(session, answer.without_rate)
     if answer.met and below is not None:
         session.say(msg("watch.met", n=len(answer.offers), limit=words(below)))
         if session.format in ("json", "csv") or session.columns:
@@ -125,6 +127,11 @@ def watch(session: Session, below: Money | None, term: tuple[str, ...] | None, *
     session.say(msg("watch.changes", n=len(answer.changes)))
     _show_changes(session, answer, answer.changes)
     return 0 if below is None and answer.changes else 1
+
+
+def _say_without_rate(session: Session, without_rate: dict[str, int]) -> None:
+    for code, count in without_rate.items():
+        session.say(msg("history.without-rate", n=count, currency=code))
 
 
 def _show_changes(session: Session, answer: object, changes: tuple[api.ChangeRow, ...]) -> None:

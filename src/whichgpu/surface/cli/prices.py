@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 from click.shell_completion import CompletionItem
 
@@ -16,6 +18,7 @@ from whichgpu.surface.cli.settings import user_path
 from whichgpu.surface.replies import document
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
+UNTRIED = "error.http-still-unreachable"
 MOST_NAMED = 12  # unknown GPUs and files a summary lists
 
 
@@ -85,6 +88,17 @@ def export(session: Session, file: str | None, gpu: str | None) -> None:
         session.say(msg("prices.exported", n=count, name=file))
 
 
+@command("forget", "[OPTIONS]", epilog=True)
+@click.argument("name", metavar="SOURCE[/PART]")
+def forget(session: Session, name: str) -> None:
+    """Take a source out of the store."""
+    snapshots, offers = api.catalog_forget(name)
+    if session.format == "json":
+        session.show({"forgotten": name, "snapshots": snapshots, "offers": offers}, [], ())
+        return
+    session.say(msg("prices.forgotten", n=snapshots, name=name, offers=offers))
+
+
 def _tell(session: Session, answer: api.TakingAnswer) -> int:
     """The summary: every count, every reason, every unknown GPU; exit 3 where no source at all could be read."""
     good = [row for row in answer.snapshots if row.problem is None]
@@ -93,7 +107,10 @@ def _tell(session: Session, answer: api.TakingAnswer) -> int:
         session.show(document(answer, session.language), [], ())
         return code
     sums = {"prices": answer.prices, "kept": answer.kept, "quarantined": answer.quarantined, "unknown": answer.unknown}
-    session.say(msg("prices.taken" if answer.snapshots else "prices.unchanged", n=len(good), store=answer.store, **sums))
+    if good or not answer.snapshots:
+        session.say(msg("prices.taken" if good else "prices.unchanged", n=len(good), store=answer.store, **sums))
+    else:
+        session.say(msg("prices.nothing-taken", store=answer.store))
     if good:
         session.show(answer, good, COLUMNS)
     for reason, count in answer.reasons.items():
@@ -106,8 +123,16 @@ def _tell(session: Session, answer: api.TakingAnswer) -> int:
         session.say(msg("prices.stale", n=len(stale), names=oldest))
     if answer.passed_over:
         session.say(msg("prices.passed-over", names=answer.passed_over[:MOST_NAMED]))
-    for row in answer.snapshots:
-        if row.problem is not None:
+    _tell_problems(session, [row for row in answer.snapshots if row.problem is not None])
+    return code
+
+
+def _tell_problems(session: Session, failed: list[api.SnapshotRow]) -> None:
+    """Each for itself; those that were not even tried after another of their host are counted."""
+    untried = Counter(row.source for row in failed if row.problem and row.problem.id == UNTRIED)
+    for row in failed:
+        if row.problem and row.problem.id != UNTRIED:
             name = f"{row.source}/{row.scope}" if row.scope else row.source
             session.say(msg("prices.problem", name=name, what=row.problem))
-    return code
+    for source, count in untried.items():
+        session.say(msg("prices.untried", n=count, name=source))

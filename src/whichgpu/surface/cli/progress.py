@@ -1,10 +1,11 @@
-"""A bar for each source being asked, on a terminal's stderr only."""
+"""How far each source being asked is, on stderr: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from whichgpu.base.messages import Language
+from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.live.refresh import Progress, Silence
 from whichgpu.surface.cli.session import Session
 
@@ -14,8 +15,31 @@ if TYPE_CHECKING:
 
 
 def progress_for(session: Session) -> Progress:
-    """Bars where somebody can see them, else silence."""
-    return Bars(session) if session.err.isatty() and session.format != "json" else Silence()
+    """Bars on a terminal, lines elsewhere, nothing for readers of JSON."""
+    if session.format == "json":
+        return Silence()
+    return Bars(session) if session.err.isatty() else Lines(session)
+
+
+class Lines:
+    """A line when a source is asked and one when it is done, for logs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._one_by_one = Lock()  # sources are asked at once
+
+    def began(self, source: str) -> None:
+        """Say who is asked."""
+        with self._one_by_one:
+            self._session.say(msg("progress.asked", name=source))
+
+    def went_on(self, source: str, done: int, total: int | None) -> None:
+        """Say nothing: a log needs no bar."""
+
+    def ended(self, source: str, failed: bool) -> None:
+        """Say how it went."""
+        with self._one_by_one:
+            self._session.say(msg("progress.unanswered" if failed else "progress.answered", name=source))
 
 
 class Bars:

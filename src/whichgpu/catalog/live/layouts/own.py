@@ -72,19 +72,20 @@ def own_json_rows(items: Iterable[Mapping[str, Any]], read: Read) -> Iterator[Of
 def _read(cells: Mapping[str, Any]) -> Iterator[OfferRow | Refused]:
     try:
         yield from _rows(cells)
-    except (ValueError, TypeError, KeyError, AttributeError, UsageError):
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, UsageError):
         yield Refused("malformed", str({key: value for key, value in cells.items() if value}))
 
 
 def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
-    gpus = float(cells.get("gpus") or 1)
+    stated = cells.get("gpus")
+    gpus = 1.0 if stated in (None, "") else float(stated)
     price, currency = _price(cells, gpus)
-    gpu = str(cells["gpu"])
+    gpu = str(cells["gpu"] or "")
     upfront = cells.get("upfront") or cells.get("upfront.amount")
     upfront = upfront.get("amount") if isinstance(upfront, Mapping) else upfront
     for day in _days(cells):
         yield OfferRow(
-            provider=str(cells["provider"]),
+            provider=str(cells["provider"] or ""),
             instance=str(cells.get("instance") or f"{gpus:g}x {gpu}"),
             region=str(cells.get("region") or EVERYWHERE),
             accelerator=gpu,
@@ -93,7 +94,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
             term=str(cells.get("term") or "on-demand"),
             price=price,
             currency=currency,
-            payment=cells.get("payment") or None,
+            payment=str(cells["payment"]) if cells.get("payment") else None,
             upfront=amount(upfront) if upfront not in (None, "") else None,
             includes=str(cells.get("includes") or "gpu+host"),
             seen=day,

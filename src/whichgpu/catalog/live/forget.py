@@ -1,0 +1,34 @@
+"""Taking a source out of the user's store again: a list imported by mistake, a source no longer wanted."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.live.store import transaction
+
+
+def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:
+    """Delete all of a source, or of one part of it (`own/colo`); how many snapshots, and how many offers nobody else told of.
+
+    A part takes the looks that came in late with it: `colo@2026-01-01` beside `colo`.
+    """
+    with transaction(connection):
+        parts = connection.execute("SELECT id, source, scope FROM series ORDER BY source, scope").fetchall()
+        chosen = [(id,) for id, *words in parts if _is_part(name, *words)]
+        if not chosen:
+            names = dict.fromkeys(word for _, source, scope in parts for word in (source, f"{source}/{scope}"))
+            raise unknown_word("series", name, tuple(names))
+        count = sum(connection.execute("SELECT count(*) FROM batch WHERE series = ?", one).fetchone()[0] for one in chosen)
+        connection.executemany("DELETE FROM quarantine WHERE batch IN (SELECT id FROM batch WHERE series = ?)", chosen)
+        for table in ("price", "held", "availability", "batch"):
+            connection.executemany(f"DELETE FROM {table} WHERE series = ?", chosen)
+        connection.executemany("DELETE FROM series WHERE id = ?", chosen)
+        gone = connection.execute("DELETE FROM offer WHERE id NOT IN (SELECT offer FROM held)").rowcount
+        connection.execute("DELETE FROM validator")  # whose address is whose is not kept: the next refresh asks for all anew
+    return count, gone
+
+
+def _is_part(name: str, source: str, scope: str) -> bool:
+    wanted, slash, part = name.partition("/")
+    return wanted == source and (not slash or scope == part or scope.startswith(f"{part}@"))
