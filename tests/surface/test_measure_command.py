@@ -127,6 +127,17 @@ def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
     assert "found on this machine's own GPU" in spoken.err
 
 
+def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
+    seen(factor=1.3)
+    asked = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--gpus", "4", "--batch", "256", "--json")
+    before = call(*asked).json()
+    assert call("measure", "--json").code == 0
+    after, without = call(*asked).json(), call(*asked, "--no-own-measurements").json()
+    assert without["time"] == before["time"]
+    assert after["time"]["value"] / before["time"]["value"] == pytest.approx(1.3, rel=0.1)
+    assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
+
+
 def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
     seen()
     reply = call("measure", "--no-keep", "--json").json()

@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from whichgpu.api.facts import (
         row_id as row_id,
     )
+    from whichgpu.api.group_layouts import LayoutRow as LayoutRow
+    from whichgpu.api.group_layouts import layouts as layouts
     from whichgpu.api.history import HistoryAnswer as HistoryAnswer
     from whichgpu.api.history import catalog_history as catalog_history
     from whichgpu.api.live import LiveStatus as LiveStatus
@@ -121,6 +123,9 @@ if TYPE_CHECKING:
     from whichgpu.api.relative_speed import RelativeAnswer as RelativeAnswer
     from whichgpu.api.relative_speed import RelativeRow as RelativeRow
     from whichgpu.api.relative_speed import relative as relative
+    from whichgpu.api.serving import Asked as Asked
+    from whichgpu.api.serving import serve as serve
+    from whichgpu.api.serving import serve_spelled as serve_spelled
     from whichgpu.api.side_by_side import ComparedSpeed as ComparedSpeed
     from whichgpu.api.side_by_side import compare_speed as compare_speed
     from whichgpu.api.stream import Reply as Reply
@@ -133,10 +138,12 @@ _MODULES = {
     "stream": "Reply estimate_requests",
     "machine": "Watching doctor no_gpu watch",
     "measuring": "MeasureAnswer VerifyAnswer import_record measure share_record verify",
+    "group_layouts": "LayoutRow layouts",
     "memory": "FitAnswer FitRow fit fit_spelled",
     "builtin": "ModelRow ModelsAnswer models",
     "engine_facts": "EngineEvidence EngineRow EnginesAnswer engines",
     "relative_speed": "RelativeAnswer RelativeRow relative",
+    "serving": "Asked serve serve_spelled",
     "side_by_side": "ComparedSpeed compare_speed",
     "prices": "OffersAnswer OffersQuery offers",
     "live": "LiveStatus SnapshotRow TakingAnswer catalog_export catalog_forget catalog_import catalog_quarantine "

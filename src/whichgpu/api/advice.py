@@ -11,6 +11,7 @@ from whichgpu.base.names import squash
 from whichgpu.catalog.accuracy import accuracy_note
 from whichgpu.catalog.find import exact_instances
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.loading import LOADERS, loading_remark
 from whichgpu.workload.engines import check_engine
@@ -48,8 +49,14 @@ def sees(shape: Shape) -> bool:
 
 def host_vcpus(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> float | None:
     """Hardware threads of the machine, where the GPU was named by one (p3.2xlarge)."""
+    machine = machine_of(workload, gpu, catalog)
+    return float(machine.vcpus) if machine and machine.vcpus else None
+
+
+def machine_of(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> Instance | None:
+    """The machine, where the GPU was named by one."""
     name = workload.gpu or ""
     if gpu is not None and squash(name) in map(squash, (gpu.id, gpu.name, *gpu.aliases)):
         return None
     machines = exact_instances(catalog.instances, name)
-    return float(machines[0].vcpus) if machines and machines[0].vcpus else None
+    return machines[0] if machines else None

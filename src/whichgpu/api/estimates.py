@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.advice import advice
+from whichgpu.api.advice import advice, machine_of
 from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
@@ -23,6 +23,8 @@ from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from whichgpu.estimate.group.answer import GroupTime
+    from whichgpu.estimate.serving.answer import ServingAnswer
     from whichgpu.estimate.time.answer import TimeEstimate
 
 
@@ -49,11 +51,16 @@ class EstimateAnswer:
     usable: int | None
     headroom: int | None
     tier: str | None
+    group: GroupTime | None  # how the time of several GPUs comes about
+    serving: ServingAnswer | None  # many users at once, where a rate was given: `ttft` and `tpot` are then its medians
     calibrated: str | None
     checked: str | None
     warnings: tuple[Message, ...]
     basis: Basis
     sources: tuple[str, ...]
+
+
+Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class Asked:
             return (msg("warning.no-time-weights-only", name=self.shape.name),)
         if not gpu.peaks or not gpu.memory_bandwidth:
             return (msg("warning.no-time-rates", gpu=gpu.name),)
-        return (msg("warning.no-time-several", gpus=self.workload.gpus),) if self.workload.gpus > 1 else ()
+        return ()
 
     @property
     def timed(self) -> bool:
@@ -90,10 +97,10 @@ def estimate(
     return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog, own=own))
 
 
-def estimate_spelled(spelled: Spelled, desk: Desk | None = None) -> EstimateAnswer:
-    """`estimate` of a request already read."""
+def estimate_spelled(spelled: Spelled, desk: Desk | None = None, loading: Loading | None = None) -> EstimateAnswer:
+    """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does."""
     desk = desk or Desk()
-    return answered(understood(spelled, desk), desk)
+    return answered(understood(spelled, desk), desk, loading=loading)
 
 
 def understood(spelled: Spelled, desk: Desk) -> Asked:
@@ -111,13 +118,15 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     return Asked(filled, spelled.given, shape, gpu)
 
 
-def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None) -> EstimateAnswer:
+def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None, loading: Loading | None = None) -> EstimateAnswer:
     """The answer; its time, where that is already known, is taken as it is."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     found = memory(workload, shape, gpu)
     fits = fitting.fit(fitting.needed(found, workload), workload, gpu) if gpu else None
-    timed = known or _time(asked, desk)
-    warnings = (*found.warnings, *(fits.warnings if fits else ()), *asked.timeless, *(timed.warnings if timed else ()))
+    timed, group = (known, None) if known else _time(asked, desk)
+    serving, said = _serving(asked, desk, timed, loading)
+    timed = _loaded(timed, serving)
+    warnings = (*found.warnings, *(fits.warnings if fits else ()), *asked.timeless, *(timed.warnings if timed else ()), *said)
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
     return EstimateAnswer(
         request=echo(workload, asked.given),
@@ -135,6 +144,8 @@ def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None) -> Est
         usable=fits.usable if fits else None,
         headroom=fits.headroom if fits else None,
         tier=timed.tier if timed else None,
+        group=group,
+        serving=serving,
         calibrated=timed.calibrated if timed else None,
         checked=gpu.checked if gpu else None,
         warnings=(*warnings, *beside.warnings, *remarks(workload, shape, asked.given)),
@@ -143,9 +154,35 @@ def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None) -> Est
     )
 
 
-def _time(asked: Asked, desk: Desk) -> TimeEstimate | None:
-    if asked.gpu is None or not asked.timed:
-        return None
+def _time(asked: Asked, desk: Desk) -> tuple[TimeEstimate | None, GroupTime | None]:
+    """The time, and how a group's comes about."""
+    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
+    if gpu is None or not asked.timed:
+        return None, None
+    if workload.gpus > 1:
+        from whichgpu.estimate.group.answer import group_time_of
+
+        return group_time_of(workload, shape, gpu, machine_of(workload, gpu, desk.catalog), desk.calibration)
     from whichgpu.estimate.time.answer import time_of
 
-    return time_of(asked.workload, asked.shape, asked.gpu, desk.calibration)
+    return time_of(workload, shape, gpu, desk.calibration), None
+
+
+def _serving(
+    asked: Asked, desk: Desk, timed: TimeEstimate | None, loading: Loading | None
+) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
+    """Many users at once, where a rate is given."""
+    workload, gpu = asked.workload, asked.gpu
+    if workload.task != "serve" or workload.rate is None or gpu is None or timed is None:
+        return None, ()
+    from whichgpu.api.serving import under_load
+
+    return (loading or under_load)(workload, asked.shape, gpu, desk.catalog, timed.time)
+
+
+def _loaded(timed: TimeEstimate | None, serving: ServingAnswer | None) -> TimeEstimate | None:
+    """Times as users see them under the load."""
+    if timed is None or serving is None:
+        return timed
+    tpot = serving.tpot["p50"]
+    return replace(timed, time=tpot, tpot=tpot, ttft=serving.ttft["p50"], throughput=serving.throughput)

@@ -27,6 +27,6 @@ def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[M
     length, limit = workload.seq_in or 0, shape.max_context if isinstance(shape, Transformer) else 0
     if workload.training and limit and length > limit:
         found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))
-    if workload.rate is not None:
+    if workload.rate is not None and (workload.task != "serve" or workload.gpu is None):
         found.append(msg("warning.rate", batch=workload.batch or 1))
     return tuple(found)

@@ -87,7 +87,7 @@ def _times(asked: Sequence[Asked], desk: Desk) -> dict[int, TimeEstimate]:
 
     alike: dict[object, list[tuple[Asked, Gpu]]] = {}
     for one in asked:
-        if one.timed and one.gpu and isinstance(one.workload.model, str):
+        if one.timed and one.gpu and one.workload.gpus == 1 and isinstance(one.workload.model, str):
             alike.setdefault((replace(one.workload, gpu=None), one.shape), []).append((one, one.gpu))
     found: dict[int, TimeEstimate] = {}
     for pairs in alike.values():

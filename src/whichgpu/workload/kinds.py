@@ -19,7 +19,9 @@ from whichgpu.workload.workload import (
     ATTENTION,
     CHECKPOINTING,
     ENGINES,
+    INTERCONNECTS,
     MEMORY_FORMATS,
+    NETWORKS,
     OPTIMIZERS,
     PRECISIONS,
     TASKS,
@@ -236,7 +238,9 @@ class Layout(Base):
 
     def read_text(self, text: str) -> Parallel:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        given = {name: value or ("true" if name == "sp" else "") for name, _, value in (part.partition("=") for part in parts)}
+        given = {
+            name: value or ("true" if name in SWITCHES else "") for name, _, value in (part.partition("=") for part in parts)
+        }
         if len(given) < len(parts):
             raise Refused(msg("wants.parallel"))
         return self._built(given, lambda kind, item: kind.read_text(item))
@@ -250,16 +254,23 @@ class Layout(Base):
             raise Refused(msg("wants.parallel")) from refused
 
     def write(self, value: Parallel) -> dict[str, Any]:
-        return {name: getattr(value, name) for name in LAYOUT}
+        return {name: getattr(value, name) for name in self._told(value)}
 
     def write_text(self, value: Parallel) -> str:
-        return ",".join(f"{name}={self._kind(name).write_text(getattr(value, name))}" for name in LAYOUT)
+        return ",".join(f"{name}={self._kind(name).write_text(getattr(value, name))}" for name in self._told(value))
+
+    def _told(self, value: Parallel) -> list[str]:
+        """Degrees always; how they are run where it is not as usual."""
+        plain = Parallel()
+        return [name for name in LAYOUT if name not in UNUSUAL or getattr(value, name) != getattr(plain, name)]
 
     def _kind(self, name: str) -> Kind:
-        return Flag() if name == "sp" else self.ZERO if name == "zero" else self.DEGREES
+        return Flag() if name in SWITCHES else self.ZERO if name == "zero" else self.DEGREES
 
 
 LAYOUT = tuple(field.name for field in fields(Parallel))
+UNUSUAL = ("chunks", "threads")
+SWITCHES = tuple(field.name for field in fields(Parallel) if field.type == "bool")
 
 
 class Model(Base):
@@ -331,5 +342,8 @@ KINDS: dict[str, Kind] = {
     "engine": Word(ENGINES),
     "year": Whole(2006, 2100),
     "host_speed": Number(high=100),
+    "interconnect": Word(INTERCONNECTS),
+    "network": Word(NETWORKS),
+    "network_gbps": Number(high=1e6),
     "method": Word(METHODS),
 }

@@ -30,12 +30,18 @@ ENGINES = (
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
 CHECKPOINTING = ("none", "full", "selective")
 ATTENTION = ("flash", "sdpa", "eager")
+INTERCONNECTS = ("nvswitch", "cube-mesh", "mesh", "pairs", "pcie", "pcie-host")
+NETWORKS = ("infiniband", "roce", "efa", "gpudirect-tcpx", "ethernet")
 MEMORY_FORMATS = ("channels_last", "contiguous")
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage."""
+    """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
+
+    `chunks` of a pipeline stage's layers are interleaved with other stages' (1: plain 1F1B); `threads`: one process drives all
+    copies, as torch.nn.DataParallel does.
+    """
 
     dp: int = 1
     tp: int = 1
@@ -44,6 +50,8 @@ class Parallel:
     cp: int = 1
     sp: bool = False
     zero: int = 0
+    chunks: int = 1
+    threads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,9 @@ class Workload:
     engine: str | None = None
     year: int | None = None
     host_speed: float = 1.0  # of the CPU that launches kernels, against the one measured with
+    interconnect: str | None = None  # how the GPUs of a node reach one another, where it is not as usual
+    network: str | None = None  # what joins the nodes
+    network_gbps: float | None = None  # of one GPU's share of it
     method: str | None = None  # another way to count memory: blog-2015
 
     def with_defaults(self, **values: Any) -> Workload:

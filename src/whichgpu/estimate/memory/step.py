@@ -17,16 +17,20 @@ from whichgpu.estimate.memory.tape import Block, Passed
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A block of the model with the 16-bit copies autocast makes of its weights, and whether it is checkpointed."""
+    """A block of the model with the 16-bit copies autocast makes of its weights, and whether it is checkpointed.
+
+    `gathered` are the bytes ZeRO 3 fetches from the other GPUs before the block runs, and drops after it.
+    """
 
     block: Block
     casts: tuple[int, ...] = ()
     checkpointed: bool = False
+    gathered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Everything a step needs: bytes of each tensor, and the model's stretches in order."""
+    """Everything a step needs: bytes of each tensor as this GPU holds it, and the model's stretches in order."""
 
     stretches: Sequence[Stretch]
     weights: Sequence[int]
@@ -37,6 +41,7 @@ class Training:
     accumulated: Sequence[int] = ()  # gradients that exist before the step
     step_temporary: int = 0
     fixed: dict[str, int] = field(default_factory=dict)  # workspaces, activations of other micro-batches in flight
+    scattered: int = 1  # GPUs over which a block's weight gradients are spread as soon as they are there (ZeRO 2 and 3)
 
 
 def play(training: Training) -> Replay:
@@ -109,30 +114,68 @@ class _Player:
         return None if back is None else here[back], [here[number] for number in weights]
 
 
+class _Gathered:
+    """Weights that ZeRO 3 has whole for a while: those of the block that runs, and of the one to run next."""
+
+    def __init__(self, ledger: Ledger, stretches: Sequence[Stretch]) -> None:
+        self._ledger, self._sizes = ledger, [stretch.gathered for stretch in stretches]
+        self._here: dict[int, int] = {}
+
+    def fetch(self, *places: int) -> None:
+        """Whole weights of these blocks, where they are not there yet."""
+        for place in places:
+            if 0 <= place < len(self._sizes) and self._sizes[place] and place not in self._here:
+                self._here[place] = self._ledger.new(self._sizes[place], "temporary")
+
+    def drop(self, place: int) -> None:
+        """Back to this GPU's share."""
+        if place in self._here:
+            self._ledger.free(self._here.pop(place))
+
+
 def _step(player: _Player, training: Training) -> list[int]:
     ledger = player.ledger
     visited: list[_Visited] = []
+    whole = _Gathered(ledger, training.stretches)
     x: int | None = None
-    for stretch in training.stretches:
+    for place, stretch in enumerate(training.stretches):
+        whole.fetch(place, place + 1)
         casts = [ledger.new(size, "cast_weights") for size in stretch.casts]
         entry = x
         x, passed = player.forward(stretch.block, entry, saving=not stretch.checkpointed)
+        if stretch.checkpointed and stretch.gathered:  # autocast caches copies of weights that stay, not of gathered ones
+            ledger.free_all(casts)
         visited.append(_Visited(stretch, entry, None if stretch.checkpointed else passed, casts))
+        whole.drop(place)
     for visit in visited:  # no graph holds the copies of a checkpointed block past forward
-        if visit.stretch.checkpointed:
+        if visit.stretch.checkpointed and not visit.stretch.gathered:
             ledger.free_all(visit.casts)
     gradient, gradients = x, []
-    for visit in reversed(visited):
+    for place in range(len(visited) - 1, -1, -1):
         if gradient is None:
             break
-        gradient, made = _back(player, visit, gradient)
-        gradients += made
+        whole.fetch(place, place - 1)
+        gradient, made = _back(player, visited[place], gradient)
+        gradients += _scattered(ledger, made, visited[place].stretch.block.weights, training.scattered)
+        whole.drop(place)
+    for place in range(len(visited)):
+        whole.drop(place)
     if gradient is not None:
         ledger.free(gradient)
-    gradients += [ledger.new(size, "gradients") for size in training.tables]
+    for size in training.tables:
+        gradients += _scattered(ledger, [ledger.new(size, "gradients")], [size], training.scattered)
     if training.tied:
         ledger.free(ledger.new(training.tied, "temporary"))
     return gradients
+
+
+def _scattered(ledger: Ledger, made: list[int], sizes: Sequence[int], over: int) -> list[int]:
+    """Gradients as this GPU keeps them: its share of their sum over all GPUs, for which all of them must be there first."""
+    if over == 1 or not made:
+        return made
+    share = ledger.new(-(-sum(sizes) // over), "gradients")
+    ledger.free_all(made)
+    return [share]
 
 
 def _back(player: _Player, visit: _Visited, gradient: int) -> tuple[int | None, list[int]]:

@@ -137,23 +137,32 @@ def _stage_parts(step: Step, stage: int) -> tuple[dict[str, int], float]:
     waiting = (in_flight(parallel, workload.accumulation, stage) - 1) * sum(
         stretch.block.entry.size if stretch.checkpointed else stretch.block.kept for stretch in stretches
     )
+    states, gradients, weights = (parallel.dp if parallel.zero >= zero else 1 for zero in (1, 2, 3))
     told = play(
         Training(
             stretches,
-            _stored(step, parameters, head, tables),
-            adapters,
-            [size for one in trained for size in state_sizes(workload, one, widths.parameter)],
+            shared(_stored(step, parameters, head, tables), weights),
+            shared(adapters, weights),
+            shared([size for one in trained for size in state_sizes(workload, one, widths.parameter)], states),
             [] if rank else [size for size in tables if size != tied] + ([other] if other else []),
             0 if rank else tied,
-            trained if workload.accumulation > 1 else (),
-            step_temporary(workload, sum(trained)) + _dequantised(step),
+            shared(trained, gradients) if workload.accumulation > 1 else (),
+            sum(shared([step_temporary(workload, sum(trained))], states)) + _dequantised(step),
             {"activations": waiting},
+            gradients,
         )
     )
     parts = {name: told.breakdown.get(name, 0) for name in PARTS}
-    return _sharded(
-        step, parts, max((sum(s.block.weights) for s in stretches), default=0)
-    ), told.peak_reserved / told.peak_allocated
+    return _in_sequence(step, parts), told.peak_reserved / told.peak_allocated
+
+
+def shared(sizes: Sequence[int], over: int) -> list[int]:
+    """A GPU's share of each, where they are spread over so many (ZeRO, arXiv 1910.02054).
+
+    >>> shared([10, 3], 4)
+    [3, 1]
+    """
+    return [-(-size // over) for size in sizes]
 
 
 def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
@@ -162,14 +171,17 @@ def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
     checkpointed = step.workload.checkpointing != "none"
     share = widths.compute / widths.parameter if widths.mixed else 0
 
-    def stretch(block: Block, weights: Sequence[int], again: bool) -> Stretch:
+    def stretch(block: Block, weights: Sequence[int], again: bool, whole: Sequence[int] = ()) -> Stretch:
         casts = tuple(int(size * share) for size in weights if size > SMALL) if share else ()
-        return Stretch(block, casts, again)
+        gathered = sum(_stored(step, weights, whole, whole)) if parallel.zero >= 3 and parallel.dp > 1 else 0
+        return Stretch(block, casts, again, gathered)
 
     stretches: list[Stretch] = []
     weights: list[int] = []
     if stage == 0:
-        stretches.append(Stretch(embedding_block(shape, step.tokens, widths)))
+        table = shape.vocab * shape.hidden * widths.parameter
+        embedding = stretch(embedding_block(shape, step.tokens, widths), [table], False, [table])
+        stretches.append(replace(embedding, casts=()))  # rows are looked up as they are
         if shape.encoder_layers:
             own = step.layer_weights(cross=False)
             stretches += [stretch(step.encoder_layer(), own, checkpointed)] * shape.encoder_layers
@@ -181,7 +193,8 @@ def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
         weights += own
     if stage == parallel.pp - 1:
         head = head_block(shape, step.tokens, widths, step.workload.lora_rank or 0)
-        stretches.append(stretch(head, head_block(shape, 1, widths).weights, False))
+        own = head_block(shape, 1, widths).weights
+        stretches.append(stretch(head, own, False, own))
     return stretches, weights
 
 
@@ -205,22 +218,14 @@ def _dequantised(step: Step) -> int:
     return step.shape.hidden * max(step.shape.ffn, step.shape.heads * step.shape.head_dim) * step.widths.compute
 
 
-def _sharded(step: Step, parts: dict[str, int], layer: int) -> dict[str, int]:
-    """ZeRO: states, gradients and weights over the data-parallel group; stage 3 gathers two layers at a time to run them."""
-    parallel, shared = step.workload.parallel, dict(parts)
-    if parallel.zero >= 1:
-        shared["optimizer"] = -(-parts["optimizer"] // parallel.dp)
-    if parallel.zero >= 2:
-        shared["gradients"] = -(-parts["gradients"] // parallel.dp)
-        shared["temporary"] += layer if parallel.dp > 1 else 0  # one layer's gradient before it is scattered
-    if parallel.zero >= 3:
-        shared["weights"] = -(-parts["weights"] // parallel.dp)
-        shared["temporary"] += 2 * layer if parallel.dp > 1 else 0
-    if parallel.sp and parallel.tp > 1:  # the norms' share of activations is cut as well (arXiv 2205.05198)
-        plain = replace(step.shape, heads=1, kv_heads=1, head_dim=1, ffn=1)
-        norms = layer_block(plain, Pass(step.tokens, step.sequence, "flash"), step.widths).kept * step.shape.layers
-        shared["activations"] -= int(min(norms, parts["activations"]) * (1 - 1 / parallel.tp))
-    return shared
+def _in_sequence(step: Step, parts: dict[str, int]) -> dict[str, int]:
+    """Sequence parallelism cuts the norms' share of activations as well (arXiv 2205.05198)."""
+    parallel = step.workload.parallel
+    if not parallel.sp or parallel.tp == 1:
+        return parts
+    plain = replace(step.shape, heads=1, kv_heads=1, head_dim=1, ffn=1)
+    norms = layer_block(plain, Pass(step.tokens, step.sequence, "flash"), step.widths).kept * step.shape.layers
+    return {**parts, "activations": parts["activations"] - int(min(norms, parts["activations"]) * (1 - 1 / parallel.tp))}
 
 
 GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}

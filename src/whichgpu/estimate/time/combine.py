@@ -31,16 +31,22 @@ class Seconds:
 
 def combine(terms: Terms, factors: Array, eager: bool, host_speed: float = 1.0) -> Seconds:
     """Corrected seconds. `factors` is [terms, gpus]; `host_speed` is of the host against the one measured with."""
-    import numpy as np
-
-    corrected = terms.seconds * factors[:, :, None]
-    device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
-    host = corrected[_index("forward_calls") : _index("backward_calls") + 1].sum(axis=0) / host_speed
-    once = corrected[_index("step") : _index("sequences") + 1].sum(axis=0) / host_speed
+    device, host, once = corrected_parts(terms, factors, host_speed)
     if not eager:
         return Seconds(device + once, device, once)
     wall = soft_maximum(device, host) + once
     return Seconds(wall, device, host + once)
+
+
+def corrected_parts(terms: Terms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
+    """Corrected seconds of the device, of the host's calls, and of what a step costs once."""
+    import numpy as np
+
+    corrected = terms.seconds * factors[:, :, None]
+    device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
+    calls = corrected[_index("forward_calls") : _index("backward_calls") + 1].sum(axis=0) / host_speed
+    once = corrected[_index("step") : _index("sequences") + 1].sum(axis=0) / host_speed
+    return device, calls, once
 
 
 def soft_maximum(first: Array, second: Array) -> Array:

@@ -9,20 +9,25 @@ import click
 from whichgpu import api
 from whichgpu.api.desk import Desk
 from whichgpu.api.estimates import EstimateAnswer
+from whichgpu.api.group_layouts import laid_out_best
 from whichgpu.api.stream import Reply
 from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.surface.cli import serving
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.lines import Lines, opened, together
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, part_name, spelled, workload_options
 from whichgpu.surface.replies import document, error_body, without_blanks
+from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.workload import TASKS, TRAINING
 
-OPTIONAL = "fits usable headroom time time_device time_host throughput ttft tpot bound tier calibrated checked".split()
+OPTIONAL = (
+    "fits usable headroom time time_device time_host throughput ttft tpot bound tier group serving calibrated checked"
+).split()
 
 TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 
@@ -33,23 +38,56 @@ TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 @option("--gpu", type=GPU, metavar="NAME", help="option.estimate-gpu")
 @option("--requests", metavar="FILE")
 @option("--no-own-measurements", is_flag=True)
+@option("--best-layout", is_flag=True, default=None, help="option.estimate-best-layout")
+@serving.load_options
 @workload_options
 def estimate(
-    session: Session, task: str | None, model: str | None, requests: str | None, no_own_measurements: bool, **flags: Any
+    session: Session,
+    task: str | None,
+    model: str | None,
+    requests: str | None,
+    no_own_measurements: bool,
+    best_layout: bool | None,
+    **flags: Any,
 ) -> int:
     """Memory of one request, or of each line of a file."""
     if requests is not None:
-        if task or model or any(value is not None for value in flags.values()):
+        if task or model or best_layout or any(value is not None for value in flags.values()):
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
         return _many(session, requests, own=not no_own_measurements)
     for name, value in (("TASK", task), ("MODEL", model)):
         if value is None:
             hint = msg("hint.see-help", command="whichgpu estimate")
             raise UsageError("missing-argument", msg("error.missing-argument", name=name), hint)
-    desk = Desk(catalog_of(session), own=not no_own_measurements)
-    answer = api.estimate_spelled(spelled({"task": task, "model": model, **flags}), desk)
+    load = serving.taken(flags)
+    if "plot" in load:
+        from whichgpu.surface.charts import check_plot
+
+        check_plot(load["plot"])
+    desk, asked = Desk(catalog_of(session), own=not no_own_measurements), spelled({"task": task, "model": model, **flags})
+    chosen = laid_out_best(asked, desk) if best_layout else asked
+    answer = _loaded(session, chosen, desk, load) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
     _show(session, answer)
     return 0
+
+
+def _rated(asked: Spelled) -> bool:
+    return asked.workload.task == "serve" and asked.workload.rate is not None
+
+
+def _loaded(session: Session, asked: Spelled, desk: Desk, load: dict[str, Any]) -> EstimateAnswer:
+    """Under a load, with a bar while it is simulated, and its curve as a picture where one is wanted."""
+    if asked.workload.task != "serve":
+        flags = tuple("--" + name.replace("_", "-") for name in load)
+        raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
+    with serving.progress(session) as progress:
+        answer = api.serve_spelled(asked, desk, serving.asked(load), progress)
+    if "plot" in load:
+        from whichgpu.surface.charts import write_chart
+        from whichgpu.surface.servingchart import curve_chart
+
+        write_chart(curve_chart(answer, session.language), load["plot"])
+    return answer
 
 
 def _show(session: Session, answer: EstimateAnswer) -> None:
@@ -58,6 +96,7 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         return
     if answer.time:
         session.say(_speed(answer))
+    serving.tell(session, answer)
     session.say(_sentence(answer))
     rows = _figures(answer)
     if session.format == "csv":
@@ -77,7 +116,13 @@ def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     """Every figure of the answer in the order it is shown."""
     timed = ((name, getattr(answer, name)) for name in TIMED)
     shown = [(name, figure) for name, figure in timed if figure is not None]
-    return [*shown, *answer.memory_parts.items(), ("allocated", answer.memory), ("device", answer.memory_device)]
+    return [
+        *shown,
+        *serving.figures(answer),
+        *answer.memory_parts.items(),
+        ("allocated", answer.memory),
+        ("device", answer.memory_device),
+    ]
 
 
 def _numbers(figure: Figure) -> tuple[float, ...]:
@@ -105,12 +150,18 @@ def _speed(answer: EstimateAnswer) -> Message:
         time=format_seconds(answer.time.value),
         low=format_seconds(answer.time.low),
         high=format_seconds(answer.time.high),
-        gpu=str(answer.request["gpu"]),
+        gpu=_devices(answer),
         rate=f"{significant(rate.value)} {rate.unit}",
         bound=msg(f"bound.{answer.bound}"),
         engine=str(answer.request["engine"]),
         date=answer.calibrated or "",
     )
+
+
+def _devices(answer: EstimateAnswer) -> Message | str:
+    """The GPU's name, and how many where there are several."""
+    name = str(answer.request["gpu"])
+    return msg("estimate.devices", gpu=name, gpus=answer.request["gpus"]) if answer.group else name
 
 
 def _sentence(answer: EstimateAnswer) -> Message:

@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.surface.cli.frame import Names, Words, option
-from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Word
+from whichgpu.workload.kinds import KINDS, LAYOUT, SWITCHES, Flag, Word
 from whichgpu.workload.spelling import ALIASES, Spelled, flag_of, from_texts
 
 APART = ("task", "model", "gpu")  # arguments, or flags with a form of their own
@@ -26,7 +26,7 @@ class Spelling(Words):
 def workload_options(function: Any) -> Any:
     """Add a flag for every field of a workload, and one for each degree of the layout."""
     for name in reversed(LAYOUT):
-        switch = {"is_flag": True, "default": None} if name == "sp" else {"metavar": "N"}
+        switch = {"is_flag": True, "default": None} if name in SWITCHES else {"metavar": "N"}
         function = option(f"--{name}", help=f"option.workload-{name}", **switch)(function)
     for name in reversed([name for name in KINDS if name not in APART]):
         function = _flag(name)(function)

@@ -62,8 +62,9 @@ def _attention(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> None:
         for part in (q, k):
             write.each(part, part.width, part.width)
             write.back(part, part.width * (2 if shape.qk_norm else 1), part.width)
-    # The library hands compiled models a mask, so that no kernel skips what is masked.
-    over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, False)
+    # The library hands compiled models a mask, so that SDPA's kernels skip nothing; flash attention of its own does skip.
+    causal = run.causal and run.attention == "flash"
+    over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal)
     _attend(write, shape, over, q, k, run)
 
 

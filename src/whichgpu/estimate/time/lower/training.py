@@ -31,11 +31,12 @@ def training_step(workload: Workload, shape: Transformer, batch: Number) -> list
     fusing = workload.engine != "pytorch"
     run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
     ops = run.whole(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
-    parameters, tensors = _trained(workload, own)
+    parameters, tensors = trained(workload, own)
     width = run.numerics.widths.parameter
     if workload.accumulation > 1:
+        kept = parameters / (workload.parallel.dp if workload.parallel.zero >= 2 else 1)  # ZeRO 2 adds up what it has scattered
         ops = [op.times(float(workload.accumulation)) for op in ops]
-        ops.append(_accumulating(parameters, tensors, width, run.numerics).times(float(workload.accumulation - 1)))
+        ops.append(_accumulating(kept, tensors, width, run.numerics).times(float(workload.accumulation - 1)))
     sharded = workload.parallel.dp if workload.parallel.zero else 1
     return ops + stepping(workload, parameters / sharded, tensors, width)
 
@@ -153,7 +154,7 @@ def _embedded(write: Writer, shape: Transformer, tokens: Number) -> None:
     embedding(write, shape, tokens)
 
 
-def _trained(workload: Workload, shape: Transformer) -> tuple[float, float]:
+def trained(workload: Workload, shape: Transformer) -> tuple[float, float]:
     """Parameters the optimizer goes over on one GPU, and in how many tensors."""
     layers = shape.layers + shape.encoder_layers
     matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))

@@ -1,0 +1,189 @@
+"""Predicted times of groups of GPUs against measured ones, by fits that never saw the GPU.
+
+docs/accuracy-many.md is this program's output:
+
+    PYTHONPATH=src:tools python -m calibration.group_scores --truth ../shared/truth --held groups.json
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_many ../shared/truth groups.json > docs/accuracy-many.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from calibration.fit import digest
+from calibration.group_examples import group_examples
+from calibration.group_rows import loaded_rows
+from calibration.group_scores import Held, HeldRow, load
+from calibration.ranges import coverage, ranges
+from calibration.scores import Score, score
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.calibration import load_group_calibration
+from whichgpu.estimate.group.parts import together
+
+GOAL = 0.18  # median error of a source, each GPU left out
+NEAR, CASES = 0.08, 0.80  # scaling efficiency: so near, in so many cases
+
+
+def lines(truth: Path, held: Held) -> Iterator[str]:
+    """The page."""
+    yield "# How far predicted times of groups of GPUs are from measured ones"
+    yield ""
+    yield f"Made by `python -m benchmarks.accuracy_many` on {date.today().isoformat()} from {len(held.rows):,} measured steps on"
+    yield f"several GPUs (digest {digest(truth)[:12]}). Errors are shares of the measured time. The corrections of the work and"
+    yield "those of the links were both fitted without the GPU that is predicted; layouts are those the sources ran."
+    yield "(While the links are fitted without a GPU, the work of the other GPUs' rows is corrected by the fit on all of them."
+    yield "Where somebody measured one of them alone on the same work, links are learnt with that time given, so that they do not"
+    yield "make up for work that is told wrongly.)"
+    yield ""
+    yield from sources(held)
+    yield from scaling(held)
+    yield from table("## By number of GPUs", held, lambda row: f"{row.gpus:>3}")
+    yield from table("## By GPU", held, lambda row: row.gpu)
+    yield from table("## By kind of step", held, lambda row: f"{row.source} {row.kind}")
+    yield from covered(held)
+    yield from loaded(truth)
+    yield from worst(held)
+
+
+def sources(held: Held) -> Iterator[str]:
+    """Medians by source against the goal."""
+    yield "## By source"
+    yield ""
+    yield "| source | layout | rows | mean | median | p90 | bias | goal (median) | met |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name, found in grouped(held.rows, lambda row: row.source).items():
+        told = score(logs(found))
+        met = "yes" if told.median <= GOAL else "no"
+        yield f"| {name} | {LAYOUTS[name]} | {cells(told)} | {GOAL:.0%} | {met} |"
+    yield ""
+
+
+LAYOUTS = {
+    "argonne": "tensor parallel, 2 to 8",
+    "cloudrift": "copies, tensor and pipeline parallel, served",
+    "llm-foundry": "FSDP, 8 to 128",
+    "mlperf-inf": "copies that do not talk",
+    "nv-dle": "data parallel, 2 to 64",
+    "ryujaehun": "torch.nn.DataParallel, 2 to 4",
+    "splitwise": "tensor parallel, 2 to 8",
+    "trtllm": "tensor parallel, 2 to 8",
+}
+
+
+def scaling(held: Held) -> Iterator[str]:
+    """Efficiencies where one GPU was measured as well."""
+    yield "## Scaling efficiency"
+    yield ""
+    yield "What a GPU of the group gets done against one alone, where somebody measured one alone on the same work: share of"
+    yield f"cases in which it is told within {NEAR * 100:.0f} points (goal: {CASES:.0%}), and the median distance in points. The"
+    yield "time of one GPU is given; the last column is the share where that is predicted as well."
+    yield ""
+    yield "| source | cases | within | median distance | measured, median | predicted, median | within, nothing given |"
+    yield "|---|---|---|---|---|---|---|"
+    both = [row for row in held.rows if row.alone_measured > 0]
+    groups = {**grouped(both, lambda row: f"{row.source}, {row.kind}"), "all": both}
+    for name, found in groups.items():
+        pairs = np.array([row.efficiency for row in found])
+        apart = np.abs(pairs[:, 0] - pairs[:, 1])
+        blind = np.array([abs(row.blind[0] - row.blind[1]) for row in found])
+        yield (
+            f"| {name} | {len(found)} | {np.mean(apart <= NEAR):.0%} | {100 * np.median(apart):.1f} | "
+            f"{np.median(pairs[:, 0]):.0%} | {np.median(pairs[:, 1]):.0%} | {np.mean(blind <= NEAR):.0%} |"
+        )
+    yield ""
+
+
+def table(title: str, held: Held, key: Callable[[HeldRow], str]) -> Iterator[str]:
+    """Scores of rows that share a key."""
+    yield title
+    yield ""
+    yield "| | rows | mean | median | p90 | bias |"
+    yield "|---|---|---|---|---|---|"
+    for name, found in grouped(held.rows, key).items():
+        yield f"| {name} | {cells(score(logs(found)))} |"
+    yield ""
+
+
+def covered(held: Held) -> Iterator[str]:
+    """Share of rows inside ranges made from the other GPUs' rows."""
+    yield "## Do the ranges hold"
+    yield ""
+    yield "Share of rows inside the 90% range the product states for a GPU it has not seen in groups; and inside one made from"
+    yield "the rows of all other GPUs alone, which is stricter: few GPUs were measured in groups."
+    yield ""
+    yield "| kind | rows | inside | inside the others' range |"
+    yield "|---|---|---|---|"
+    stated = load_group_calibration().ranges["group-kin"]
+    product = {name: list(pair) for name, pair in stated.items()}
+    inside: dict[str, list[float]] = defaultdict(list)
+    residuals, kinds, weights = held.actual - held.predicted, np.array(held.kinds), held.weights
+    names = np.array([row.gpu for row in held.rows])
+    for gpu in sorted(set(names)):
+        left = names == gpu
+        told = ranges(residuals[~left], list(kinds[~left]), weights[~left])
+        for kind in sorted(set(kinds[left])):
+            own = left & (kinds == kind)
+            inside[kind] += [coverage(residuals[own], list(kinds[own]), told)] * int(own.sum())
+    for kind, shares in sorted(inside.items()):
+        own = kinds == kind
+        yield f"| {kind} | {len(shares)} | {coverage(residuals[own], list(kinds[own]), product):.1%} | {np.mean(shares):.1%} |"
+    strict = np.mean([share for shares in inside.values() for share in shares])
+    yield f"| all | {len(held.rows)} | {coverage(residuals, list(kinds), product):.1%} | {strict:.1%} |"
+    yield ""
+
+
+def loaded(truth: Path) -> Iterator[str]:
+    """TensorRT-LLM at maximum load, never fitted on."""
+    found = group_examples(loaded_rows(truth), Catalog())
+    groups = load_group_calibration()
+    told = []
+    for example in found:
+        factors = groups.factors([example.setting])
+        whole = sum(times * float(together(parts, factors).wall[0, 0]) for times, parts in example.passes)
+        told.append(np.log(whole / example.seconds))
+    result = score(np.array(told))
+    yield "## TensorRT-LLM at maximum load"
+    yield ""
+    yield "Tables whose batch is not printed, taken to be what fits. Nothing was fitted on these rows; the scheduler's refilling"
+    yield "of batches is not in this estimate."
+    yield ""
+    yield "| rows | mean | median | p90 | bias |"
+    yield "|---|---|---|---|---|"
+    yield f"| {cells(result)} |"
+    yield ""
+
+
+def worst(held: Held) -> Iterator[str]:
+    """The largest errors."""
+    yield "## Worst cases"
+    yield ""
+    yield "| source | GPU | GPUs | kind | row | measured | predicted |"
+    yield "|---|---|---|---|---|---|---|"
+    order = np.argsort(-np.abs(held.predicted - held.actual))[:20]
+    for row in (held.rows[place] for place in order):
+        yield f"| {row.source} | {row.gpu} | {row.gpus} | {row.kind} | {row.row} | {row.measured:.4g} s | {row.predicted:.4g} s |"
+
+
+def grouped(rows: Sequence[HeldRow], key: Callable[[HeldRow], str]) -> dict[str, list[HeldRow]]:
+    found: dict[str, list[HeldRow]] = defaultdict(list)
+    for row in rows:
+        found[key(row)].append(row)
+    return dict(sorted(found.items()))
+
+
+def logs(rows: Sequence[HeldRow]) -> np.ndarray:
+    return np.log([row.predicted / row.measured for row in rows])
+
+
+def cells(told: Score) -> str:
+    return f"{told.rows} | {told.mean:.1%} | {told.median:.1%} | {told.p90:.1%} | {told.bias:+.1%}"
+
+
+if __name__ == "__main__":
+    print("\n".join(lines(Path(sys.argv[1]), load(Path(sys.argv[2])))))

@@ -1,0 +1,64 @@
+"""Every legal way to spread a model over n GPUs on m nodes: degrees that divide what they cut and multiply to n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+ZERO_STAGES = (0, 1, 2, 3)
+CHUNKS = (1, 2, 4)
+# ZeRO 2 and 3 scatter gradients at every micro-step, which a pipeline's many micro-steps cannot pay for; no library offers it.
+MOST_ZERO_IN_STAGES = 1
+
+
+def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -> Iterator[Parallel]:
+    """All layouts of a workload, simplest first. Tensor ranks stay within a node, where links are fast.
+
+    >>> from whichgpu.workload.shapes import Mlp
+    >>> net = Mlp("", (8, 4))
+    >>> [layout.zero for layout in legal_layouts(Workload("train", "mlp:8x4"), net, 4)]
+    [0, 1, 2, 3]
+    """
+    if not isinstance(shape, Transformer):
+        stages = ZERO_STAGES if workload.training and gpus > 1 else (0,)
+        yield from (Parallel(dp=gpus, zero=zero) for zero in stages)
+        return
+    per_node = max(1, gpus // nodes)
+    for pp, tp, cp in product(_divisors(gpus), repeat=3):
+        if gpus % (tp * pp * cp) or tp > per_node:
+            continue
+        if cuts(workload, shape, tp, pp, cp):
+            yield from _spread(workload, shape, tp, pp, cp, gpus // (tp * pp * cp))
+
+
+def cuts(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int) -> bool:
+    """Whether heads, widths, layers and tokens divide so."""
+    whole = shape.heads % tp == 0 and shape.ffn % tp == 0 and (shape.kv_heads % tp == 0 or tp % max(1, shape.kv_heads) == 0)
+    staged = pp <= shape.layers and not (pp > 1 and shape.encoder_layers)
+    ringed = cp == 1 or (workload.training and shape.causal and (workload.seq_in or 1) % cp == 0)
+    return whole and staged and ringed
+
+
+def _spread(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int, dp: int) -> Iterator[Parallel]:
+    """With every stage of ZeRO, degree of experts and interleaving."""
+    zeros: tuple[int, ...] = (0,)
+    if workload.training and dp > 1:
+        zeros = tuple(zero for zero in ZERO_STAGES if pp == 1 or zero <= MOST_ZERO_IN_STAGES)
+    chunks = tuple(v for v in CHUNKS if workload.training and pp > 1 and shape.layers % (pp * v) == 0) or (1,)
+    for ep, zero, v in product(_experts(workload, shape, dp, tp), zeros, chunks):
+        yield Parallel(dp=dp, tp=tp, pp=pp, ep=ep, cp=cp, sp=workload.training and tp > 1, zero=zero, chunks=v)
+
+
+def _experts(workload: Workload, shape: Transformer, dp: int, tp: int) -> list[int]:
+    """Degrees of expert parallelism: over copies in training, over all ranks of a stage in inference."""
+    if not shape.experts:
+        return [1]
+    ranks = dp if workload.training else dp * tp
+    return [degree for degree in _divisors(ranks) if shape.experts.count % degree == 0]
+
+
+def _divisors(number: int) -> list[int]:
+    return [degree for degree in range(1, number + 1) if number % degree == 0]

@@ -1,0 +1,159 @@
+"""What layouts need in memory, many at a time: exact where counting is quick, on lines through counted points where it is not.
+
+A training step is played through the allocator, which takes tens of milliseconds a layout. What is there when the loss is
+computed grows in lines with layers and sequences, so four small steps tell every other; at the end of the backward pass there are
+weights, states and all gradients. The larger of the two is the need; what is chosen in the end is counted exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from whichgpu.estimate.fit import needed
+from whichgpu.estimate.group.collectives import Array
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.operators import WIDTHS
+from whichgpu.estimate.memory.parts import PARTS
+from whichgpu.estimate.memory.transformer import Step
+from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+FEW, MORE = 2, 4  # layers counted
+SOME, TWICE = 16, 32  # sequences, so many that the loss is the peak
+SLACK = 0.05  # of what is allocated, which the allocator holds beside it
+COUNTED = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
+PLACE = {name: index for index, name in enumerate(COUNTED)}
+SHARDED = ("optimizer", "gradients", "weights")  # by ZeRO 1, 2 and 3
+
+Lines = tuple[Array, Array, Array, Array]
+
+
+class Needs:
+    """Bytes a GPU must have room for, by layout, checkpointing and micro-batch."""
+
+    def __init__(self, workload: Workload, shape: Shape) -> None:
+        self.workload, self.shape = workload, shape
+        self._lines: dict[tuple[int, int, int, str], Lines] = {}
+        self._outside = 0.0
+
+    def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
+        """For each micro-batch."""
+        shape = self.shape
+        if isinstance(shape, Transformer) and self.workload.training:
+            return self._lined(shape, parallel, checkpointing, micro, accumulation)
+        told = []
+        for size, rounds in zip(micro, accumulation, strict=True):
+            asked = laid_out(self.workload, parallel, int(size), int(rounds), checkpointing)
+            told.append(needed(memory(asked, shape), asked).value)
+        return np.array(told)
+
+    def _lined(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
+        once = self._line(shape, parallel, checkpointing)
+        again = self._accumulated(once)
+        layers = float(len(stage_layers(shape.layers, parallel.pp, 0)))
+        held = np.array([in_flight(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
+        kept = self._kept(shape, parallel, checkpointing) * layers * micro * (held - 1.0)
+        gathered = self._gathered(once, parallel)
+        told = np.where(accumulation > 1, *(_shared(line, parallel, layers, micro, gathered) for line in (again, once)))
+        told = told + self._cast(once, parallel, checkpointing) * layers
+        ends = np.where(
+            accumulation > 1, *(self._ended(line, parallel, layers, times) for line, times in ((again, 2), (once, 1)))
+        )
+        told = np.maximum(told, ends)
+        whole: Array = (told + kept) * (1.0 + SLACK) + self._outside
+        return whole
+
+    def _ended(self, lines: Lines, parallel: Parallel, layers: float, times: int) -> float:
+        """Bytes when all gradients are there: beside those of earlier rounds where there are some."""
+        base, by_layer, _, _ = lines
+        parts = np.maximum(base + by_layer * layers, 0.0)
+        trained = parts[PLACE["adapters" if self.workload.lora_rank else "weights"]]
+        parts[PLACE["gradients"]] = trained * times
+        parts[PLACE["temporary"]] = parts[PLACE["activations"]] = 0.0
+        return float(_zeroed(parts[:, None], parallel, self._gathered(lines, parallel)).sum())
+
+    def _gathered(self, lines: Lines, parallel: Parallel) -> float:
+        """Bytes that ZeRO has whole for a while: gradients of a layer or the head, and under 3 its weights and the next one's."""
+        ends, layer = (float(line[PLACE["weights"]]) for line in lines[:2])
+        tied = isinstance(self.shape, Transformer) and self.shape.tied
+        most = max(layer, ends if tied else ends / 2)
+        return {2: most, 3: 2.0 * most + layer}.get(parallel.zero, 0.0)
+
+    def _cast(self, lines: Lines, parallel: Parallel, checkpointing: str) -> float:
+        """Bytes of a checkpointed layer's 16-bit copies, which autocast holds till the loss is there; gathered weights: none."""
+        widths = WIDTHS[self.workload.precision or "bf16"]
+        if checkpointing == "none" or not widths.mixed or parallel.zero == 3:
+            return 0.0
+        return float(lines[1][PLACE["weights"]]) * widths.compute / widths.parameter
+
+    def _accumulated(self, lines: Lines) -> Lines:
+        """With the gradients of earlier rounds there all the time."""
+        base, by_layer = (line.copy() for line in lines[:2])
+        for line in (base, by_layer):
+            line[PLACE["gradients"]] += line[PLACE["adapters" if self.workload.lora_rank else "weights"]]
+        return base, by_layer, *lines[2:]
+
+    def _kept(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
+        """Bytes a layer keeps of one sequence for its backward pass."""
+        sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
+        own, widths = tensor_share(shape, parallel), WIDTHS[self.workload.precision or "bf16"]
+        asked = laid_out(self.workload, parallel, 1, 1, checkpointing)
+        block = Step(asked, shape, own, widths, sequence, sequence).layer(shape.experts is not None)
+        return float(block.kept if checkpointing == "none" else block.entry.size)
+
+    def _line(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Lines:
+        """Parts as a + b layers + c sequences + d layers x sequences."""
+        key = parallel.tp, parallel.ep, parallel.cp, checkpointing
+        if key not in self._lines:
+            plain = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
+            found = {
+                (layers, size): self._counted(replace(shape, layers=layers), plain, checkpointing, size)
+                for layers in (FEW, MORE)
+                for size in (SOME, TWICE)
+            }
+            slopes = {size: (found[MORE, size] - found[FEW, size]) / (MORE - FEW) for size in (SOME, TWICE)}
+            starts = {size: found[FEW, size] - FEW * slopes[size] for size in (SOME, TWICE)}
+            both, micro = ((line[TWICE] - line[SOME]) / (TWICE - SOME) for line in (slopes, starts))
+            self._lines[key] = starts[SOME] - SOME * micro, slopes[SOME] - SOME * both, micro, both
+        return self._lines[key]
+
+    def _counted(self, shape: Transformer, parallel: Parallel, checkpointing: str, size: int) -> Array:
+        asked = laid_out(self.workload, parallel, size, 1, checkpointing)
+        told = memory(asked, shape).parts
+        self._outside = sum(told[name].value for name in ("workspace", "context") if name in told)
+        return np.array([told[name].value if name in told else 0.0 for name in COUNTED])
+
+
+def _shared(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:
+    """Bytes allocated with so many layers at each micro-batch, less what ZeRO puts elsewhere."""
+    base, by_layer, by_micro, by_both = lines
+    parts = np.maximum((base + by_layer * layers)[:, None] + (by_micro + by_both * layers)[:, None] * micro[None, :], 0.0)
+    told: Array = _zeroed(parts, parallel, gathered).sum(axis=0)
+    return told
+
+
+def _zeroed(parts: Array, parallel: Parallel, gathered: float) -> Array:
+    """What is left on one GPU under ZeRO, with what it gathers."""
+    for stage, name in enumerate(SHARDED, start=1):
+        if parallel.zero >= stage:
+            parts[PLACE[name]] /= parallel.dp
+    parts[PLACE["temporary"]] += gathered
+    return parts
+
+
+def laid_out(workload: Workload, parallel: Parallel, micro: int, accumulation: int, checkpointing: str) -> Workload:
+    """The request in a layout."""
+    gpus = parallel.dp * parallel.tp * parallel.pp * parallel.cp
+    batch = micro * parallel.dp * (accumulation if workload.training else 1)
+    return replace(
+        workload,
+        gpus=gpus,
+        parallel=parallel,
+        micro_batch=micro,
+        accumulation=accumulation,
+        checkpointing=checkpointing,
+        batch=batch,
+    )

@@ -1,0 +1,79 @@
+"""The operators of one rank: its share of heads, widths, experts, layers and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.lower.inference import fused_pass
+from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.training import eager_pass
+from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+
+def rank_ops(workload: Workload, shape: Shape, batch: Number) -> Lowered:
+    """Operators of a step on one rank with `batch` sequences or samples at a time."""
+    if not isinstance(shape, Transformer):
+        return lower(workload, shape, batch)
+    lowered = lower(_plain(workload), shared_experts(workload, shape), batch)
+    return replace(lowered, ops=tuple(_around(op, workload) for op in lowered.ops))
+
+
+def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None) -> list[Op]:
+    """Operators of an inference pass on one rank, with any lengths."""
+    run = eager_pass if workload.engine == "pytorch" else fused_pass
+    parallel = workload.parallel
+    length = tokens / parallel.cp if context is None else tokens
+    seen = None if context is None else context / parallel.cp
+    ops = run(_plain(workload), shared_experts(workload, shape), batch, length, seen)
+    return [_around(op, workload) for op in ops]
+
+
+def shared_experts(workload: Workload, shape: Transformer) -> Transformer:
+    """Experts as inference engines spread them: whole ones over the ranks, where training cuts each over tensor ranks as well."""
+    parallel, experts = workload.parallel, shape.experts
+    if not experts or parallel.ep == 1 or workload.training:
+        return shape
+    whole = experts.ffn * min(parallel.tp, parallel.ep)  # tensor parallelism will divide it again
+    return replace(shape, experts=replace(experts, count=-(-experts.count // parallel.ep), ffn=whole))
+
+
+def _plain(workload: Workload) -> Workload:
+    """Without the experts' degree, where their share is taken already."""
+    if workload.training or workload.parallel.ep == 1:
+        return workload
+    return replace(workload, parallel=replace(workload.parallel, ep=1))
+
+
+def _around(op: Op, workload: Workload) -> Op:
+    """Attention of a part of the queries to all keys, which come round in turn."""
+    cp = workload.parallel.cp
+    if cp == 1 or op.kind not in ("attention", "attention_backward"):
+        return op
+    sizes = {**op.sizes, "keys": op.sizes["keys"] * cp}
+    return replace(op, flops=op.flops * cp, read=op.read * (1 + cp) / 2, sizes=sizes)
+
+
+def in_stages(workload: Workload, batch: Number) -> tuple[Number, Number]:
+    """Sequences a stage works on at a time, and how many times its work lasts from first to last stage.
+
+    Training runs its micro-batches one forward, one backward (arXiv 2104.04473), interleaved in `chunks` where asked; inference
+    cuts the batch into as many parts as there are stages, if it can.
+    """
+    parallel = workload.parallel
+    if parallel.pp == 1:
+        return batch, 1.0
+    if workload.training:
+        rounds = float(workload.accumulation)
+        return batch, (rounds + (parallel.pp - 1) / parallel.chunks) / rounds
+    parts = np.clip(np.floor(batch), 1.0, float(parallel.pp))
+    turns = float(parallel.pp) * np.ones_like(parts) if workload.task == "decode" else parts + parallel.pp - 1.0
+    return batch / parts, turns

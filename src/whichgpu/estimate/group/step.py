@@ -1,0 +1,258 @@
+"""One workload on groups of many kinds of GPU at many batch sizes, in one call: from a layout to seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichgpu.base.messages import Message
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.group.calibration import GroupCalibration, group_setting, load_group_calibration
+from whichgpu.estimate.group.collectives import Array, cost
+from whichgpu.estimate.group.fabric import Fabric
+from whichgpu.estimate.group.parts import Parts, Told, together
+from whichgpu.estimate.group.ranks import in_stages, rank_ops, rank_pass
+from whichgpu.estimate.group.traffic import Collective, passed, ring, tensors_of, traffic
+from whichgpu.estimate.time.calibration import Calibration, load_calibration
+from whichgpu.estimate.time.combine import EAGER, corrected_parts
+from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.grid import GENERATING, NEWEST, in_hand, kind_of, settings, speaks, terms_of
+from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+CAPTURES_FROM = 2024  # the year vLLM began to replay graphs (0.2.7): before it started every kernel from the host
+OWN_KERNELS = ("vllm", "sglang", "tensorrt-llm")  # engines with all-reduce kernels of their own
+ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGrid:
+    """Seconds, [gpus, batches]; `first` is the time to a sequence's first token where tokens are generated."""
+
+    engine: str
+    kind: str
+    told: Told
+    floor: Array
+    flop_seconds: Array
+    byte_seconds: Array
+    first: Array | None = None
+    notes: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of a rank before the links' corrections, with what tells its bounds."""
+
+    parts: Parts
+    terms: Terms
+    kind: str
+    notes: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """GPUs with the fabric each stands in, and both calibrations."""
+
+    gpus: Sequence[Gpu]
+    fabrics: Sequence[Fabric]
+    calibration: Calibration
+    groups: GroupCalibration
+
+    @staticmethod
+    def of(
+        gpus: Sequence[Gpu],
+        fabrics: Sequence[Fabric],
+        calibration: Calibration | None = None,
+        groups: GroupCalibration | None = None,
+    ) -> Devices:
+        """With the product's own calibrations where none is given."""
+        return Devices(gpus, fabrics, calibration or load_calibration(), groups or load_group_calibration())
+
+
+def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: Array | None = None) -> GroupGrid:
+    """Time of the workload in its layout, its defaults filled in, on groups of each GPU; at each of `batches` (of one copy)."""
+    batch: Number = float(workload.local_batch) if batches is None else batches
+    if workload.task in GENERATING and speaks(shape) and isinstance(shape, Transformer):
+        return _generated(workload, shape, devices, batch)
+    one = step_pass(workload, shape, devices, batch)
+    return _grid(workload, one, told(workload, one, devices))
+
+
+def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number) -> Pass:
+    """A training step, a forward pass, a batch's prompts or one token of each sequence."""
+    kind = kind_of(workload)
+    shared, bubble = in_stages(workload, batch)
+    lowered = rank_ops(workload, shape, shared)
+    sequences = in_hand(workload, batch) if kind == "decode" else 0.0
+    said = traffic(workload, shape, shared)
+    return lowered_pass(workload, shape, devices, lowered, said, kind, sequences, bubble)
+
+
+def tokens_pass(
+    workload: Workload,
+    shape: Transformer,
+    devices: Devices,
+    batch: Number,
+    tokens: Number,
+    context: Number | None,
+    kind: str = "",
+) -> Pass:
+    """An inference pass over `batch` sequences: of `tokens` new tokens each, or of one at a `context`."""
+    kind = kind or ("prefill" if context is None else "decode")
+    task = replace(workload, task="prefill" if context is None else "decode")
+    shared, bubble = in_stages(task, batch)
+    lowered = Lowered(tuple(rank_pass(task, shape, shared, tokens, context)))
+    said = passed(task, shape, shared, tokens if context is None else 1.0)
+    sequences = in_hand(workload, batch) if context is not None else 0.0
+    return lowered_pass(workload, shape, devices, lowered, said, kind, sequences, bubble)
+
+
+def told(workload: Workload, one: Pass, devices: Devices) -> Told:
+    """A pass with what was measured of groups put in."""
+    return together(one.parts, factors_of(workload, one.kind, devices))
+
+
+def _generated(workload: Workload, shape: Transformer, devices: Devices, batch: Number) -> GroupGrid:
+    """Seconds between one sequence's tokens: a decode step, and its share of the prompts that come in meanwhile."""
+    length = float(max(1, workload.seq_out or 1))
+    prompt = float(workload.seq_in or 1)
+    token = tokens_pass(workload, shape, devices, batch, 1.0, prompt + length / 2, "generate")
+    readers = 1.0 if workload.task == "serve" else batch
+    prompts = tokens_pass(workload, shape, devices, readers, prompt, None, "generate")
+    step, read = told(workload, token, devices), told(workload, prompts, devices)
+    share = np.asarray(batch) / length if workload.task == "serve" else np.asarray(1.0 / length)
+    whole = Told(*(getattr(step, name) + getattr(read, name) * share for name in Told.__dataclass_fields__))
+    grid = _grid(workload, replace(token, terms=token.terms + prompts.terms * share), whole)
+    return replace(grid, first=read.wall + step.wall)
+
+
+def lowered_pass(
+    workload: Workload,
+    shape: Shape,
+    devices: Devices,
+    lowered: Lowered,
+    said: Sequence[Collective],
+    kind: str,
+    sequences: Number,
+    bubble: Number,
+) -> Pass:
+    """A pass of these operators and messages, its work corrected; `sequences` are those a serving engine has in hand."""
+    column = columns_of(devices.gpus)
+    terms = terms_of(lowered, column, sequences, workload.accumulation)
+    factors = devices.calibration.factors(settings(workload, kind, terms.unit, devices.gpus))
+    device, calls, once = corrected_parts(terms, factors, workload.host_speed)
+    eager = (workload.engine or "pytorch") in EAGER
+    share = device / np.maximum(terms.seconds[: len(DEVICE)].sum(axis=0), 1e-30)
+    backward = forward = np.zeros_like(device)
+    if workload.training:
+        phases = {phase: tuple(op for op in lowered.ops if op.phase == phase) for phase in ("forward", "backward")}
+        forward, backward = (
+            corrected_parts(terms_of(Lowered(ops), column), factors)[0] / _rounds(workload, name) if ops else forward
+            for name, ops in phases.items()
+        )
+    heard = heard_messages(workload, said, devices)
+    if workload.parallel.threads:  # its messages are few and large: what starting them costs is part of its step
+        heard["open_latency"] = 0.0 * heard["open_latency"]
+    ones = np.ones_like(device)
+    parallel = workload.parallel
+    launched = sum((np.asarray(op.count, dtype=float) for op in lowered.ops), np.zeros(1)) + sum(
+        np.asarray(one.count, dtype=float) for one in said
+    )
+    parts = Parts(
+        device=device,
+        calls=calls if eager else 0.0 * ones,
+        forward_calls=terms.seconds[FORWARD_CALLS] * factors[FORWARD_CALLS][:, None] / workload.host_speed
+        if eager
+        else 0.0 * ones,
+        once=once,
+        forward=forward,
+        backward=backward,
+        attention=terms.seconds[ATTENTION] * share,
+        **{name: value * ones for name, value in heard.items()},
+        launches=(launched / workload.host_speed if uncaptured(workload) else 0.0) * ones,
+        members=float(max(1, parallel.dp * parallel.tp * parallel.cp)) * ones if _waits(workload) else ones,
+        bubble=np.asarray(bubble, dtype=float) * ones,
+        copied=(tensors_of(workload, shape) if parallel.threads else 0.0) * ones,
+        threads=float(parallel.dp if parallel.threads else 1) * ones,
+    )
+    return Pass(parts, terms, kind, lowered.notes)
+
+
+_COLUMNS: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
+
+
+def columns_of(gpus: Sequence[Gpu]) -> GpuColumns:
+    """The columns of these very GPUs, made once; the GPUs are kept, so that their identities stay theirs."""
+    key = tuple(map(id, gpus))
+    if key not in _COLUMNS:
+        if len(_COLUMNS) >= 64:
+            _COLUMNS.clear()
+        _COLUMNS[key] = tuple(gpus), columns(gpus)
+    return _COLUMNS[key][1]
+
+
+def _rounds(workload: Workload, phase: str) -> float:
+    """ZeRO 2 and 3 speak beside every micro-step; gradients otherwise wait for the last backward pass."""
+    every = workload.parallel.zero >= 2 or phase == "forward"
+    return 1.0 if every else float(workload.accumulation)
+
+
+def _waits(workload: Workload) -> bool:
+    """Whether ranks wait for one another at every step: copies that serve do not; those of threads wait for their process."""
+    parallel = workload.parallel
+    return (workload.training and not parallel.threads) or parallel.tp * parallel.cp > 1
+
+
+def heard_messages(workload: Workload, said: Sequence[Collective], devices: Devices) -> dict[str, Array]:
+    """Seconds of all messages, by what may hide them."""
+    sums: dict[str, Array] = {
+        f"{where}_{name}": np.zeros((len(devices.gpus), 1))
+        for where in ("open", "backward", "forward", "attention")
+        for name in ("latency", "volume")
+    }
+    tail = np.zeros((1, 1))
+    own = workload.engine in OWN_KERNELS and (workload.year or NEWEST) >= CAPTURES_FROM
+    domain = min((fabric.domain for fabric in devices.fabrics), default=8)
+    for one in said:
+        found = cost(
+            one.kind, one.size, ring(workload.parallel, one.axis, workload.gpus, workload.nodes, domain), devices.fabrics, own
+        )
+        where, count = one.hidden or "open", np.asarray(one.count, dtype=float)
+        sums[f"{where}_latency"] = sums[f"{where}_latency"] + found.latency * count
+        sums[f"{where}_volume"] = sums[f"{where}_volume"] + found.volume * count
+        if where == "backward":
+            tail = np.maximum(tail, 1.0 / np.maximum(count, 1.0))
+    return {**sums, "backward_tail": tail}
+
+
+def uncaptured(workload: Workload) -> bool:
+    """Whether a serving engine starts every kernel from the host."""
+    return workload.engine == "vllm" and (workload.year or NEWEST) < CAPTURES_FROM
+
+
+def factors_of(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
+    """What was measured of groups, as factors of each term."""
+    year = workload.year or NEWEST
+    engine, threads = workload.engine or "pytorch", workload.parallel.threads
+    found = [group_setting(fabric, engine, year, kind, threads) for fabric in devices.fabrics]
+    return devices.groups.factors(found)
+
+
+def _grid(workload: Workload, one: Pass, seconds: Told) -> GroupGrid:
+    return GroupGrid(
+        engine=workload.engine or "pytorch",
+        kind=one.kind,
+        told=seconds,
+        floor=one.terms.floors.sum(axis=0),
+        flop_seconds=one.terms.flop_seconds,
+        byte_seconds=one.terms.byte_seconds,
+        notes=one.notes,
+    )

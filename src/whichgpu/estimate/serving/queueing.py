@@ -1,0 +1,48 @@
+"""Queues in formulas: exact for memoryless arrivals and service, approximate for any.
+
+Erlang's C formula gives the chance to wait in M/M/c; for other spreads the wait is multiplied by the mean of the two squared
+coefficients of variation (Allen and Cunneen; exact for M/G/1, where it is Pollaczek and Khinchine's).
+"""
+
+from __future__ import annotations
+
+from math import inf, log
+
+
+def erlang_c(servers: int, offered: float) -> float:
+    """Chance that an arrival waits, `offered` being the mean number of servers in use; 1 where they cannot keep up.
+
+    >>> round(erlang_c(1, 0.5), 6), round(erlang_c(2, 1.0), 6), erlang_c(4, 4.0)
+    (0.5, 0.333333, 1.0)
+    """
+    if offered >= servers:
+        return 1.0
+    blocked = 1.0  # Erlang's B, by its recurrence
+    for count in range(1, servers + 1):
+        blocked = offered * blocked / (count + offered * blocked)
+    return blocked / (1.0 - offered / servers * (1.0 - blocked))
+
+
+def mean_wait(servers: int, rate: float, service: float, arrivals: float = 1.0, services: float = 1.0) -> float:
+    """Mean seconds before service begins; `arrivals` and `services` are squared coefficients of variation.
+
+    >>> round(mean_wait(1, 0.7, 1.0), 3), round(mean_wait(4, 3.2, 1.0), 3), mean_wait(1, 2.0, 1.0)
+    (2.333, 0.746, inf)
+    """
+    offered = rate * service
+    if offered >= servers:
+        return inf
+    return erlang_c(servers, offered) * service / (servers - offered) * (arrivals + services) / 2.0
+
+
+def wait_percentile(servers: int, rate: float, service: float, percentile: float) -> float:
+    """Seconds that so many percent of arrivals wait at most, in M/M/c: 0 up to those that need not wait at all.
+
+    >>> round(wait_percentile(1, 0.5, 1.0, 75), 4), wait_percentile(1, 0.5, 1.0, 40)
+    (1.3863, 0.0)
+    """
+    offered = rate * service
+    if offered >= servers:
+        return inf
+    waiting, beyond = erlang_c(servers, offered), 1.0 - percentile / 100.0
+    return 0.0 if waiting <= beyond else log(waiting / beyond) * service / (servers - offered)

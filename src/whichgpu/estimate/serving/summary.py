@@ -1,0 +1,149 @@
+"""What a simulated load amounts to: latencies by percentile, throughput, goodput, concurrency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from whichgpu.estimate.serving.load import Load
+from whichgpu.estimate.serving.simulator import Outcome
+
+Array = np.ndarray
+PERCENTILES = (50.0, 90.0, 99.0)
+WARM_UP = 0.1  # of drawn requests: they meet an empty server
+BEYOND = 10  # requests that must lie beyond a percentile for it to mean something
+BATCH_POINTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds by percentile, in the order of `Summary.percentiles`, and on average."""
+
+    at: tuple[float, ...]
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """Seconds between a sequence's tokens while so many were at work in one batch, and the share of the time they were."""
+
+    batch: int
+    tpot: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one run. Rates are per second, over the time in which requests came (all of it where they came at once)."""
+
+    requests: int  # those counted
+    percentiles: tuple[float, ...]
+    ttft: Latency
+    tpot: Latency
+    latency: Latency
+    throughput: float  # output tokens
+    answered_rate: float  # requests
+    goodput: float | None  # requests that met every objective
+    met: float | None  # share of requests that did
+    mean_batch: float
+    concurrency: tuple[Concurrency, ...]
+    growing: bool  # the queue kept growing while requests came
+
+
+def summary(
+    outcome: Outcome,
+    load: Load | None = None,
+    ttft_max: float | None = None,
+    tpot_max: float | None = None,
+    percentiles: tuple[float, ...] = PERCENTILES,
+) -> Summary:
+    """Of a run; drawn loads without the first requests."""
+    count = len(outcome.arrived)
+    start = int(WARM_UP * count) if load is not None and load.steady else 0
+    chosen = outcome.answered & (np.arange(count) >= start)
+    ttft = (outcome.first - outcome.arrived)[chosen]
+    whole = (outcome.finished - outcome.arrived)[chosen]
+    more = outcome.outputs[chosen] > 1
+    tpot = (outcome.finished - outcome.first)[chosen] / np.maximum(1, outcome.outputs[chosen] - 1)
+    counted = tpot[more] if more.any() else np.zeros(1)
+    tokens, rate = _rates(outcome, start)
+    met = None
+    if ttft_max is not None or tpot_max is not None:
+        good = (ttft <= (np.inf if ttft_max is None else ttft_max)) & (tpot <= (np.inf if tpot_max is None else tpot_max))
+        met = float(good.mean()) if len(good) else 0.0
+    steps = outcome.batch_steps
+    return Summary(
+        requests=int(chosen.sum()),
+        percentiles=percentiles,
+        ttft=_latency(ttft, percentiles),
+        tpot=_latency(counted, percentiles),
+        latency=_latency(whole, percentiles),
+        throughput=tokens,
+        answered_rate=rate,
+        goodput=None if met is None else met * rate,
+        met=met,
+        mean_batch=float((np.arange(len(steps)) * outcome.batch_seconds).sum() / max(1e-12, outcome.batch_seconds.sum())),
+        concurrency=concurrency(outcome),
+        growing=_growing(outcome, start),
+    )
+
+
+def enough(requests: int, percentile: float) -> bool:
+    """Whether so many requests tell a percentile: some must lie beyond it.
+
+    >>> enough(1000, 99), enough(999, 99), enough(100, 90)
+    (True, False, True)
+    """
+    return requests * (100.0 - percentile) / 100.0 >= BEYOND - 1e-9
+
+
+def concurrency(outcome: Outcome) -> tuple[Concurrency, ...]:
+    """Seconds between tokens by the size of the batch, in a few bands; the prompts of others are in them."""
+    steps, seconds = outcome.batch_steps, outcome.batch_seconds
+    sizes = np.flatnonzero(steps[1:]) + 1
+    if not len(sizes):
+        return ()
+    edges = np.unique(np.round(np.geomspace(1, sizes[-1] + 1, BATCH_POINTS + 1)).astype(int))
+    found = []
+    for low, high in pairwise(edges.tolist()):
+        band = np.arange(low, high)
+        turns = steps[band].sum()
+        if turns:
+            typical = round(float((band * steps[band]).sum() / turns))
+            found.append(Concurrency(typical, float(seconds[band].sum() / turns), float(seconds[band].sum() / seconds.sum())))
+    return tuple(found)
+
+
+def _latency(values: Array, percentiles: tuple[float, ...]) -> Latency:
+    if not len(values):
+        return Latency(tuple(0.0 for _ in percentiles), 0.0)
+    return Latency(tuple(float(one) for one in np.percentile(values, percentiles)), float(values.mean()))
+
+
+def _rates(outcome: Outcome, start: int) -> tuple[float, float]:
+    """Output tokens and answers a second: from first to last arrival counted; to the last answer where all came at once."""
+    done = outcome.answered
+    if not done.any():
+        return 0.0, 0.0
+    begin, end = float(outcome.arrived[start]), float(outcome.arrived[-1])
+    inside = done & (outcome.finished > begin) & (outcome.finished <= end)
+    if end - begin < 0.5 * (float(outcome.finished.max()) - begin) or not inside.any():
+        begin, end = float(outcome.arrived[0]), float(outcome.finished.max())
+        inside = done
+    seconds = max(1e-12, end - begin)
+    return float(outcome.outputs[inside].sum() / seconds), float(inside.sum() / seconds)
+
+
+def _growing(outcome: Outcome, start: int) -> bool:
+    """Whether those who came late waited much longer than those who came in the middle: a queue without end."""
+    done = np.flatnonzero(outcome.answered)
+    done = done[done >= start]
+    if len(done) < 40:
+        return False
+    waits = (outcome.first - outcome.arrived)[done]
+    third = len(done) // 3
+    middle, last = float(np.median(waits[third : 2 * third])), float(np.median(waits[2 * third :]))
+    stay = float(np.median((outcome.finished - outcome.first)[done]))
+    return last > 1.5 * middle and last - middle > 0.25 * stay

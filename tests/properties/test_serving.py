@@ -1,0 +1,98 @@
+"""Whatever the load and the limits: nothing is lost, time goes forward, more load never helps anyone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.serving_cases import PLAIN, linear, real
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.simulator import Routing
+from whichgpu.estimate.serving.summary import summary
+
+LIMITS = st.fixed_dictionaries(
+    {
+        "max_batched_tokens": st.integers(20, 400),
+        "max_sequences": st.integers(1, 12),
+        "block_tokens": st.sampled_from([1, 4, 16, 64]),
+        "chunked_prefill": st.booleans(),
+        "mixed_steps": st.booleans(),
+        "reserve_answers": st.booleans(),
+        "prefix_caching": st.booleans(),
+    }
+)
+REQUESTS = st.lists(st.tuples(st.floats(0, 0.3), st.integers(1, 300), st.integers(1, 60)), min_size=1, max_size=40)
+
+
+@settings(max_examples=150)
+@given(
+    limits=LIMITS, blocks=st.integers(2, 40), requests=REQUESTS, copies=st.integers(1, 3), stages=st.integers(1, 2),
+    routing=st.sampled_from(["least", "round-robin", "random"]), clients=st.none() | st.integers(1, 8),
+)  # fmt: skip
+def test_requests_and_tokens_are_conserved(
+    limits: dict[str, Any], blocks: int, requests: list[tuple[float, int, int]], copies: int, stages: int, routing: Routing,
+    clients: int | None,
+) -> None:  # fmt: skip
+    size = limits["block_tokens"]
+    cache = blocks * 64
+    server = linear(replace(PLAIN, **limits, cache_tokens=cache), copies, stages, token=1e-6, sequence=1e-5, context=1e-9)
+    load = [(time, prompt, output, tuple(range(prompt // 32))) for time, prompt, output in sorted(requests)]
+    outcome = server.run(load, clients, hash_tokens=32, routing=routing)
+    fits = np.array([-(-(prompt + output) // size) * size <= cache for _, prompt, output, _ in load])
+    assert (outcome.answered == fits).all()
+    assert outcome.refused == (~fits).sum()
+    done = outcome.answered
+    # every prompt token is computed or found, once, and again where it was thrown out
+    found = outcome.read + outcome.cached - outcome.recomputed
+    expected = int(outcome.prompts[done].sum())
+    assert found >= expected
+    assert found == expected or outcome.preempted > 0
+    # every token of an answer but the first is a step of its sequence, save those made when it was read again
+    steps = int((np.arange(len(outcome.batch_steps)) * outcome.batch_steps).sum())
+    assert steps + outcome.preempted >= int((outcome.outputs[done] - 1).sum()) >= steps
+    assert (outcome.first[done] > outcome.arrived[done]).all()
+    assert (outcome.finished[done] >= outcome.first[done]).all()
+    assert outcome.peak_cache <= 1.0 + 1e-12
+    assert outcome.busy <= 1.0 + 1e-9
+
+
+@settings(max_examples=40)
+@given(limits=LIMITS, requests=REQUESTS)
+def test_steps_taken_together_are_steps_taken_one_by_one(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
+    """Somebody who comes at every moment and is never let in must not change anything for the others."""
+    server = linear(replace(PLAIN, **limits), token=1e-6, sequence=1e-5, context=1e-9)
+    load = [(time, prompt, output, ()) for time, prompt, output in sorted(requests)]
+    plain = server.run(load)
+    watched = sorted([*load, *((0.0013 * step, PLAIN.cache_tokens + 1, 1, ()) for step in range(300))], key=lambda one: one[0])
+    outcome = server.run(watched)
+    kept = outcome.answered
+    assert outcome.finished[kept] == pytest.approx(plain.finished)
+
+
+@pytest.mark.parametrize(("gpu", "fields"), [("h100-sxm", {}), ("l40s", {"engine": "sglang"}), ("a100-sxm-80gb", {"year": 2023})])
+def test_more_load_never_lowers_a_latency_percentile(gpu: str, fields: dict[str, Any]) -> None:
+    """Beyond the noise of a few thousand requests; the same arrivals pressed together."""
+    server, _ = real("llama-3.1-8b", gpu, seq_in=600, seq_out=120, **fields)
+    before = None
+    for rate in (0.5, 1, 2, 4, 8, 16, 32):
+        load = Load(float(rate), Lengths(600, 0.6), Lengths(120, 0.6), 2500, seed=3)
+        told = summary(server.run(load.arrivals()), load)
+        now = np.array([*told.ttft.at, *told.tpot.at, *told.latency.at])
+        if before is not None:
+            assert (now >= 0.97 * before).all(), (rate, now / before)
+        before = now
+
+
+@settings(max_examples=30)
+@given(factor=st.floats(1.05, 3.0), rate=st.floats(1, 200))
+def test_slower_steps_never_help(factor: float, rate: float) -> None:
+    server = linear(sequence=1e-4, token=1e-6)
+    load = Load(rate, Lengths(60, 0.5), Lengths(30, 0.5), 300)
+    fast, slow = (summary(one.run(load.arrivals()), load) for one in (server, server.scaled(factor)))
+    assert slow.latency.mean > fast.latency.mean
+    assert slow.tpot.mean > fast.tpot.mean

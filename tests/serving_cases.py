@@ -1,0 +1,67 @@
+"""Servers for tests: steps of known length, small caches, and real ones of a model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.steps import GroupSteps
+from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.estimate.serving.tables import Sizes, StepTables
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import Workload
+
+CATALOG = Catalog()
+PLAIN = Limits(
+    max_batched_tokens=512, max_sequences=16, block_tokens=16, cache_tokens=1 << 20, chunked_prefill=True, mixed_steps=True,
+    reserve_answers=False, prefix_caching=False, memory_share=0.9,
+)  # fmt: skip
+
+
+class Linear:
+    """Steps of a fixed length, and so much more for each token read, sequence, and token looked back at."""
+
+    def __init__(self, fixed: float = 1e-3, token: float = 0.0, sequence: float = 0.0, context: float = 0.0) -> None:
+        self.fixed, self.token, self.sequence, self.context = fixed, token, sequence, context
+
+    def decode(self, batch: ArrayLike, context: ArrayLike) -> np.ndarray:
+        batch, context = np.broadcast_arrays(np.asarray(batch, dtype=float), np.asarray(context, dtype=float))
+        return self.fixed + batch * (self.sequence + self.context * context)
+
+    def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
+        values = (np.asarray(one, dtype=float) for one in (tokens, context, batch, decode_context))
+        read, reach, beside, seen = np.broadcast_arrays(*values)
+        own = read * (self.token + self.context * (reach + read / 2))
+        return self.fixed + own + beside * (self.sequence + self.context * seen)
+
+
+def linear(limits: Limits = PLAIN, copies: int = 1, stages: int = 1, **seconds: float) -> Server:
+    """A server whose steps are known."""
+    tables = StepTables(Linear(**seconds), Sizes(limits.max_sequences, limits.max_batched_tokens, 1 << 14))
+    return Server(tables, limits, limits, copies, stages)
+
+
+def asked(model: str, **fields: Any) -> tuple[Workload, Transformer]:
+    """A request to serve, filled in, and its model."""
+    shape = find_model(model, CATALOG)
+    assert isinstance(shape, Transformer)
+    return fill_defaults(from_object({"task": "serve", "model": model, **fields}).workload, shape), shape
+
+
+def real(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", longest: int = 0, **fields: Any) -> tuple[Server, GroupSteps]:
+    """A model's server, and the step model behind it."""
+    workload, shape = asked(model, **fields)
+    device = CATALOG.gpu_by_id[gpu]
+    return server_of(workload, shape, device, longest=longest), GroupSteps(workload, shape, device)
+
+
+def small(cache_tokens: int, **changes: Any) -> Limits:
+    """Limits with so much cache."""
+    return replace(PLAIN, cache_tokens=cache_tokens, **changes)

@@ -1,0 +1,136 @@
+"""Step times for a simulator, and how a group's step comes together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.calibration import PLAIN
+from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.parts import TERMS, Told
+from whichgpu.estimate.group.step import Devices, evaluate_group
+from whichgpu.estimate.group.steps import GroupSteps
+from whichgpu.estimate.time.grid import evaluate
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import Workload
+
+CATALOG = Catalog()
+GPUS = CATALOG.gpu_by_id
+
+
+def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
+    shape = find_model(model, CATALOG)
+    return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
+
+
+def steps(model: str, gpu: str = "h100-sxm", **fields: Any) -> GroupSteps:
+    workload, shape = asked("serve", model, **fields)
+    assert isinstance(shape, Transformer)
+    return GroupSteps(workload, shape, GPUS[gpu])
+
+
+def told(task: str, model: str, gpu: str, **fields: Any) -> Told:
+    workload, shape = asked(task, model, **fields)
+    fabric = fabric_of(GPUS[gpu], None, workload.interconnect, workload.network_gbps, workload.network)
+    return evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).told
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "cuda-graphs"])
+def test_a_group_of_one_is_one_gpu(engine: str) -> None:
+    """The step model at batch 1: what a server is told for one GPU is what the steps add up to."""
+    workload, shape = asked("serve", "llama-3.1-8b", engine=engine)
+    alone = evaluate(workload, shape, [GPUS["h100-sxm"]])
+    own = steps("llama-3.1-8b", engine=engine)
+    prompt, answer = float(workload.seq_in or 0), float(workload.seq_out or 0)
+    token, read = own.decode(1, prompt + answer / 2), own.prefill(1, prompt)
+    assert float(token + read / answer) == pytest.approx(float(alone.seconds.wall[0, 0]), rel=1e-6)
+    assert alone.first is not None
+    assert float(token + read) == pytest.approx(float(alone.first[0, 0]), rel=1e-6)
+
+
+def test_arrays_give_what_numbers_give() -> None:
+    own = steps("llama-3.1-70b", gpus=8)
+    batch, context = np.array([1, 16, 128])[:, None], np.array([100, 4000])[None, :]
+    table = own.decode(batch, context)
+    assert table.shape == (3, 2)
+    for (row, column), value in np.ndenumerate(table):
+        assert value == pytest.approx(float(own.decode(batch[row, 0], context[0, column])), rel=1e-9)
+    assert own.prefill(1, [128, 512]).shape == (2,)
+
+
+@pytest.mark.parametrize("layout", [{"tp": 8}, {"tp": 4, "pp": 2}, {"pp": 8}])
+def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
+    own = steps("llama-3.1-70b", gpus=8, parallel=layout)
+    assert (np.diff(own.decode([1, 8, 64, 256], 1000)) > 0).all()
+    assert (np.diff(own.decode(32, [100, 1000, 10000])) > 0).all()
+    assert (np.diff(own.prefill(1, [256, 1024, 4096])) > 0).all()
+    assert (np.diff(own.prefill(1, 512, [0, 4096, 32768])) > 0).all()
+
+
+def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either() -> None:
+    own = steps("llama-3.1-8b")
+    chunk, tokens = float(own.prefill(1, 512)), float(own.decode(64, 1000))
+    both = float(own.mixed(512, 0, 64, 1000))
+    assert max(chunk, tokens) < both < chunk + tokens
+    assert np.isfinite(own.mixed(512, 0, 0, 1000))
+
+
+def test_chunks_of_a_prompt_cost_at_least_the_whole() -> None:
+    own = steps("llama-3.1-8b")
+    whole = float(own.prefill(1, 4096))
+    chunks = float(own.prefill(1, 1024, [0, 1024, 2048, 3072]).sum())
+    assert whole * 0.98 < chunks < 1.6 * whole
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "fields"),
+    [
+        ("train", "llama-3.1-8b", {"gpus": 16, "nodes": 2, "batch": 32}),
+        ("train", "llama-3.1-8b", {"gpus": 8, "batch": 32, "accumulation": 8, "parallel": {"tp": 2, "pp": 2, "dp": 2}}),
+        ("decode", "llama-2-70b", {"gpus": 8, "engine": "vllm", "year": 2023}),
+        ("batch", "mixtral-8x7b", {"gpus": 8, "parallel": {"dp": 8, "ep": 8}}),
+        ("train", "resnet50", {"gpus": 4, "batch": 48, "parallel": {"dp": 4, "threads": True}}),
+    ],
+)
+def test_what_the_time_is_spent_on_adds_up(task: str, model: str, fields: dict[str, Any]) -> None:
+    one = told(task, model, "a100-sxm-80gb", **fields)
+    spent = one.work + one.communication + one.bubble + one.waiting
+    assert spent[0, 0] == pytest.approx(one.wall[0, 0])
+    assert one.communication[0, 0] > 0
+    assert one.waiting[0, 0] > -1e-9 * one.wall[0, 0]
+
+
+def test_pipelines_wait_and_interleaving_waits_less() -> None:
+    """The bubble of 1F1B is (p - 1) / m of the work; v chunks divide it (arXiv 2104.04473, section 2.2)."""
+    fields = {"gpus": 4, "batch": 8, "accumulation": 8, "seq_in": 1024}
+    plain = told("train", "llama-3.1-8b", "h100-sxm", **fields, parallel={"pp": 4})
+    chunked = told("train", "llama-3.1-8b", "h100-sxm", **fields, parallel={"pp": 4, "chunks": 2})
+    filled = plain.wall - plain.bubble
+    assert plain.bubble[0, 0] == pytest.approx(3 / 8 * filled[0, 0], rel=0.05)
+    assert chunked.bubble[0, 0] == pytest.approx(plain.bubble[0, 0] / 2, rel=0.05)
+
+
+def test_gradients_go_beside_the_backward_pass() -> None:
+    one = told("train", "resnet50", "a100-sxm-40gb", gpus=8, batch=1024)
+    assert one.hidden[0, 0] > 0
+    assert one.communication[0, 0] < 0.1 * one.wall[0, 0]
+
+
+def test_an_engine_without_graphs_waits_for_its_host() -> None:
+    """vLLM captured its decode steps from 2024 on; Splitwise measured 30 ms a token of Llama-2-70B on eight H100 before."""
+    old, new = (told("decode", "llama-2-70b", "h100-sxm", gpus=8, engine="vllm", year=year) for year in (2023, 2025))
+    assert old.host[0, 0] > old.work[0, 0]
+    assert old.wall[0, 0] > 1.5 * new.wall[0, 0]
+
+
+def test_corrections_are_one_where_nothing_was_fitted() -> None:
+    fabric = fabric_of(GPUS["t4"])
+    from whichgpu.estimate.group.calibration import group_setting
+
+    found = PLAIN.factors([group_setting(fabric, "pytorch", 2026, "train")])
+    assert {term: float(value[0, 0]) for term, value in found.items()} == dict.fromkeys(TERMS, 1.0)

@@ -1,0 +1,111 @@
+"""Tables of step times against the step model itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving_cases import CATALOG, Linear, asked
+from whichgpu.estimate.group.steps import GroupSteps
+from whichgpu.estimate.serving.limits import Overrides, cache_room, lanes, limit_rows, limits_of, stated
+from whichgpu.estimate.serving.tables import Sizes, StepTables
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "fields"),
+    [
+        ("llama-3.1-8b", "h100-sxm", {}),
+        ("llama-3.1-70b", "h100-sxm", {"gpus": 8}),
+        ("llama-3.1-70b", "a100-sxm-80gb", {"gpus": 4, "parallel": {"pp": 4}}),
+        ("gemma-2-9b", "l40s", {}),
+    ],
+)
+def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[str, Any]) -> None:
+    """Prompts and tokens exactly; both together within half a percent on average, within 6% everywhere."""
+    workload, shape = asked(model, **fields)
+    steps, stages = GroupSteps(workload, shape, CATALOG.gpu_by_id[gpu]), workload.parallel.pp
+    tables = StepTables(steps, Sizes(256, 4096, 32768), stages)
+    chance = np.random.default_rng(0)
+    batch, tokens = chance.integers(1, 257, 200), chance.integers(1, 4097, 200)
+    context, before = np.round(np.exp(chance.uniform(3, 10, 200))), np.round(np.exp(chance.uniform(3, 10, 200)))
+    alone = [tables.mixed(int(one), 0.0, 0, 0.0) for one in tokens]
+    assert np.allclose(alone, steps.mixed(tokens, 0.0, 0.0, 1.0), rtol=1e-9)
+    decoded = [tables.decode(int(size), float(at)) for size, at in zip(batch, context, strict=True)]
+    assert np.allclose(decoded, steps.decode(batch * stages, context), rtol=0.002)
+    lists = zip(tokens.tolist(), before.tolist(), batch.tolist(), context.tolist(), strict=True)
+    both = np.array([tables.mixed(*one) for one in lists])
+    exact = steps.mixed(tokens, before, batch * stages, context)
+    assert float(np.mean(np.abs(both / exact - 1))) < 0.005
+    assert float(np.max(np.abs(both / exact - 1))) < 0.06
+
+
+def test_several_prompts_do_not_see_one_another() -> None:
+    """Two prompts of 100 look back half as far as one of 200."""
+    tables = StepTables(Linear(0.0, context=1e-6), Sizes(4, 512, 1024))
+    one = tables.mixed(200, 0.0, 0, 0.0)
+    reach = (2 * 100 * 100 / 200 - 200) / 2
+    assert tables.mixed(200, reach, 0, 0.0) == pytest.approx(one / 2, rel=0.02)
+
+
+def test_scaled_tables_are_longer_throughout() -> None:
+    tables = StepTables(Linear(1e-3, 1e-6, 1e-5, 1e-8), Sizes(8, 128, 1024))
+    twice = tables.scaled(2.0)
+    assert twice.decode(5, 333.0) == pytest.approx(2 * tables.decode(5, 333.0))
+    assert twice.mixed(77, 40.0, 3, 500.0) == pytest.approx(2 * tables.mixed(77, 40.0, 3, 500.0))
+    assert twice.mixed(77, -20.0, 0, 0.0) == pytest.approx(2 * tables.mixed(77, -20.0, 0, 0.0))
+
+
+def test_every_limit_has_a_unit_and_a_source() -> None:
+    engines = {row.engine for row in limit_rows()}
+    assert engines == {"vllm", "sglang", "tensorrt-llm", "llama.cpp", "plain"}
+    for row in limit_rows():
+        assert row.unit in ("sequence", "token", "flag")
+        assert row.source.startswith(("https://", "assumed: "))
+    for engine in engines:
+        for name in ("max_sequences", "chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching"):
+            assert stated(engine, name, 2026) is not None, (engine, name)
+
+
+def test_limits_follow_the_engine_its_year_and_the_gpu() -> None:
+    found = {}
+    for name, gpu, fields in (
+        ("now", "h100-sxm", {}),
+        ("small", "l40s", {}),
+        ("old", "h100-sxm", {"year": 2023}),
+        ("nvidia", "h100-sxm", {"engine": "tensorrt-llm"}),
+    ):
+        workload, shape = asked("llama-3.1-8b", **fields)
+        found[name] = limits_of(workload, shape, CATALOG.gpu_by_id[gpu])
+    assert (found["now"].max_sequences, found["now"].max_batched_tokens) == (1024, 8192)
+    assert (found["small"].max_sequences, found["small"].max_batched_tokens) == (256, 2048)
+    assert (found["old"].chunked_prefill, found["old"].mixed_steps, found["old"].max_sequences) == (False, False, 256)
+    assert found["nvidia"].reserve_answers
+    assert found["small"].cache_tokens < found["now"].cache_tokens
+
+
+def test_cache_is_what_the_memory_estimate_leaves() -> None:
+    """Llama-3.1-8B keeps 128 KiB a token."""
+    workload, shape = asked("llama-3.1-8b")
+    gpu = CATALOG.gpu_by_id["h100-sxm"]
+    assert limits_of(workload, shape, gpu).cache_tokens == pytest.approx(cache_room(workload, shape, gpu) / 131072, rel=0.01)
+    half = limits_of(workload, shape, gpu, Overrides(memory_share=0.5))
+    assert half.cache_tokens < limits_of(workload, shape, gpu).cache_tokens / 2
+    assert half.memory_share == 0.5
+
+
+def test_limits_can_be_set() -> None:
+    workload, shape = asked("llama-3.1-8b")
+    asked_for = Overrides(max_batched_tokens=1000, max_sequences=7, block_tokens=32, chunked_prefill=False, prefix_caching=False)
+    found = limits_of(workload, shape, CATALOG.gpu_by_id["h100-sxm"], asked_for)
+    assert {name: getattr(found, name) for name in asked_for.given()} == asked_for.given()
+    assert found.cache_tokens % 32 == 0
+
+
+def test_lanes_share_what_a_copy_has() -> None:
+    workload, shape = asked("llama-3.1-8b")
+    whole = limits_of(workload, shape, CATALOG.gpu_by_id["h100-sxm"])
+    lane = lanes(whole, 4)
+    assert lane.max_sequences == whole.max_sequences // 4
+    assert lane.cache_tokens <= whole.cache_tokens / 4

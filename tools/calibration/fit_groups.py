@@ -1,0 +1,282 @@
+"""Fit the corrections of groups: multipliers of what links, processes and threads cost, by engine, year and link, shrunk to 1.
+
+The same ridge regression with Student's t as for single GPUs (`fit_steps.py`), with the corrections of the work held fixed.
+
+PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+from calibration.examples import examples as single_examples
+from calibration.fit import digest
+from calibration.fit_steps import FREEDOM, ROW_SPREAD, Design
+from calibration.group_alone import single_times
+from calibration.group_examples import GroupExample, group_examples, logs
+from calibration.group_rows import group_rows
+from calibration.ranges import ranges, widening
+from calibration.rows import measured_rows
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.calibration import DATA_FILE, LEVELS, GroupCalibration
+from whichgpu.estimate.group.parts import TERMS, Parts, stacked, together
+from whichgpu.estimate.time.calibration import Calibration
+
+COMMAND = "PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth --held groups.json"
+WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2}
+# Which levels may correct which term: links differ by kind and generation, what engines do by engine, year and task.
+OF_LINKS, OF_ENGINES = ("all", "link", "fabric", "style"), ("all", "style", "engine", "year", "task")
+VARIES = {
+    "latency": (*OF_LINKS, "engine", "year"),
+    "volume": OF_LINKS,
+    "beside": ("all", "link"),
+    "straggle": ("style", "engine"),  # ranks that wait at every layer tell nothing of copies that wait once a step
+    "launch": OF_ENGINES,
+    "step": OF_ENGINES,
+    "copies": ("all", "task"),
+    "threads": ("all", "task"),
+}
+WIDER = {"launch": 1.5}
+SPECIAL = {("style", "straggle"): 0.7}  # the most general there is
+ROUNDS = 200
+STEP = 1e-4  # of a log factor, for slopes
+MOST = 8.0  # a log factor no term has: a search that strays beyond it comes back
+SILENT = ("mlperf-inf",)
+WORK = ("device", "calls", "forward_calls", "once", "forward", "backward", "attention")
+
+Parameter = tuple[str, str, str]
+
+
+class GroupDesign:
+    """The parameters examples have, and where each sits.
+
+    Where one GPU alone was measured as well, the corrections are learnt with the work as long as that says: from what several
+    GPUs change, not from how far the work itself is off.
+    """
+
+    def __init__(self, examples: Sequence[GroupExample]) -> None:
+        self.examples = list(examples)
+        self.parameters: dict[Parameter, int] = {}
+        self.places = {term: np.full((len(examples), len(LEVELS)), -1) for term in TERMS}
+        for row, example in enumerate(examples):
+            for term in TERMS:
+                for depth, level in enumerate(LEVELS):
+                    if level in VARIES[term]:
+                        parameter = (level, example.setting.key(level), term)
+                        self.places[term][row, depth] = self.parameters.setdefault(parameter, len(self.parameters))
+        self.widths = np.array([_width(level, term) for level, _, term in self.parameters])
+        self.actual = logs(examples)
+        most = max(len(example.passes) for example in examples)
+        padded = [[*example.passes, *[(0.0, example.passes[0][1])] * (most - len(example.passes))] for example in examples]
+        self.times = [np.array([passes[turn][0] for passes in padded]) for turn in range(most)]
+        self.parts = [stacked([passes[turn][1] for passes in padded]) for turn in range(most)]
+        ratios = np.array([example.ratio for example in examples])
+        self.given = [scaled(parts, ratios) for parts in self.parts]
+
+    def weights(self, kept: np.ndarray) -> np.ndarray:
+        """Each (source, GPU, kind) by the square root of its rows."""
+        keys = [(one.row.source, one.row.gpu, one.row.kind) for one in self.examples]
+        counts = Counter(key for key, keep in zip(keys, kept, strict=True) if keep)
+        return np.array([counts[key] ** -0.5 if keep else 0.0 for key, keep in zip(keys, kept, strict=True)])
+
+    def predict(self, theta: np.ndarray) -> np.ndarray:
+        """Log seconds of every example."""
+        return self._walls(self._logs(theta), self.parts)
+
+    def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        """The most probable log multipliers given the examples kept."""
+        weights = self.weights(kept)
+        weights = weights * (kept.sum() / weights.sum())
+        scaled = np.zeros(len(self.parameters)) if start is None else start / self.widths
+        found = minimize(
+            lambda point: self._cost(point, weights),
+            scaled,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": ROUNDS, "ftol": 1e-6},
+        )
+        return np.asarray(found.x * self.widths)
+
+    def anchored(self, theta: np.ndarray) -> np.ndarray:
+        """Log seconds given what one GPU alone took, where that was measured."""
+        return self._walls(self._logs(theta), self.given)
+
+    def _logs(self, theta: np.ndarray) -> dict[str, np.ndarray]:
+        """Log factors of each term, by example."""
+        whole = np.append(theta, 0.0)
+        return {term: whole[self.places[term]].sum(axis=1) for term in TERMS}
+
+    def _walls(self, logs_of: dict[str, np.ndarray], parts_of: Sequence[Parts]) -> np.ndarray:
+        factors = {term: np.exp(np.clip(value, -MOST, MOST)) for term, value in logs_of.items()}
+        walls = [times * together(parts, factors).wall for times, parts in zip(self.times, parts_of, strict=True)]
+        return np.asarray(np.log(sum(walls)))
+
+    def _cost(self, scaled: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Minus twice the log posterior and its slope; slopes by term are differences, since a term is one number an example."""
+        logs_of = self._logs(scaled * self.widths)
+        predicted = self._walls(logs_of, self.given)
+        residual = (predicted - self.actual) / ROW_SPREAD
+        cost = float((weights * (FREEDOM + 1) * np.log1p(residual**2 / FREEDOM)).sum() + (scaled**2).sum())
+        pull = weights * 2 * (FREEDOM + 1) * residual / (FREEDOM + residual**2) / ROW_SPREAD
+        gradient = np.zeros(len(self.parameters) + 1)
+        for term in TERMS:
+            slope = (self._walls({**logs_of, term: logs_of[term] + STEP}, self.given) - predicted) / STEP
+            for depth in range(len(LEVELS)):
+                np.add.at(gradient, self.places[term][:, depth], pull * slope)
+        return cost, gradient[:-1] * self.widths + 2 * scaled
+
+    def supported(self, theta: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """With 1 for what only the rows left out have multipliers of."""
+        known = np.zeros(len(self.parameters) + 1, dtype=bool)
+        for places in self.places.values():
+            known[places[kept].ravel()] = True
+        return np.where(known[:-1], theta, 0.0)
+
+    def multipliers(self, theta: np.ndarray) -> dict[str, dict[str, dict[str, float]]]:
+        """The fitted numbers as the product reads them, without those that make no difference."""
+        found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
+        for (level, group, term), place in self.parameters.items():
+            if abs(theta[place]) >= 5e-3:
+                found[level].setdefault(group, {})[term] = round(float(theta[place]), 3)
+        return found
+
+
+def _width(level: str, term: str) -> float:
+    return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
+
+
+def scaled(parts: Parts, ratios: np.ndarray) -> Parts:
+    """Work so many times as long; what threads cost goes with the host where it is the host that one GPU waits for."""
+    host = np.where(parts.calls > parts.device, ratios, 1.0)
+    return replace(
+        parts,
+        **{name: getattr(parts, name) * ratios for name in WORK},
+        copied=parts.copied * host,
+    )
+
+
+class Leaving:
+    """Predictions of groups' rows by fits, of the work and of the links, that never saw their GPU."""
+
+    def __init__(self, truth: Path) -> None:
+        self.catalog = Catalog()
+        self.rows = group_rows(truth)
+        alone = measured_rows(truth)
+        self.singles = single_times(alone)
+        self.single = Design(single_examples(alone, self.catalog))
+        self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
+        speaking = [row for row in self.rows if row.source not in SILENT]
+        self.speaking = group_examples(speaking, self.catalog, self.single.calibration(self.whole), self.singles)
+        design = GroupDesign(self.speaking)
+        found = design.fit(np.ones(len(self.speaking), dtype=bool))
+        self.found = {name: found[place] for name, place in design.parameters.items()}
+
+    def calibration(self, gpu: str | None) -> Calibration:
+        """Of the work on one GPU, without a GPU."""
+        names = np.array([example.groups["gpu"] for example in self.single.examples])
+        left = names == gpu
+        if not left.any():
+            return self.single.calibration(self.whole)
+        supported = np.zeros(len(self.single.parameters) + 1, dtype=bool)
+        supported[self.single.places[~left].ravel()] = True
+        start = np.where(supported[:-1], self.whole, 0.0)
+        return self.single.calibration(self.single.fit(~left, start))
+
+    def without(self, gpu: str) -> tuple[list[GroupExample], np.ndarray, np.ndarray]:
+        """Its examples, their log predictions, and those given what one GPU alone took, where that is known.
+
+        Copies that never talk teach nothing of links and are only predicted.
+        """
+        own = group_examples([row for row in self.rows if row.gpu == gpu], self.catalog, self.calibration(gpu), self.singles)
+        others = [example for example in self.speaking if example.row.gpu != gpu]
+        design = GroupDesign([*own, *others])
+        kept = np.arange(len(design.examples)) >= len(own)
+        theta = np.zeros(len(design.parameters))
+        if len(others) < len(self.speaking):
+            start = np.array([self.found.get(name, 0.0) for name in design.parameters])
+            theta = design.supported(design.fit(kept, design.supported(start, kept)), kept)
+        return own, design.predict(theta)[: len(own)], design.anchored(theta)[: len(own)]
+
+
+def evidence(found: Sequence[GroupExample]) -> dict[str, Any]:
+    """What each engine's numbers rest on."""
+    engines: dict[str, dict[str, Any]] = {}
+    gpus: Counter[str] = Counter()
+    for example in found:
+        gpus[example.row.gpu] += 1
+        one = engines.setdefault(example.setting.engine, {"rows": 0, "gpus": set(), "generations": set(), "sources": set()})
+        one["rows"] += 1
+        one["gpus"].add(example.row.gpu)
+        one["generations"].add(example.generation)
+        one["sources"].add(f"results-{example.row.source.lower()}")
+    plain = {
+        name: {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
+        for name, one in engines.items()
+    }
+    return {"engines": plain, "gpus": dict(gpus)}
+
+
+def main() -> int:
+    """Fit, and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--truth", type=Path, required=True)
+    parser.add_argument(
+        "--held", type=Path, help="predictions without each GPU, as group_scores keeps them: ranges come from them"
+    )
+    asked = parser.parse_args()
+    rows = [row for row in group_rows(asked.truth) if row.source not in SILENT]
+    design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(measured_rows(asked.truth))))
+    kept = np.ones(len(design.examples), dtype=bool)
+    theta = design.fit(kept)
+    written = json.loads(DATA_FILE.read_bytes()) if DATA_FILE.exists() else {}
+    if asked.held:
+        from calibration.group_scores import load
+
+        written["ranges"] = group_ranges(design, theta, load(asked.held))
+    written.setdefault("ranges", {})
+    written["multipliers"] = design.multipliers(theta)
+    written["evidence"] = evidence(design.examples)
+    written["made"] = {
+        "command": COMMAND, "date": date.today().isoformat(), "digest": digest(asked.truth), "rows": len(design.examples)
+    }  # fmt: skip
+    DATA_FILE.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
+    print(f"{len(design.examples)} rows, {len(design.parameters)} multipliers", file=sys.stderr)
+    return 0
+
+
+def group_ranges(design: GroupDesign, theta: np.ndarray, held: Any) -> dict[str, Any]:
+    """Log factors by tier and kind.
+
+    Of a GPU left out: from the predictions without it. Of one whose groups were measured: half-way between those and the own
+    residuals of the fit, since another model on it is neither new nor known. Of others: a quarter wider.
+    """
+    weights = design.weights(np.ones(len(design.examples), dtype=bool))
+    kinds = [example.setting.task for example in design.examples]
+    seen = ranges(design.actual - design.predict(theta), kinds, weights)
+    unseen = ranges(held.actual - held.predicted, held.kinds, held.weights)
+    wider = {kind: [round(1.25 * low, 4), round(1.25 * high, 4)] for kind, (low, high) in unseen.items()}
+    between = {
+        kind: [round((mine + other) / 2, 4) for mine, other in zip(seen.get(kind, seen["any"]), told, strict=True)]
+        for kind, told in unseen.items()
+    }
+    return widening({"group": between, "group-kin": unseen, "group-other": wider})
+
+
+def calibration_of(design: GroupDesign, theta: np.ndarray) -> GroupCalibration:
+    """As the product reads it, without ranges."""
+    return GroupCalibration(design.multipliers(theta), {}, {}, {})
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

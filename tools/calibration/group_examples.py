@@ -1,0 +1,122 @@
+"""Measured rows of groups as examples: the parts of each step, made with a calibration of the work that may leave its GPU out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from calibration.examples import PAGEABLE_COPY
+from calibration.group_alone import copies_of, key
+from calibration.measured import Measured
+from whichgpu.api.desk import Desk
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.calibration import PLAIN, GroupSetting, group_setting
+from whichgpu.estimate.group.fabric import Fabric, fabric_of
+from whichgpu.estimate.group.parts import Parts
+from whichgpu.estimate.group.step import Devices, Pass, step_pass, tokens_pass
+from whichgpu.estimate.time.calibration import Calibration, generation
+from whichgpu.estimate.time.grid import NEWEST, evaluate
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import Parallel, Workload
+
+NONE: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExample:
+    """A measured step on several GPUs: passes with how often each is made, and what one GPU alone would need."""
+
+    seconds: float
+    passes: tuple[tuple[float, Parts], ...]
+    setting: GroupSetting
+    row: Measured
+    generation: str
+    alone: float = 0.0  # predicted seconds of the same on one GPU, where somebody measured that
+    alone_measured: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """What one GPU alone took over what is said of it; 1 where nobody measured it."""
+        return self.alone_measured / self.alone if self.alone_measured and self.alone else 1.0
+
+
+def group_examples(
+    rows: Sequence[Measured], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
+) -> list[GroupExample]:
+    """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
+    desk = Desk(catalog)
+    found, failed = [], dict[str, int]()
+    for row in rows:
+        try:
+            found.append(group_example(row, desk, catalog.gpu_by_id[row.gpu], calibration, singles))
+        except WhichGpuError as error:
+            why = f"{row.source}: {error.kind} {row.family}"
+            failed[why] = failed.get(why, 0) + 1
+    for why, count in sorted(failed.items()):
+        print(f"not asked for: {why} x{count}", file=sys.stderr)
+    return found
+
+
+def group_example(
+    row: Measured, desk: Desk, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
+) -> GroupExample:
+    """One row's."""
+    workload, shape = asked(row, desk)
+    fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
+    devices = Devices.of([gpu], [fabric], calibration, PLAIN)
+    passes = _passes(workload, shape, devices, row.kind)
+    copied = row.copied_bytes / PAGEABLE_COPY
+    measured = singles.get(key(row, copies_of(row)), 0.0)
+    return GroupExample(
+        seconds=max(row.seconds - copied, row.seconds * 0.2),
+        passes=tuple((times, one.parts) for times, one in passes),
+        setting=_setting(workload, fabric, passes[0][1].kind),
+        row=row,
+        generation=generation(gpu),
+        alone=_alone(workload, shape, gpu, devices.calibration, row.kind) if measured else 0.0,
+        alone_measured=measured,
+    )
+
+
+def asked(row: Measured, desk: Desk) -> tuple[Workload, Shape]:
+    """The workload a row asks for."""
+    shape = desk.shape(row.request["model"])
+    request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}
+    return fill_defaults(from_object(request).workload, shape), shape
+
+
+def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> list[tuple[float, Pass]]:
+    batch = float(workload.local_batch)
+    if kind in ("generate", "serve") and isinstance(shape, Transformer):
+        length = float(max(1, workload.seq_out or 1))
+        prompt = float(workload.seq_in or 1)
+        token = tokens_pass(workload, shape, devices, batch, 1.0, prompt + length / 2, "generate")
+        if kind == "serve":
+            return [(1.0, token), (batch / length, tokens_pass(workload, shape, devices, 1.0, prompt, None, "generate"))]
+        return [(length, token), (1.0, tokens_pass(workload, shape, devices, batch, prompt, None, "generate"))]
+    return [(1.0, step_pass(workload, shape, devices, batch))]
+
+
+def _setting(workload: Workload, fabric: Fabric, kind: str) -> GroupSetting:
+    return group_setting(fabric, workload.engine or "pytorch", workload.year or NEWEST, kind, workload.parallel.threads)
+
+
+def _alone(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration, kind: str) -> float:
+    """The same on one GPU: of copies, one copy's share; of a model cut up, all of it."""
+    copies = workload.parallel.dp
+    single = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=max(1, (workload.batch or 1) // copies))
+    told = float(evaluate(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
+    return told * max(1, workload.seq_out or 1) if kind == "generate" else told
+
+
+def logs(examples: Sequence[GroupExample]) -> np.ndarray:
+    """Logarithms of the measured seconds."""
+    return np.log([example.seconds for example in examples])

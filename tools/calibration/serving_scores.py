@@ -1,0 +1,160 @@
+"""Runs of serving engines predicted by the simulator, with fits that never saw their source.
+
+PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held serving.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.examples import examples as single_examples
+from calibration.fit_groups import SILENT, GroupDesign, calibration_of
+from calibration.fit_steps import Design
+from calibration.group_examples import group_examples
+from calibration.group_rows import group_rows
+from calibration.rows import measured_rows
+from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
+from whichgpu.api.desk import Desk
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.calibration import GroupCalibration
+from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.estimate.serving.simulator import Arrival, Outcome
+from whichgpu.estimate.time.calibration import Calibration
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import fill_defaults, from_object
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """One run: what was seen, and what the simulator said without its source; seconds, output tokens a second."""
+
+    source: str
+    kind: str
+    gpu: str
+    gpus: int
+    concurrency: int
+    rate: float
+    line: int
+    seen: dict[str, float]
+    told: dict[str, float]
+
+
+def predicted(run: Served, desk: Desk, calibration: Calibration | None, groups: GroupCalibration | None) -> dict[str, float]:
+    """What the simulator says of a run."""
+    shape = desk.shape(run.request["model"])
+    workload = fill_defaults(from_object({name: value for name, value in run.request.items() if name != "id"}).workload, shape)
+    if not isinstance(shape, Transformer):
+        raise TypeError(shape)
+    gpu = desk.catalog.gpu_by_id[run.gpu]
+    fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
+    server = server_of(workload, shape, gpu, asked=run.limits, devices=Devices.of([gpu], [fabric], calibration, groups))
+    prompt, output = int(workload.seq_in or 1), int(workload.seq_out or 1)
+    outcome = server.run(_arrivals(run, server, prompt, output), run.concurrency, routing=run.routing)
+    return told(outcome, run.mean)
+
+
+def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator[Arrival]:
+    count = run.requests
+    if not count:
+        fits = min(server.limits.max_sequences, server.limits.cache_tokens // (prompt + output))
+        count = FLOOD_ROUNDS * max(1, fits) * server.copies
+    if run.rate:
+        yield from Load(run.rate, Lengths(prompt), Lengths(output), count).arrivals()
+        return
+    for _ in range(count):
+        yield 0.0, prompt, output, ()
+
+
+def told(outcome: Outcome, mean: bool) -> dict[str, float]:
+    """The printed metrics of a run."""
+    middle = np.mean if mean else np.median
+    done = outcome.answered
+    more = done & (outcome.outputs > 1)
+    found = {
+        "ttft": float(middle((outcome.first - outcome.arrived)[done])),
+        "throughput": float(outcome.outputs[done].sum() / outcome.span),
+    }
+    if more.any():
+        found["tpot"] = float(middle(((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[more]))
+    return found
+
+
+class Leaving:
+    """Fits of the work and of the links without one source."""
+
+    def __init__(self, truth: Path) -> None:
+        self.truth, self.catalog = truth, Catalog()
+        self.rows = [row for row in group_rows(truth) if row.source not in SILENT]
+        self.singles = measured_rows(truth)
+        self.single = Design(single_examples(self.singles, self.catalog))
+        self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
+
+    def without(self, source: str) -> tuple[Calibration, GroupCalibration]:
+        """Both."""
+        kept = np.array([example.row.source != source for example in self.single.examples])
+        theta = self.whole
+        if not kept.all():
+            supported = np.zeros(len(self.single.parameters) + 1, dtype=bool)
+            supported[self.single.places[kept].ravel()] = True
+            theta = self.single.fit(kept, np.where(supported[:-1], self.whole, 0.0))
+            theta = np.where(supported[:-1], theta, 0.0)
+        calibration = self.single.calibration(theta)
+        design = GroupDesign(group_examples([row for row in self.rows if row.source != source], self.catalog, calibration))
+        return calibration, calibration_of(design, design.fit(np.ones(len(design.examples), dtype=bool)))
+
+
+def held(runs: Sequence[Served], desk: Desk, calibration: Calibration | None, groups: GroupCalibration | None) -> list[HeldRun]:
+    """Runs with what is said of them."""
+    found = []
+    for run in runs:
+        try:
+            said = predicted(run, desk, calibration, groups)
+        except WhichGpuError as error:
+            print(f"not asked for: {run.source} {run.gpu} line {run.lines[0]}: {error}", file=sys.stderr)
+            continue
+        found.append(
+            HeldRun(
+                run.source, run.kind, run.gpu, int(run.request.get("gpus", 1)), run.concurrency or 0, run.rate or 0.0,
+                run.lines[0], run.seen, said,
+            )
+        )  # fmt: skip
+    return found
+
+
+def load(path: Path) -> list[HeldRun]:
+    """What was kept."""
+    return [HeldRun(**run) for run in json.loads(path.read_bytes())]
+
+
+def main() -> int:
+    """Predict and keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--truth", type=Path, required=True)
+    parser.add_argument("--held", type=Path, required=True)
+    parser.add_argument("--seen", action="store_true", help="with the product's own fit, which saw these rows")
+    asked = parser.parse_args()
+    runs = served_rows(asked.truth) + served_rows(asked.truth, flood=True)
+    desk = Desk(Catalog())
+    found: list[HeldRun] = []
+    leaving: Any = None if asked.seen else Leaving(asked.truth)
+    for source in sorted({run.source for run in runs}):
+        fits = leaving.without(source) if leaving else (None, None)
+        found += held([run for run in runs if run.source == source], desk, *fits)
+    asked.held.write_text(json.dumps([asdict(run) for run in found]))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
