@@ -1,5 +1,5 @@
 # make test        everything a change must pass; does all its own set-up
-# make test-long   what takes minutes: run before a release
+# make test-long   what takes minutes, and how much of the code the tests run: before a release
 # make format      lay the code out
 # make benchmarks  the tool's own speed
 .PHONY: test test-long lint format benchmarks environment clean
@@ -17,7 +17,7 @@ lint: environment
 	@cd "$(ROOT)src" && "$(BIN)/lint-imports" --no-logo --config ../pyproject.toml
 
 test: lint
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" --cov --cov-branch --cov-report=term
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long"
 
 test-long: lint
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest --cov --cov-branch --cov-report=term
