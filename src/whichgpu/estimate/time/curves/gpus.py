@@ -40,7 +40,7 @@ BEFORE_WINOGRAD = frozenset({"Fermi", "Kepler"})
 CLOCK_UNKNOWN = {"Hopper": 1.83e9, "Blackwell": 1.9e9}  # where none is stated: that of siblings
 CLOCK_TYPICAL = 1.5e9
 # Cards for desks raise their clock above the stated boost as far as power and heat allow, whatever the model's own figure: what
-# cards of a generation hold under load (typical of reviews; stated boosts differ by a sixth within Turing alone).
+# cards of a generation hold under load. Assumed, without a source: stated boosts differ by a sixth within Turing alone.
 SUSTAINED = {
     "Kepler": 0.95e9,
     "Maxwell": 1.16e9,
