@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from whichgpu.api.builtin import ModelRow as ModelRow
     from whichgpu.api.builtin import ModelsAnswer as ModelsAnswer
     from whichgpu.api.builtin import models as models
+    from whichgpu.api.buying import BuyAnswer as BuyAnswer
+    from whichgpu.api.buying import BuyInputs as BuyInputs
+    from whichgpu.api.buying import buy as buy
     from whichgpu.api.changes import ChangeRow as ChangeRow
     from whichgpu.api.changes import DiffAnswer as DiffAnswer
     from whichgpu.api.changes import WatchAnswer as WatchAnswer
@@ -120,12 +123,16 @@ if TYPE_CHECKING:
     from whichgpu.api.prices import OffersAnswer as OffersAnswer
     from whichgpu.api.prices import OffersQuery as OffersQuery
     from whichgpu.api.prices import offers as offers
+    from whichgpu.api.recommending import RecommendAnswer as RecommendAnswer
+    from whichgpu.api.recommending import recommend as recommend
+    from whichgpu.api.recommending import recommend_spelled as recommend_spelled
     from whichgpu.api.relative_speed import RelativeAnswer as RelativeAnswer
     from whichgpu.api.relative_speed import RelativeRow as RelativeRow
     from whichgpu.api.relative_speed import relative as relative
     from whichgpu.api.serving import Asked as Asked
     from whichgpu.api.serving import serve as serve
     from whichgpu.api.serving import serve_spelled as serve_spelled
+    from whichgpu.api.shopping import Query as Query
     from whichgpu.api.side_by_side import ComparedSpeed as ComparedSpeed
     from whichgpu.api.side_by_side import compare_speed as compare_speed
     from whichgpu.api.stream import Reply as Reply
@@ -142,6 +149,9 @@ _MODULES = {
     "memory": "FitAnswer FitRow fit fit_spelled",
     "builtin": "ModelRow ModelsAnswer models",
     "engine_facts": "EngineEvidence EngineRow EnginesAnswer engines",
+    "recommending": "RecommendAnswer recommend recommend_spelled",
+    "buying": "BuyAnswer BuyInputs buy",
+    "shopping": "Query",
     "relative_speed": "RelativeAnswer RelativeRow relative",
     "serving": "Asked serve serve_spelled",
     "side_by_side": "ComparedSpeed compare_speed",

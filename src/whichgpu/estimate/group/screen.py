@@ -43,11 +43,14 @@ class Timed:
 class Screen:
     """Seconds by layout, checkpointing and micro-batch, [gpus, micro-batches]."""
 
-    def __init__(self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int) -> None:
+    def __init__(
+        self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: Screen | None = None
+    ) -> None:
+        """`like` is a screen of the same work on the same devices for another number of GPUs: what it timed is used again."""
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
         self._columns = columns_of(devices.gpus)
-        self._timed: dict[tuple[int, int, int, str], Timed] = {}
-        self._factors: dict[str, Array] = {}
+        self._timed: dict[tuple[int, int, int, str], Timed] = like._timed if like else {}
+        self._factors: dict[str, Array] = like._factors if like else {}
         self._linked = factors_of(self.workload, "train", devices) if workload.training else {}
         self.micro = np.array([float(1 << power) for power in range(int(log2(MOST_MICRO)) + 1)])
 

@@ -33,6 +33,8 @@ COMMANDS = {
     "engines": "engines",
     "fit": "fit",
     "estimate": "estimate",
+    "recommend": "recommend",
+    "buy": "buy",
     "doctor": "doctor",
     "measure": "measure",
     "watch": "watch",

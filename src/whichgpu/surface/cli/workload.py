@@ -23,12 +23,12 @@ class Spelling(Words):
         return value
 
 
-def workload_options(function: Any) -> Any:
-    """Add a flag for every field of a workload, and one for each degree of the layout."""
+def workload_options(function: Any, without: tuple[str, ...] = ()) -> Any:
+    """Add a flag for every field of a workload but some, and one for each degree of the layout."""
     for name in reversed(LAYOUT):
         switch = {"is_flag": True, "default": None} if name in SWITCHES else {"metavar": "N"}
         function = option(f"--{name}", help=f"option.workload-{name}", **switch)(function)
-    for name in reversed([name for name in KINDS if name not in APART]):
+    for name in reversed([name for name in KINDS if name not in (*APART, *without)]):
         function = _flag(name)(function)
     return function
 

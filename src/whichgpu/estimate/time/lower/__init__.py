@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.time.lower.inference import fused_pass
@@ -16,7 +18,7 @@ from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.perceptrons import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.training import eager_pass, training_step
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number, Op
@@ -34,16 +36,24 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     For tasks that generate, the step is one token of each sequence at the mean context.
     """
     samples = float(workload.local_batch) if batch is None else batch
+    model = workload.model if isinstance(workload.model, str) else ""
+    task = "train" if workload.training else workload.task
+    bare = replace(workload, task=task, model=model, **USUAL)
     if isinstance(samples, float):
-        model = workload.model if isinstance(workload.model, str) else ""
-        task = "train" if workload.training else workload.task
-        return _known(replace(workload, task=task, model=model, **USUAL), shape, samples)
+        return _known(bare, shape, samples)
+    if isinstance(shape, Traced) and workload.parallel.zero == 0:  # copies of a net run the same operators
+        return _known_many(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
     return _lowered(workload, shape, samples)
 
 
 @lru_cache(maxsize=512)
 def _known(workload: Workload, shape: Shape, batch: float) -> Lowered:
     return _lowered(workload, shape, batch)
+
+
+@lru_cache(maxsize=64)
+def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) -> Lowered:
+    return _lowered(workload, shape, np.array(batches))
 
 
 def _lowered(workload: Workload, shape: Shape, samples: Number) -> Lowered:

@@ -1,0 +1,129 @@
+"""Decisions against measurements: of several GPUs measured at the same work, did we choose the best for the money?
+
+Groups of published rows with the same source, model, engine and sizes on two or more GPUs that were for rent on demand in the
+row's year; the choice is the GPU with the most predicted work for a dollar, the truth the most measured. Regret is how much less
+the choice gets done for its money than the best would have.
+
+    PYTHONPATH=src:tools python -m benchmarks.decisions ../shared/truth
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from calibration.examples import step_terms
+from calibration.measured import Measured
+from calibration.rows import measured_rows, read_all
+
+from whichgpu.api.desk import Desk
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.combine import EAGER, combine
+from whichgpu.estimate.time.grid import settings
+from whichgpu.price.table import price_table, standing_rows
+from whichgpu.workload.spelling import fill_defaults, from_object
+
+GOAL_SHARE, GOAL_REGRET = 0.90, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One group: who was chosen, who was best, and the regret as a share."""
+
+    source: str
+    what: str
+    chosen: str
+    best: str
+    regret: float
+    gpus: int
+
+
+def decisions(truth: Path) -> Iterator[Decision]:
+    """Every group that can be decided."""
+    catalog = Catalog()
+    desk = Desk(catalog, own=False)
+    years = _years(truth)
+    groups: dict[tuple[str, str], dict[str, list[Measured]]] = defaultdict(lambda: defaultdict(list))
+    for row in measured_rows(truth):
+        if row.request.get("gpus", 1) == 1 and row.row in years:
+            request = {name: value for name, value in row.request.items() if name not in ("gpu", "id", "year")}
+            key = json.dumps({**request, "kind": row.kind, "of": years[row.row]}, sort_keys=True, default=str)
+            groups[row.source, key][row.gpu].append(row)
+    for (source, key), by_gpu in groups.items():
+        year = json.loads(key)["of"]
+        prices = hourly(year)
+        known = {gpu: rows for gpu, rows in by_gpu.items() if gpu in prices}
+        if len(known) < 2:
+            continue
+        try:
+            told = {gpu: float(np.median([_seconds(row, desk) for row in rows])) for gpu, rows in known.items()}
+        except WhichGpuError:
+            continue
+        true = {gpu: 1.0 / (float(np.median([row.seconds for row in rows])) * prices[gpu]) for gpu, rows in known.items()}
+        chosen = max(told, key=lambda gpu: 1.0 / (told[gpu] * prices[gpu]))
+        best = max(true, key=lambda gpu: true[gpu])
+        yield Decision(source, key, chosen, best, 1.0 - true[chosen] / true[best], len(known))
+
+
+@cache
+def hourly(year: int) -> Mapping[str, float]:
+    """The cheapest GPU hour on demand of each GPU at the end of a year, in US dollars."""
+    table = price_table(Catalog())
+    rows = standing_rows(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
+    part = table.taken(rows)
+    keep = part.named("term", ("on-demand",)) & part.named("currency", ("USD",)) & (part.gpus >= 1)
+    found: dict[str, float] = {}
+    for row in np.flatnonzero(keep).tolist():
+        gpu, price = part.word("gpu", row), float(part.price[row] / part.gpus[row])
+        found[gpu] = min(price, found.get(gpu, np.inf))
+    return found
+
+
+def _years(truth: Path) -> dict[int, int]:
+    """The year of each published row that is dated to a year or better."""
+    found = {}
+    for read in read_all(truth):
+        result, text = read.result, read.row.date.strip()
+        if (
+            isinstance(result, Measured)
+            and text[:4].isdigit()
+            and (len(text) == 4 or (len(text) >= 7 and text[4] == "-" and len(text) != 9))
+        ):
+            found[result.row] = int(text[:4])
+    return found
+
+
+def _seconds(row: Measured, desk: Desk) -> float:
+    """What we say the row takes."""
+    shape, gpu = desk.shape(row.request["model"]), desk.catalog.gpu_by_id[row.gpu]
+    workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
+    terms, kind = step_terms(workload, shape, gpu, row.kind)
+    factors = desk.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
+    return float(combine(terms, factors, (workload.engine or "pytorch") in EAGER, workload.host_speed).wall[0, 0])
+
+
+def report(found: Sequence[Decision]) -> str:
+    """By source and in all: groups, how many within 5% of the best, mean regret."""
+    lines = ["| source | groups | within 5% | mean regret | worst |", "|---|---|---|---|---|"]
+    sources = sorted({one.source for one in found})
+    for name in (*sources, "all"):
+        regrets = np.array([one.regret for one in found if name in ("all", one.source)])
+        within = float((regrets <= GOAL_REGRET).mean())
+        lines.append(f"| {name} | {len(regrets)} | {within:.0%} | {regrets.mean():.1%} | {regrets.max():.0%} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    made = list(decisions(Path(sys.argv[1])))
+    print(report(made))
+    share = float(np.mean([one.regret <= GOAL_REGRET for one in made])) if made else 0.0
+    print(f"\nwithin {GOAL_REGRET:.0%} of the best in {share:.1%} of {len(made)} groups; the goal is {GOAL_SHARE:.0%}")
+    sys.exit(0 if share >= GOAL_SHARE else 1)

@@ -1,0 +1,177 @@
+"""Every offer with the best way its GPUs can do the work: hours, money, and whether it keeps to the wishes. Arrays throughout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichgpu.decide.groups import Groups
+from whichgpu.decide.market import Market, terms_of
+from whichgpu.decide.way import Outcome, Refusal, Way
+from whichgpu.decide.wishes import TIME_WEIGHT, Rank, Wishes
+from whichgpu.decide.work import Work
+from whichgpu.price.run import Course, course
+from whichgpu.price.table import Floats, Ints
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.workload import Workload
+
+Bools = NDArray[np.bool_]
+MOST_COPIES = 64.0  # beyond it a service wants a plan, not a recommendation
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """One entry for each offer and group that can do the work; limits say which wishes each misses."""
+
+    ways: tuple[Way | None, ...]  # by group
+    group: Ints
+    offer: Ints
+    copies: Floats  # of the group, side by side
+    gpus: Floats  # of all copies
+    course: Course
+    per_hour: Floats
+    per_unit: Floats  # money for a token or sample, starts and the like left out
+    missed: dict[str, Bools]
+    rejected: Counter[str]
+    considered: int
+
+    @property
+    def kept(self) -> Bools:
+        """Those that keep to every wish."""
+        return ~np.any(list(self.missed.values()), axis=0) if self.missed else np.ones(len(self.group), dtype=bool)
+
+    def score(self, rank: Rank) -> Floats:
+        """Smaller is better; monotone in cost and time, so that nothing dominated ever comes first."""
+        with np.errstate(divide="ignore"):
+            cost, hours = np.log(np.maximum(self.course.cost, 1e-12)), np.log(np.maximum(self.course.hours, 1e-12))
+        scores = {
+            "cost": cost,
+            "time": hours,
+            "value": np.log(np.maximum(self.per_unit, 1e-30)),
+            "balanced": cost + TIME_WEIGHT * hours,
+        }
+        return np.where(self.kept, scores[rank], np.inf)
+
+    def order(self, rank: Rank, found: Market) -> Ints:
+        """Places of those kept, best first; ties go to the cheaper, the faster, the nearer and the more lately seen."""
+        seen = -found.table.days[1][found.rows][self.offer].astype(float)
+        trip = np.nan_to_num(found.round_trip[self.offer], nan=1e9)
+        score = np.round(self.score(rank), 9)
+        cost, hours = np.round(self.course.cost, 6), np.round(self.course.hours, 6)
+        ties = (cost, hours) if rank != "time" else (hours, cost)
+        order = np.lexsort((found.table.column("instance")[found.rows][self.offer], seen, trip, ties[1], ties[0], score))
+        return order[np.isfinite(score[order])]
+
+
+def candidates(
+    workload: Workload, work: Work, wishes: Wishes, found: Market, groups: Groups, outcomes: Sequence[Outcome]
+) -> Candidates:
+    """Join offers with what their groups can do, and cost the run on each."""
+    rejected = found.rejected.copy()
+    able = np.array([isinstance(one, Way) for one in outcomes], dtype=bool)
+    for place, one in enumerate(outcomes):
+        if isinstance(one, Refusal):
+            rejected[one.reason] += int((groups.group_of == place).sum())
+    keep = able[groups.group_of] if len(able) else np.zeros(0, dtype=bool)
+    group, offer = groups.group_of[keep], groups.offer_of[keep]
+    ways = tuple(one if isinstance(one, Way) else None for one in outcomes)
+    rate = np.array([one.rate if one else 1.0 for one in ways] or [1.0])[group]
+    copies = _copies(workload, ways)[group]
+    machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group] * copies
+    size = np.array([one.gpus for one in groups.groups] or [1], dtype=float)[group] * copies
+    serving = work.hours is not None
+    hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
+    terms = terms_of(found).at(offer, machines)
+    told = course(hours, terms, wishes.habits, interruptible=not serving)
+    per_hour = (terms.price + terms.host) * machines
+    done = _served(workload, work, ways)[group] if serving else rate
+    missed = _missed(wishes, found, told, per_hour, size, offer, serving, terms.years)
+    if (many := copies > MOST_COPIES).any():
+        missed["copies"] = many
+    for name, lost in missed.items():
+        if count := int(lost.sum()):
+            rejected[name] += count
+    return Candidates(
+        ways,
+        group,
+        offer,
+        copies,
+        size,
+        told,
+        per_hour,
+        per_hour / (done * 3600.0),
+        missed,
+        rejected,
+        len(groups.group_of) + sum(found.rejected.values()),
+    )
+
+
+def _copies(workload: Workload, ways: Sequence[Way | None]) -> Floats:
+    """Copies of a group that a rate of requests needs; one where no rate is asked for."""
+    if workload.rate is None:
+        return np.ones(max(1, len(ways)))
+    told = [np.ceil(workload.rate / one.capacity) if one and one.capacity else 1.0 for one in ways]
+    return np.array(told or [1.0])
+
+
+def _served(workload: Workload, work: Work, ways: Sequence[Way | None]) -> Floats:
+    """Work a second a service really does: what is asked of it, or all it can where no rate is."""
+    each = float(workload.seq_out or 1) if work.unit == "tokens" else 1.0
+    if workload.rate is not None:
+        return np.full(max(1, len(ways)), workload.rate * each)
+    return np.array([one.rate if one else 1.0 for one in ways] or [1.0])
+
+
+def _missed(
+    wishes: Wishes, found: Market, told: Course, per_hour: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
+) -> dict[str, Bools]:
+    """Which limits each candidate misses."""
+    missed: dict[str, Bools] = {"never-done": ~np.isfinite(told.hours)}
+    terms = found.terms[offer]
+    if serving and "spot" not in wishes.terms:
+        missed["spot-service"] = terms == "spot"
+    bound = years > 0
+    long_enough = told.hours >= np.where(np.isfinite(told.break_even), told.break_even, years * 8760.0)
+    missed["commitment"] = bound & ~long_enough
+    if wishes.gpus is not None:
+        missed["gpus-in-all"] = (gpus < wishes.gpus[0]) | (gpus > wishes.gpus[1])
+    if wishes.budget is not None:
+        spent = {"hour": per_hour, "month": per_hour * MONTH_HOURS}.get(wishes.budget_per or "", told.cost)
+        missed["budget"] = spent > float(wishes.budget.amount) * (1 + 1e-9)
+    if wishes.deadline is not None and not serving:
+        missed["deadline"] = told.hours * 3600.0 > wishes.deadline
+    owned = _owned_limit(wishes, found, offer, gpus)
+    if owned is not None:
+        missed["owned-count"] = owned
+    return {name: lost for name, lost in missed.items() if lost.any() or name in ("budget", "deadline")}
+
+
+def _owned_limit(wishes: Wishes, found: Market, offer: Ints, gpus: Floats) -> Bools | None:
+    """More of one's own GPUs than one has."""
+    if not wishes.owned:
+        return None
+    have: Counter[str] = Counter()
+    for one in wishes.owned:
+        have[one.gpu] += one.gpus
+    limits = np.array([float(have.get(word, 0)) for word in found.table.words])
+    own = found.terms[offer] == "owned"
+    over: Bools = own & (gpus > limits[found.table.column("gpu")[found.rows][offer]])
+    return over
+
+
+def pareto(told: Candidates, order: Ints) -> list[int]:
+    """Of the places given, those that nothing beats in both cost and time, cheapest first; one for each group of GPUs."""
+    cost, hours = told.course.cost, told.course.hours
+    ranked = order[np.lexsort((hours[order], cost[order]))]
+    best, front, seen = np.inf, [], set()
+    for place in ranked.tolist():
+        key = (int(told.group[place]), float(told.copies[place]))
+        if hours[place] < best * (1 - 1e-9) and key not in seen:
+            best = float(hours[place])
+            seen.add(key)
+            front.append(place)
+    return front

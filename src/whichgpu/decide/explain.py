@@ -1,0 +1,89 @@
+"""Why this one: sentences built from the numbers that decided, for every candidate shown and for any GPU asked after."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.decide.answer import Candidate
+from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.groups import Groups
+from whichgpu.decide.way import Outcome, Refusal
+from whichgpu.workload.workload import Workload
+
+
+def because(one: Candidate, other: Candidate | None, workload: Workload, serving: bool) -> tuple[Message, ...]:
+    """What decided for a candidate: its bound, its room, its objectives, its price, and how it stands to the next best."""
+    said = [
+        msg("because.speed", rate=f"{significant(one.throughput.value)} {one.throughput.unit}", bound=msg(f"bound.{one.bound}")),
+        msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
+    ]
+    if one.capacity and workload.rate is not None:
+        said.append(msg("because.rate", n=one.copies, capacity=significant(one.capacity.value), rate=significant(workload.rate)))
+    if one.tpot and workload.tpot_max is not None:
+        said.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
+    if one.ttft and workload.ttft_max is not None:
+        said.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
+    price = {"price": str(one.cost_per_hour), "provider": one.provider, "region": one.region or "-", "day": one.price_observed_at}
+    said.append(msg("because.price-term", term=msg(f"term.{one.term}"), **price))
+    if one.reruns >= 0.01:
+        said.append(msg("because.reruns", reruns=significant(one.reruns)))
+    if one.break_even_hours is not None:
+        said.append(msg("because.break-even", term=msg(f"term.{one.term}"), hours=significant(one.break_even_hours)))
+    if other is not None:
+        said.append(_against(one, other, serving))
+    return tuple(said)
+
+
+def _against(one: Candidate, other: Candidate, serving: bool) -> Message:
+    """How it stands to another, in cost and, where there is a run, in time."""
+    cost = float(other.cost.amount) / max(float(one.cost.amount), 1e-12)
+    time = other.run_time.value / max(one.run_time.value, 1e-12)
+    name = {"gpu": other.gpu_name, "gpus": other.gpus}
+    if serving:
+        return msg("because.against-service", cost=significant(cost), **name)
+    return msg("because.against", cost=significant(cost), time=significant(time), **name)
+
+
+def why_not(
+    gpu: str, name: str, told: Candidates, groups: Groups, outcomes: Sequence[Outcome], best: Candidate, one: Candidate | None,
+    serving: bool,
+) -> tuple[Message, ...]:  # fmt: skip
+    """Why a GPU is not the answer: how its best candidate compares, or what removed it."""
+    if one is not None:
+        return (_why_worse(one, best, serving),)
+    reasons: Counter[str] = Counter()
+    for place, outcome in enumerate(outcomes):
+        if groups.groups[place].gpu.id != gpu:
+            continue
+        if isinstance(outcome, Refusal):
+            reasons[outcome.reason] += 1
+            continue
+        mine = told.group == place
+        for reason, lost in told.missed.items():
+            reasons[reason] += int((mine & lost).any())
+    if not reasons:
+        return (msg("why-not.no-offer", gpu=name),)
+    return tuple(
+        msg("why-not.removed", gpu=name, why=msg(f"rejected.{reason}"), n=count) for reason, count in reasons.items() if count
+    )
+
+
+def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
+    if one.gpu == best.gpu and one.gpus == best.gpus:
+        return msg("why-not.is-answer", gpu=one.gpu_name)
+    cost = float(one.cost.amount) / max(float(best.cost.amount), 1e-12)
+    time = one.run_time.value / max(best.run_time.value, 1e-12)
+    values = {"gpu": one.gpu_name, "gpus": one.gpus, "cost": significant(cost), "bound": msg(f"bound.{one.bound}")}
+    return msg("why-not.worse-service", **values) if serving else msg("why-not.worse", time=significant(time), **values)
+
+
+def best_of(gpu: str, told: Candidates, groups: Groups, order: np.ndarray) -> int | None:
+    """The best place of a GPU."""
+    mine = np.array([group.gpu.id == gpu for group in groups.groups], dtype=bool)
+    found = order[mine[told.group[order]]] if len(order) else order
+    return int(found[0]) if len(found) else None

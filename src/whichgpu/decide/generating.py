@@ -1,0 +1,217 @@
+"""Language models that answer: the tensor degree, copies and batch of each group that get most done within the objectives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whichgpu.base.figure import Figure
+from whichgpu.decide.groups import Group
+from whichgpu.decide.serving import stands
+from whichgpu.decide.way import Asked, Outcome, Refusal, Way
+from whichgpu.estimate.fit import needed, verdict
+from whichgpu.estimate.group.layouts import cuts
+from whichgpu.estimate.group.step import Devices, evaluate_group
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.usable import usable_bytes
+from whichgpu.price.table import Floats
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
+DEGREES = (1, 2, 4, 8, 16)
+STRAIGHT = 1e-3  # how far off a line the need may be and still be read off it
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """One copy of the model on so many GPUs, at every batch: seconds between tokens and to the first, [groups, batches]."""
+
+    parallel: Parallel
+    seconds: Floats
+    first: Floats
+    compute: Floats  # whether arithmetic bounds rather than bandwidth
+    need: Floats  # low, value, high of the bytes each GPU must hold, [3, batches]
+
+
+def generate(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+    """The best way of each group."""
+    found: dict[int, Outcome] = {}
+    classes: dict[str, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        classes[asked.in_precision(group.gpu)].append(place)
+    for precision, places in classes.items():
+        workload = in_precision(asked.workload, precision)
+        found |= zip(places, _of_class(asked, workload, [groups[place] for place in places]), strict=True)
+    return [found[place] for place in range(len(groups))]
+
+
+def in_precision(workload: Workload, precision: str) -> Workload:
+    """The request in another precision, its cache with it."""
+    if precision == workload.precision:
+        return workload
+    return replace(workload, precision=precision, kv_precision={"fp32": "fp32"}.get(precision, "fp16"))
+
+
+def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list[Outcome]:
+    shape = asked.shape
+    assert isinstance(shape, Transformer)
+    kinds = {(group.gpu.id, group.fabric): group for group in groups}
+    devices, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
+    sizes = _batches(workload, asked.given)
+    most = max(group.gpus for group in groups)
+    room = np.array([usable_bytes(group.gpu, workload) for group in devices], dtype=float)
+    copies = []
+    for tp, pp in _degrees(workload, shape, groups):
+        need = _need(workload, shape, tp, pp, sizes)
+        if tp * pp <= most and need[1, 0] <= room.max():
+            copies.append(_timed(asked, workload, shape, devices, tp, pp, sizes, need))
+    smallest = {
+        tp * pp: need
+        for tp, pp in _degrees(workload, shape, groups)
+        for need in (_need(workload, shape, tp, pp, sizes[:1])[1, 0],)
+    }
+    told: list[Outcome] = []
+    for group in groups:
+        place = of[group.gpu.id, group.fabric]
+        least = min((need for size, need in smallest.items() if size <= group.gpus), default=np.inf)
+        told.append(_best(asked, workload, group, place, room[place], copies, sizes, least))
+    return told
+
+
+def _degrees(workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
+    """Tensor degrees within a machine, and stages over several."""
+    widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
+    found = [(tp, 1) for tp in DEGREES if tp <= widest and cuts(workload, shape, tp, 1, 1)]
+    if machines > 1:
+        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and cuts(workload, shape, tp, pp, 1)]
+    return found or [(1, 1)]
+
+
+def _batches(workload: Workload, given: frozenset[str]) -> Floats:
+    """Sequences in hand of one copy: all of these, or the request's own where it names one and no rate."""
+    if "batch" in given and workload.rate is None:
+        own = float(workload.batch or 1)
+        return np.unique(np.maximum(1.0, np.ceil(own / np.array(DEGREES, dtype=float))))
+    return BATCHES
+
+
+def _laid(workload: Workload, tp: int, pp: int, batch: float) -> Workload:
+    return replace(workload, gpus=tp * pp, nodes=pp, parallel=Parallel(tp=tp, pp=pp), batch=int(batch), micro_batch=None)
+
+
+def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Floats) -> Floats:
+    """Bytes at each batch: counted at the ends and the middle, read off the line between them where it is one."""
+
+    def at(batch: float) -> tuple[float, float, float]:
+        one = _laid(workload, tp, pp, batch)
+        figure = needed(memory(one, shape), one)
+        return figure.low, figure.value, figure.high
+
+    counted = sorted({0, len(sizes) // 2, len(sizes) - 1})
+    points = np.array([at(sizes[place]) for place in counted]).T
+    told = np.stack([np.interp(sizes, sizes[counted], row) for row in points])
+    line = np.stack([np.interp(sizes[counted], sizes[[0, -1]], row[[0, -1]]) for row in points])
+    if np.max(np.abs(line - points) / points) > STRAIGHT and len(sizes) > 3:
+        told = np.array([at(size) for size in sizes]).T
+    return told
+
+
+def _timed(
+    asked: Asked, workload: Workload, shape: Transformer, devices: Sequence[Group], tp: int, pp: int, sizes: Floats, need: Floats
+) -> Copies:
+    one, gpus = _laid(workload, tp, pp, 1), [group.gpu for group in devices]
+    if tp * pp == 1:
+        grid = evaluate(one, shape, gpus, sizes, asked.calibration)
+        wall, first = grid.seconds.wall, grid.first
+        flops, moved = grid.flop_seconds, grid.byte_seconds
+    else:
+        told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
+        wall, first = told.told.wall, told.first
+        flops, moved = told.flop_seconds, told.byte_seconds
+    assert first is not None
+    shaped = np.broadcast_to
+    size = (len(gpus), len(sizes))
+    return Copies(one.parallel, shaped(wall, size), shaped(first, size), shaped(flops >= moved, size), need)
+
+
+def _best(
+    asked: Asked, workload: Workload, group: Group, place: int, room: float, copies: Sequence[Copies], sizes: Floats, least: float
+) -> Outcome:
+    """Of all degrees and batches the one that gets most done."""
+    best: Way | None = None
+    reason: Refusal = Refusal("memory", least / room - 1.0 if np.isfinite(least) else np.inf)
+    for one in copies:
+        taken = one.parallel.tp * one.parallel.pp
+        if taken > group.gpus or group.gpus % taken or one.parallel.tp > group.per_machine:
+            continue
+        fitting = one.need[2] <= room
+        if not fitting.any() and one.need[1, 0] <= room:
+            fitting[0] = True  # tight: usable memory lies within the estimate's range
+        if not fitting.any():
+            continue
+        dp = group.gpus // taken
+        own = fitting if workload.rate is not None or "batch" not in asked.given else fitting & _share(workload, dp, sizes)
+        seconds, first = one.seconds[place], one.first[place]
+        rate = sizes / seconds * dp
+        capacity = None
+        if workload.task == "serve":
+            capacity, first = stands(workload, sizes, seconds, first)
+            missed = own & (capacity <= 0)
+            if not (own & (capacity > 0)).any():
+                if missed.any() and not isinstance(best, Way):
+                    reason = Refusal("latency", _off(workload, seconds, first, own))
+                continue
+            capacity = capacity * dp
+        if not own.any():
+            continue
+        score = np.where(own, capacity if capacity is not None and workload.rate is not None else rate, -1.0)
+        if capacity is not None:
+            score = np.where(capacity > 0, score, -1.0)
+        at = int(np.argmax(score))
+        way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
+        if best is None or _better(way, best, workload):
+            best = way
+    return best or reason
+
+
+def _share(workload: Workload, dp: int, sizes: Floats) -> np.ndarray:
+    mine: np.ndarray = sizes == max(1.0, np.ceil((workload.batch or 1) / dp))
+    return mine
+
+
+def _off(workload: Workload, seconds: Floats, first: Floats, own: np.ndarray) -> float:
+    """How far the best batch is from its objectives."""
+    worst = np.zeros_like(seconds)
+    if workload.tpot_max is not None:
+        worst = np.maximum(worst, seconds / workload.tpot_max)
+    if workload.ttft_max is not None:
+        worst = np.maximum(worst, first / workload.ttft_max)
+    return float(worst[own].min()) - 1.0
+
+
+def _better(one: Way, other: Way, workload: Workload) -> bool:
+    if workload.rate is not None and one.capacity is not None and other.capacity is not None:
+        return one.capacity > other.capacity
+    return one.rate > other.rate
+
+
+def _way(
+    workload: Workload, one: Copies, at: int, place: int, dp: int, sizes: Floats, room: float, rate: Floats,
+    first: Floats, capacity: Floats | None, fitting: np.ndarray,
+) -> Way:  # fmt: skip
+    low, value, high = (float(one.need[row, at]) for row in range(3))
+    parallel = replace(one.parallel, dp=dp)
+    curve = tuple((int(sizes[b] * dp), float(one.seconds[place, b]), float(rate[b])) for b in range(len(sizes)) if fitting[b])
+    return Way(
+        precision=workload.precision or "bf16", parallel=parallel, batch=int(sizes[at] * dp), micro_batch=None, accumulation=1,
+        checkpointing="none", seconds=float(one.seconds[place, at]), rate=float(rate[at]), unit="output tokens/s",
+        need=int(value), usable=int(room), fits=verdict(Figure(value, low, high, "byte", "modelled"), int(room)),
+        bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
+        ttft=float(first[at]) if workload.task == "serve" else None,
+        capacity=None if capacity is None else float(capacity[at]), curve=curve,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""Groups of GPUs that offers hold: a kind of GPU, how many of them, and how they reach one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.market import Market
+from whichgpu.estimate.group.fabric import Fabric, fabric_of
+from whichgpu.price.table import Ints
+
+MOST_MACHINES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """GPUs that work as one: those of `machines` machines with `per_machine` each."""
+
+    gpu: Gpu
+    per_machine: int
+    machines: int
+    fabric: Fabric
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.per_machine * self.machines
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Every group, and the offers that hold each: pairs of a group's place and an offer's."""
+
+    groups: tuple[Group, ...]
+    group_of: Ints
+    offer_of: Ints
+
+
+def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], several: bool) -> Groups:
+    """Groups of the offers left; `several` machines together where the span asks for more GPUs than one holds."""
+    table = found.table.taken(found.rows)
+    machines = {(row.provider, row.instance): row for row in catalog.instances}
+    words, gpus = table.words, catalog.gpu_by_id
+    size = len(words)
+    codes = (table.column("provider") * size + table.column("instance")) * size + table.column("gpu")
+    pairs = np.stack([codes.astype(np.float64), table.gpus])
+    unique, first, of = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+    of = of.reshape(-1)
+    places: dict[tuple[object, ...], int] = {}
+    groups: list[Group] = []
+    holding: list[list[int]] = []
+    for kind in range(unique.shape[1]):
+        row = int(first[kind])
+        gpu, count = gpus[table.word("gpu", row)], int(table.gpus[row])
+        fabric = fabric_of(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
+        mine = []
+        for copies in _copies(count, span, several):
+            key = (gpu.id, count, copies, fabric.name, round(fabric.link), round(fabric.network) if copies > 1 else 0)
+            if key not in places:
+                places[key] = len(groups)
+                groups.append(Group(gpu, count, copies, fabric))
+            mine.append(places[key])
+        holding.append(mine)
+    told = [(group, offer) for offer, kind in enumerate(of.tolist()) for group in holding[kind]]
+    pair = np.array(told, dtype=np.int64).reshape(-1, 2)
+    return Groups(tuple(groups), pair[:, 0], pair[:, 1])
+
+
+def _copies(count: int, span: tuple[float, float], several: bool) -> list[int]:
+    """How many machines may stand together: powers of two within the span."""
+    low, high = span
+    if not several:
+        return [1] if low <= count <= high else []
+    return [copies for copies in (1, 2, 4, 8, MOST_MACHINES) if low <= count * copies <= high]

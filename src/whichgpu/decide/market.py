@@ -1,0 +1,250 @@
+"""What is on offer on a day, as arrays: prices in one currency, terms, and which group of GPUs each offer is of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichgpu.base.dates import first_day
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Instance
+from whichgpu.catalog.pricing import Discount
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.frameworks import runs_frameworks
+from whichgpu.decide.wishes import Wishes
+from whichgpu.estimate.time.calibration import MEASURED_VENDORS
+from whichgpu.price.billing import billing_on, extras
+from whichgpu.price.currency import Exchanger
+from whichgpu.price.run import Terms, committed_years
+from whichgpu.price.table import Floats, Ints, PriceTable, standing_rows
+
+HOST_VCPUS, HOST_GIB = 8.0, 30.0  # beside each GPU rented alone: n1-standard-8
+SMALLEST = 1.0  # GPUs; slices are another matter
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """Offers that the wishes leave; `rejected` counts the others by the first wish that takes them out."""
+
+    table: PriceTable  # of what stood on the day, rules applied
+    rows: Ints  # offers left, places in the table
+    price: Floats  # of each of them, an hour, in the wished currency
+    rejected: Counter[str]
+    steps: tuple[tuple[float, ...], ...]
+    step_of: Ints
+    round_trip: Floats
+    day: date
+    rate: float  # of the wished currency for one US dollar
+
+    @property
+    def terms(self) -> NDArray[np.str_]:
+        """The term of each offer left."""
+        return np.array(self.table.words)[self.table.column("term")[self.rows]]
+
+
+class Places:
+    """Round trips to the regions of a table, where a city is named."""
+
+    def __init__(self, seconds: Mapping[tuple[str, str], float]) -> None:
+        self.seconds = seconds
+
+    def of(self, table: PriceTable) -> Floats:
+        """Of every row; nan where it is not known."""
+        size = len(table.words)
+        pair = table.column("provider") * size + table.column("region")
+        unique, places = np.unique(pair, return_inverse=True)
+        told = [self.seconds.get((table.words[code // size], table.words[code % size]), np.nan) for code in unique.tolist()]
+        found: Floats = np.array(told or [np.nan])[places.reshape(-1)]
+        return found
+
+
+def market(
+    table: PriceTable, catalog: Catalog, wishes: Wishes, exchanger: Exchanger, places: Places | None = None,
+    off: Mapping[str, float] | None = None,
+) -> Market:  # fmt: skip
+    """The offers of the wished day, providers, regions and terms. `off` is the user's own discount by provider."""
+    standing = table.taken(standing_rows(table, wishes.day))
+    standing, steps, step_of = _with_rules(standing, catalog.discounts, wishes.day)
+    trips = places.of(standing) if places else np.full(len(standing), np.nan)
+    keep, rejected = _kept(standing, catalog, wishes, trips)
+    rows = np.flatnonzero(keep)
+    part = standing.taken(rows)
+    factors = np.array([_factor(exchanger, word, wishes.currency) for word in standing.words])
+    price = part.price * factors[part.column("currency")]
+    if off:
+        own = np.array([1.0 - off.get(word, 0.0) for word in standing.words])
+        listed = part.named("standing", ("list",))
+        price = np.where(listed, price * own[part.column("provider")], price)
+    rate = float(exchanger.rate("USD", wishes.currency).value) if wishes.currency != "USD" else 1.0
+    return Market(standing, rows, price, rejected, steps, step_of[rows], trips[rows], wishes.day, rate)
+
+
+def _factor(exchanger: Exchanger, word: str, target: str) -> float:
+    """What money in a currency is worth in the target; 1 for words that are no currencies."""
+    if len(word) != 3 or not word.isupper() or word == target or word not in exchanger.known():
+        return 1.0
+    return float(exchanger.rate(word, target).value)
+
+
+def _kept(table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats) -> tuple[NDArray[np.bool_], Counter[str]]:
+    """Offers that pass every wish, and how many each wish takes out in its turn."""
+    known = catalog.gpu_by_id
+    words = np.array(table.words)
+    gpu_words = {code: known.get(words[code]) for code in np.unique(table.column("gpu")).tolist()}
+
+    def by_gpu(test: Callable[[Gpu], bool]) -> NDArray[np.bool_]:
+        passing = [code for code, gpu in gpu_words.items() if gpu is not None and test(gpu)]
+        return np.isin(table.column("gpu"), passing)
+
+    high = wishes.span[1]
+    tests: list[tuple[str, NDArray[np.bool_]]] = [
+        ("unknown-gpu", by_gpu(lambda gpu: bool(gpu.peaks and gpu.memory_bandwidth))),
+        ("slice", table.gpus >= SMALLEST),
+    ]
+    if wishes.gpu_ids is None and wishes.machines is None:  # what is named by the user is looked at, whatever it is
+        tests.append(("framework", by_gpu(lambda gpu: runs_frameworks(gpu, wishes.day))))
+        tests.append(("unmeasured", by_gpu(lambda gpu: gpu.vendor in MEASURED_VENDORS)))
+    if wishes.gpu_ids is not None:
+        tests.append(("gpu", by_gpu(lambda gpu: gpu.id in (wishes.gpu_ids or ()))))
+    if wishes.machines is not None:
+        pairs = {(table.words.index(a), table.words.index(b)) for a, b in wishes.machines if {a, b} <= set(table.words)}
+        both = zip(table.column("provider").tolist(), table.column("instance").tolist(), strict=True)
+        tests.append(("instance", np.array([pair in pairs for pair in both], dtype=bool)))
+    if wishes.needs:
+        tests.append(("needs", by_gpu(lambda gpu: set(wishes.needs) <= set(gpu.supports))))
+    if wishes.min_memory:
+        tests.append(("min-memory", by_gpu(lambda gpu: gpu.memory_marketed_bytes >= (wishes.min_memory or 0))))
+    if wishes.providers:
+        tests.append(("provider", table.named("provider", wishes.providers)))
+    if wishes.regions is not None:
+        names = {(a, b) for a, b in wishes.regions}
+        both = zip(words[table.column("provider")].tolist(), words[table.column("region")].tolist(), strict=True)
+        tests.append(("region", np.array([pair in names for pair in both], dtype=bool)))
+    if wishes.terms:
+        tests.append(("term", table.named("term", wishes.terms)))
+    if wishes.max_latency is not None:
+        tests.append(("max-latency", np.nan_to_num(trips, nan=np.inf) <= wishes.max_latency))
+    tests.append(("gpus", table.gpus <= high))
+    if wishes.only_owned:
+        tests.append(("owned", table.named("term", ("owned",))))
+    keep = np.ones(len(table), dtype=bool)
+    rejected: Counter[str] = Counter()
+    for name, passing in tests:
+        if lost := int((keep & ~passing).sum()):
+            rejected[name] = lost
+        keep &= passing
+    return keep, rejected
+
+
+def _with_rules(
+    table: PriceTable, rules: Sequence[Discount], day: date
+) -> tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]:
+    """Prices that published rules make of on-demand prices, where none is stated for that very offer (`terms.derived`)."""
+    extra: list[PriceTable] = []
+    steps: list[tuple[float, ...]] = []
+    step_of = [np.full(len(table), -1, dtype=np.int64)]
+    words = list(table.words)
+    for rule in rules:
+        if first_day(rule.first) > day or (rule.last and first_day(rule.last) < day) or rule.provider not in words:
+            continue
+        fitting = [place for place, word in enumerate(words) if word.startswith(rule.instances)]
+        base = table.named("provider", (rule.provider,)) & table.named("term", ("on-demand",))
+        base &= np.isin(table.column("instance"), fitting)
+        stated = _places_of(table, table.named("term", (rule.term,)))
+        rows = np.flatnonzero(base & ~np.isin(_places_of(table, np.ones(len(table), dtype=bool)), stated))
+        if not len(rows):
+            continue
+        for word in (rule.term, rule.sources[0]):
+            if word not in words:
+                words.append(word)
+        part = table.taken(rows)
+        places, numbers = part.places.copy(), part.numbers.copy()
+        places[_place("term")] = words.index(rule.term)
+        places[_place("source")] = words.index(rule.sources[0])
+        if rule.share is not None:
+            numbers[1] *= float(rule.share)
+        extra.append(PriceTable(tuple(words), places, part.days, numbers))
+        step_of.append(np.full(len(rows), len(steps) if rule.share is None else -1, dtype=np.int64))
+        if rule.share is None:
+            steps.append(tuple(map(float, rule.steps)))
+    whole = PriceTable(
+        tuple(words),
+        np.concatenate([table.places, *(one.places for one in extra)], axis=1),
+        np.concatenate([table.days, *(one.days for one in extra)], axis=1),
+        np.concatenate([table.numbers, *(one.numbers for one in extra)], axis=1),
+    )
+    return whole, tuple(steps), np.concatenate(step_of)
+
+
+def _place(name: str) -> int:
+    from whichgpu.price.table import WORDS
+
+    return WORDS.index(name)
+
+
+def _places_of(table: PriceTable, rows: NDArray[np.bool_]) -> Ints:
+    """A number for machine and region of each row."""
+    size = len(table.words) + 1
+    code = (table.column("provider") * size + table.column("instance")) * size + table.column("region")
+    return code[rows]
+
+
+def terms_of(found: Market) -> Terms:
+    """What the cost of a run needs to know of each offer."""
+    table, rows = found.table.taken(found.rows), np.arange(len(found.rows))
+    words = found.table.words
+    providers = {code: words[code] for code in np.unique(table.column("provider")).tolist()}
+    billed = {code: billing_on(name, found.day) for code, name in providers.items()}
+    charged = {code: extras(name) for code, name in providers.items()}
+    column = table.column("provider")
+
+    def by_provider(values: Mapping[int, float]) -> Floats:
+        told = np.zeros(len(words))
+        for code, value in values.items():
+            told[code] = value
+        return told[column]
+
+    names = found.terms
+    years = np.array([committed_years(str(word)) for word in words])[table.column("term")]
+    alone = table.named("includes", ("gpu",))
+    host = {
+        code: (price.get("host-vcpu", 0.0) * HOST_VCPUS + price.get("host-gib", 0.0) * HOST_GIB) * found.rate
+        for code, price in charged.items()
+    }
+    return Terms(
+        price=found.price,
+        machines=np.ones(len(rows)),
+        spot=names == "spot",
+        years=years,
+        granularity=by_provider({code: one.granularity for code, one in billed.items()}),
+        minimum=by_provider({code: one.minimum for code, one in billed.items()}),
+        on_demand=_on_demand(table, found, rows),
+        host=np.where(alone, by_provider(host) * table.gpus, 0.0),
+        disk=by_provider({code: price.get("disk", 0.0) * found.rate for code, price in charged.items()}),
+        egress=by_provider({code: price.get("egress", 0.0) * found.rate for code, price in charged.items()}),
+        steps=found.steps,
+        step_of=found.step_of,
+    )
+
+
+def _on_demand(table: PriceTable, found: Market, rows: Ints) -> Floats:
+    """The on-demand price of the same machine in the same region; nan where there is none."""
+    codes = _places_of(table, np.ones(len(rows), dtype=bool))
+    plain = np.flatnonzero(found.terms == "on-demand")
+    order = np.argsort(codes[plain], kind="stable")
+    known, prices = codes[plain][order], found.price[plain][order]
+    if not len(known):
+        return np.full(len(rows), np.nan)
+    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    return np.where(known[place] == codes, prices[place], np.nan)
+
+
+def machine_of(found: Market, row: int, machines: Mapping[tuple[str, str], Instance]) -> Instance | None:
+    """The machine of an offer, where the catalog describes it."""
+    at = int(found.rows[row])
+    return machines.get((found.table.word("provider", at), found.table.word("instance", at)))

@@ -1,0 +1,129 @@
+"""Everything that is done in one pass or step of whole samples: vision and other nets, encoders; trained or run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from whichgpu.base.figure import Figure
+from whichgpu.decide.groups import Group
+from whichgpu.decide.way import Asked, Outcome, Refusal, Way
+from whichgpu.estimate.fit import needed, verdict
+from whichgpu.estimate.group.step import Devices, evaluate_group
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.usable import usable_bytes
+from whichgpu.price.table import Floats
+from whichgpu.workload.workload import Parallel, Workload
+
+SIZES = np.array([1, 8, 32, 64, 128, 256], dtype=float)  # of one GPU, where no batch is asked for
+BUSIEST = 0.7  # share of the time a server of whole samples may be busy
+
+
+def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+    """The best batch of each group; every GPU works on a share of it."""
+    found: dict[int, Outcome] = {}
+    classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        classes[asked.in_precision(group.gpu), group.gpus, group.machines].append(place)
+    needs: dict[tuple[str, float], Figure] = {}
+    for (precision, gpus, machines), places in classes.items():
+        workload = replace(asked.workload, precision=precision)
+        own = [groups[place] for place in places]
+        found |= zip(places, _of_size(asked, workload, own, gpus, machines, needs), strict=True)
+    return [found[place] for place in range(len(groups))]
+
+
+def _of_size(
+    asked: Asked, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: dict[tuple[str, float], Figure]
+) -> list[Outcome]:
+    shape, sizes = asked.shape, _sizes(asked, workload, gpus)
+    if not len(sizes):
+        return [Refusal("layout", np.inf) for _ in groups]
+    one = replace(workload, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), accumulation=1, micro_batch=None)
+    counted = []
+    for size in sizes:
+        key = (workload.precision or "", float(size))
+        if key not in needs:
+            alone = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size), micro_batch=None, accumulation=1)
+            needs[key] = needed(memory(alone, shape), alone)
+        counted.append(needs[key])
+    room = np.array([usable_bytes(group.gpu, workload) for group in groups], dtype=float)
+    kept = np.array([figure.value <= room.max() for figure in counted])
+    if not kept.any():
+        return [Refusal("memory", counted[0].value / own - 1.0) for own in room]
+    sizes, counted = sizes[kept], [figure for figure, keep in zip(counted, kept, strict=True) if keep]
+    seconds, compute = _seconds(asked, one, groups, sizes)
+    return [
+        _best(asked, workload, float(room[place]), sizes, counted, seconds[place], compute[place], gpus)
+        for place in range(len(groups))
+    ]
+
+
+def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
+    """Samples one GPU takes at a time."""
+    if "batch" not in asked.given and workload.micro_batch is None:
+        return SIZES if workload.image or not workload.training else np.append(SIZES, 1024.0)
+    if workload.micro_batch is not None:
+        return np.array([float(workload.micro_batch)])
+    share, rest = divmod(workload.batch or 1, gpus)
+    if not workload.training:
+        return np.array([float(max(1, share + bool(rest)))])
+    if rest or not share:
+        return np.zeros(0)
+    return np.array([float(share // times) for times in (8, 4, 2, 1) if share % times == 0])
+
+
+def _seconds(asked: Asked, one: Workload, groups: Sequence[Group], sizes: Floats) -> tuple[Floats, Floats]:
+    gpus = [group.gpu for group in groups]
+    shape = (len(gpus), len(sizes))
+    if one.gpus == 1 or not one.training:  # copies that only run do not speak to one another
+        grid = evaluate(replace(one, gpus=1, nodes=1, parallel=Parallel()), asked.shape, gpus, sizes, asked.calibration)
+        wall, flops, moved = grid.seconds.wall, grid.flop_seconds, grid.byte_seconds
+    else:
+        devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
+        told = evaluate_group(one, asked.shape, devices, sizes)
+        wall, flops, moved = told.told.wall, told.flop_seconds, told.byte_seconds
+    return np.broadcast_to(wall, shape), np.broadcast_to(flops >= moved, shape).astype(float)
+
+
+def _best(
+    asked: Asked, workload: Workload, room: float, sizes: Floats, needs: Sequence[Figure],
+    seconds: Floats, compute: Floats, gpus: int,
+) -> Outcome:  # fmt: skip
+    fitting = np.array([figure.high <= room for figure in needs])
+    if not fitting.any():
+        fitting = np.array([figure.value <= room for figure in needs])
+    if not fitting.any():
+        return Refusal("memory", needs[0].value / room - 1.0)
+    rounds = _rounds(asked, workload, sizes, gpus)
+    rate = sizes / seconds
+    if workload.task == "serve" and workload.ttft_max is not None:
+        in_time = 2.0 * seconds <= workload.ttft_max  # a sample waits for the batch before it
+        if not (fitting & in_time).any():
+            return Refusal("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
+        fitting &= in_time
+    at = int(np.argmax(np.where(fitting, rate, -1.0)))
+    batch = int(sizes[at] * gpus * rounds[at])
+    step = float(seconds[at] * rounds[at])
+    done, unit = work(replace(workload, batch=batch), asked.shape)
+    return Way(
+        precision=workload.precision or "fp32", parallel=Parallel(dp=gpus), batch=batch,
+        micro_batch=int(sizes[at]) if workload.training else None, accumulation=int(rounds[at]), checkpointing="none",
+        seconds=step, rate=done / step, unit=unit, need=int(needs[at].value), usable=int(room),
+        fits=verdict(needs[at], int(room)), bound="compute" if compute[at] else "bandwidth",
+        kind="train" if workload.training else "forward", ttft=step if workload.task == "serve" else None,
+        capacity=BUSIEST * done / step if workload.task == "serve" else None,
+        curve=tuple((int(size * gpus), float(one), float(size * gpus / one)) for size, one in zip(sizes, seconds, strict=True)),
+    )  # fmt: skip
+
+
+def _rounds(asked: Asked, workload: Workload, sizes: Floats, gpus: int) -> Floats:
+    if "batch" in asked.given and workload.training and workload.micro_batch is None:
+        told: Floats = (workload.batch or 1) / gpus / sizes
+        return told
+    return np.full(len(sizes), float(workload.accumulation if workload.training else 1))

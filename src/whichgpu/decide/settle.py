@@ -1,0 +1,67 @@
+"""What a screen read off lines, counted and timed exactly: done for the candidate that comes first, until it stays first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.groups import Group, Groups
+from whichgpu.decide.relax import leaning
+from whichgpu.decide.way import Asked, Outcome, Refusal, Way
+from whichgpu.decide.wishes import Wishes
+from whichgpu.estimate.fit import fit, needed
+from whichgpu.estimate.group.step import Devices, evaluate_group
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.grid import evaluate
+from whichgpu.price.table import Ints
+from whichgpu.workload.shapes import Transformer
+
+MOST = 6  # groups settled before the screen's word is taken
+
+Join = Callable[[list[Outcome]], tuple[Candidates, Ints]]
+
+
+def settled(
+    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, wishes: Wishes
+) -> tuple[Candidates, Ints, list[Outcome]]:
+    """Candidates joined with offers and put in order, the first of them settled; where there is none, those that come nearest.
+
+    Only training is screened on lines; all else is exact as it is.
+    """
+    told, order = join(outcomes)
+    if not (asked.workload.training and isinstance(asked.shape, Transformer)):
+        return told, order, outcomes
+    done: set[int] = set()
+    while len(done) < MOST and (wanted := ({int(told.group[order[0]])} if len(order) else leaning(told, wishes)) - done):
+        for place in wanted:
+            way = outcomes[place]
+            assert isinstance(way, Way)
+            outcomes = [*outcomes[:place], exactly(asked, groups.groups[place], way), *outcomes[place + 1 :]]
+        done |= wanted
+        told, order = join(outcomes)
+    return told, order, outcomes
+
+
+def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
+    """The same way, its memory counted and its step timed."""
+    one = replace(
+        asked.workload, gpus=group.gpus, nodes=group.machines, precision=way.precision, parallel=way.parallel, batch=way.batch,
+        micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
+    )  # fmt: skip
+    need = needed(memory(one, asked.shape, group.gpu), one)
+    verdict = fit(need, one, group.gpu)
+    if verdict.fits == "no":
+        return Refusal("memory", need.value / verdict.usable - 1.0)
+    if group.gpus == 1:
+        grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
+        seconds, bound = float(grid.seconds.wall[0, 0]), grid.bound(0, 0)
+    else:
+        told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
+        seconds = float(told.told.wall[0, 0])
+        flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
+        waits = float(told.told.communication[0, 0]) > 0.4 * seconds
+        bound = "interconnect" if waits else "compute" if flops >= moved else "bandwidth"
+    done, _ = work(one, asked.shape)
+    return replace(way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=verdict.fits, bound=bound)

@@ -1,0 +1,72 @@
+"""One way to run the work on a group of GPUs, and the best way of each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.time.calibration import Calibration
+from whichgpu.estimate.time.fallbacks import WANTED, fast
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.workload import Parallel, Workload
+
+# What a GPU without units for the usual precision runs in instead.
+INSTEAD = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The work: a request with its defaults, which of its fields the user gave, and its model."""
+
+    workload: Workload
+    given: frozenset[str]
+    shape: Shape
+    calibration: Calibration
+    bare: Workload  # as the user spelled it
+
+    def in_precision(self, gpu: Gpu) -> str:
+        """What this GPU computes in: as asked, or else the first usual one it has units for."""
+        usual = self.workload.precision or "bf16"
+        if "precision" in self.given:
+            return usual
+        choices = INSTEAD.get(usual, (usual,))
+        able = (name for name in choices if name not in WANTED or fast(gpu, WANTED[name]))
+        return next(able, choices[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Seconds are of a step, a pass, or between one sequence's tokens; `rate` is work a second of the whole group.
+
+    `capacity` is requests a second it stands with its objectives kept, where it serves.
+    """
+
+    precision: str
+    parallel: Parallel
+    batch: int
+    micro_batch: int | None
+    accumulation: int
+    checkpointing: str
+    seconds: float
+    rate: float
+    unit: str
+    need: int
+    usable: int
+    fits: Verdict
+    bound: str
+    kind: str  # whose ranges apply: train, forward, generate
+    ttft: float | None = None
+    capacity: float | None = None
+    curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds, rate: what the group could do otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a group cannot do it: `memory`, `layout` or `latency`; `short` is how far off, as a share of what there is."""
+
+    reason: str
+    short: float
+
+
+Outcome = Way | Refusal

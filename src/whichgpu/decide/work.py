@@ -1,0 +1,64 @@
+"""How much is to be done: tokens or samples of a run, or a service kept up for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whichgpu.estimate.time.grid import speaks
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
+
+# What a run is taken to be where nobody says: a billion tokens of training, a tenth of that of fine-tuning, one pass over
+# ImageNet's 1,281,167 images, ten thousand answers, a million images looked at.
+TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, LOOKS = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6
+SERVICE_RATE = 1.0  # requests a second
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`amount` in `unit` (tokens or samples); a service has `hours` instead. `assumed` where nobody said so."""
+
+    amount: float | None
+    unit: str
+    hours: float | None
+    assumed: bool
+    per_epoch: float | None = None  # of the amount, where epochs are known
+
+
+def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
+    """The work of a request with its defaults filled in."""
+    if workload.task == "serve":
+        return Work(None, _unit(shape, workload), (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
+    told = isinstance(shape, Transformer) and shape.patches is None
+    length = _length(workload, shape) if told else 1.0
+    unit = _unit(shape, workload)
+    if workload.tokens is not None:
+        return Work(float(workload.tokens), unit, None, False)
+    if workload.steps is not None:
+        return Work(float(workload.steps) * float(workload.batch or 1) * length, unit, None, False)
+    if workload.samples is not None:
+        epoch = float(workload.samples) * length
+        return Work(epoch * float(workload.epochs or 1.0), unit, None, False, epoch)
+    return _usual(workload, told, unit, length)
+
+
+def _usual(workload: Workload, told: bool, unit: str, length: float) -> Work:
+    times = float(workload.epochs or 1.0)
+    if workload.task == "batch":
+        return Work((ANSWERS if told else LOOKS) * length, unit, None, True)
+    if told:
+        return Work(TRAIN_TOKENS if workload.task == "train" else FINETUNE_TOKENS, unit, None, True)
+    return Work(IMAGES * times, unit, None, True, IMAGES)
+
+
+def _length(workload: Workload, shape: Shape) -> float:
+    """Tokens one sample counts for, as its throughput counts them."""
+    if workload.training:
+        return float(workload.seq_in or 1)
+    return float(workload.seq_out or 1) if speaks(shape) else 1.0
+
+
+def _unit(shape: Shape, workload: Workload) -> str:
+    whole = not isinstance(shape, Transformer) or shape.patches is not None or not (workload.training or speaks(shape))
+    return "samples" if whole else "tokens"

@@ -1,0 +1,114 @@
+"""Owning instead of renting: what a machine costs to buy, to run and after some years, and from which use on it pays.
+
+Nothing here decides: every input is the user's or a marked default, and what comes of it is shown with how it moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
+
+# US dollars a kWh: the average of US commercial customers in 2024 (EIA, Electric Power Monthly); facilities use 1.56 times what
+# their machines do (Uptime Institute's survey of 2024). At home there is no cooling plant: PUE 1.
+POWER_PRICE, POWER_SOURCE = 0.1275, "eia-electricity-prices"
+PUE, PUE_SOURCE = 1.56, "uptime-pue-2024"
+YEARS, RESIDUAL, USE = 3.0, 0.3, 0.5
+HOST_SHARE, HOST_LEAST = 0.25, 800.0  # of the price of the GPUs: the rest of a machine, and the least it costs
+HOST_WATTS = 150.0
+LOAD, IDLE = 0.9, 0.15  # share of its rated power a GPU draws while it works and while it waits
+
+
+@dataclass(frozen=True, slots=True)
+class Owning:
+    """What is put in. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
+
+    gpu_price: float  # of all GPUs
+    watts: float
+    host_price: float
+    power_price: float = POWER_PRICE  # a kWh
+    pue: float = 1.0
+    years: float = YEARS
+    residual: float = RESIDUAL  # of what was paid, at the end
+    use: float = USE  # share of the hours of those years it works
+    upkeep: float = 0.0  # a year
+
+    @property
+    def price(self) -> float:
+        """What is paid at the start."""
+        return self.gpu_price + self.host_price
+
+    @property
+    def hours(self) -> float:
+        """Hours it works in its years."""
+        return self.years * YEAR_HOURS * self.use
+
+    def power(self, share: float) -> float:
+        """Kilowatts at a share of the rated power, facility included."""
+        return (self.watts * share + HOST_WATTS) * self.pue / 1000.0
+
+    @property
+    def worked_hour(self) -> float:
+        """What an hour of work adds to the bill: the power it takes beyond waiting."""
+        return (self.power(LOAD) - self.power(IDLE)) * self.power_price
+
+    @property
+    def standing_hour(self) -> float:
+        """What every hour costs whether it works or not: its loss of value, upkeep and the power of waiting."""
+        lost = self.price * (1.0 - self.residual) / (self.years * YEAR_HOURS)
+        return lost + self.upkeep / YEAR_HOURS + self.power(IDLE) * self.power_price
+
+    @property
+    def hour(self) -> float:
+        """What an hour of work costs, all in all.
+
+        >>> round(Owning(2000.0, 350.0, 800.0).hour, 3)
+        0.234
+        """
+        return self.standing_hour / self.use + self.worked_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """Owning against renting at a price an hour: the use from which owning is cheaper, and after how long. None: never."""
+
+    rent: float
+    break_even_use: float | None  # share of all hours
+    break_even_hours: float | None  # of work, in the years of owning
+    break_even_months: float | None  # at the use given, until what was not rented has paid for it
+
+
+def against(own: Owning, rent: float) -> Against:
+    """Where renting an hour and owning meet.
+
+    >>> round(against(Owning(2000.0, 350.0, 800.0), 0.5).break_even_use, 2)
+    0.22
+    """
+    saved = rent - own.worked_hour
+    if saved <= 0:
+        return Against(rent, None, None, None)
+    use = own.standing_hour / saved
+    monthly = (rent - own.worked_hour) * own.use * MONTH_HOURS - own.power(IDLE) * own.power_price * MONTH_HOURS - own.upkeep / 12
+    months = own.price / monthly if monthly > 0 else None
+    if use > 1:
+        return Against(rent, None, None, months)
+    return Against(rent, use, use * own.years * YEAR_HOURS, months)
+
+
+def sensitivity(own: Owning, rent: float) -> dict[str, tuple[float | None, float | None]]:
+    """The use to break even with each input a third lower and a third higher."""
+    found = {}
+    for name in ("gpu_price", "power_price", "residual", "years"):
+        value = getattr(own, name)
+        found[name] = tuple(against(replace(own, **{name: value * factor}), rent).break_even_use for factor in (2 / 3, 4 / 3))
+    found["rent"] = tuple(against(own, rent * factor).break_even_use for factor in (2 / 3, 4 / 3))
+    return found  # type: ignore[return-value]
+
+
+def host_price(gpu_price: float) -> float:
+    """What the rest of a machine is taken to cost where nobody says.
+
+    >>> host_price(1000.0), host_price(40000.0)
+    (800.0, 10000.0)
+    """
+    return max(HOST_LEAST, HOST_SHARE * gpu_price)

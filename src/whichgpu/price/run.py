@@ -1,0 +1,132 @@
+"""What a run costs, not what an hour costs: starts, checkpoints, interruptions, idle time, steps of billing, commitments.
+
+Arrays in, arrays out: one entry for each way to run it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whichgpu.price.table import Floats, Ints
+from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS, YEARS
+
+HOUR = 3600.0
+# A machine boots, pulls an image of some 10 GB and reads its weights: minutes (assumed, `--startup`).
+STARTUP = 600.0
+# Runs that can be interrupted keep their state twice an hour, a minute each (assumed, `--checkpoint-every`).
+CHECKPOINT_EVERY, CHECKPOINT_TAKES = 1800.0, 60.0
+# Interruptions of a spot machine an hour: traces of p3 machines on EC2 show 0.10 to 0.33 (Bamboo, NSDI 2023); the lower is taken,
+# since most regions and machines are calmer (assumed, `--interruptions`).
+INTERRUPTIONS = 0.10
+LONGEST = 1e9  # hours; stands for a run that never ends, so that sums stay finite
+SPOT_SOURCE = "bamboo-nsdi-2023"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a run is run. Seconds; shares between 0 and 1; `interruptions` an hour of one spot machine."""
+
+    startup: float = STARTUP
+    checkpoint_every: float = CHECKPOINT_EVERY
+    checkpoint_takes: float = CHECKPOINT_TAKES
+    interruptions: float = INTERRUPTIONS
+    idle: float = 0.0
+    disk_gb: float = 0.0
+    egress_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a run comes to on each offer. Hours are of the clock, billed hours of one machine; money in the offers' currency."""
+
+    hours: Floats  # from the first start to the end, reruns included
+    billed: Floats
+    reruns: Floats  # expected interruptions
+    machine: Floats
+    host: Floats
+    disk: Floats
+    egress: Floats
+    break_even: Floats  # hours of on-demand use a commitment equals; nan where there is none
+
+    @property
+    def cost(self) -> Floats:
+        """All of it."""
+        found: Floats = self.machine + self.host + self.disk + self.egress
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is known of each offer beside its price. Seconds of billing; `years` committed, 0 where none; dollars of extras."""
+
+    price: Floats  # an hour of one machine
+    machines: Floats
+    spot: np.ndarray
+    years: Floats
+    granularity: Floats
+    minimum: Floats
+    on_demand: Floats  # the same machine's hourly price on demand; nan where it is not offered so
+    host: Floats  # an hour, where the price is of the GPU alone
+    disk: Floats  # a GB and month
+    egress: Floats  # a GB
+    steps: tuple[tuple[float, ...], ...] = ()  # sustained use: shares by part of the month
+    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # which of them; -1 for none
+
+    def at(self, rows: Ints, machines: Floats) -> Terms:
+        """The terms of some offers, each of so many machines."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return Terms(**columns, machines=machines, steps=self.steps)
+
+
+COLUMNS = ("price", "spot", "years", "granularity", "minimum", "on_demand", "host", "disk", "egress", "step_of")
+
+
+def course(work_hours: Floats, terms: Terms, habits: Habits, interruptible: bool) -> Course:
+    """The run of so many hours of work on each offer; `interruptible` work keeps checkpoints and may be started again.
+
+    A spot machine that is taken away loses half a checkpoint's interval and a start; with rates and intervals such that it never
+    gets done, hours are infinite.
+    """
+    saved = habits.checkpoint_takes / habits.checkpoint_every if interruptible else 0.0
+    start = habits.startup / HOUR
+    busy = work_hours * (1.0 + saved) + start
+    rate = np.where(terms.spot, habits.interruptions * terms.machines, 0.0)
+    lost = rate * (habits.checkpoint_every / HOUR / 2.0 + start)
+    hours = np.where(lost < 1.0, busy / np.maximum(1.0 - lost, 1e-9), np.inf)
+    done = np.isfinite(hours)
+    clock = np.where(done, hours, LONGEST) / (1.0 - habits.idle)
+    billed = np.maximum(np.ceil(clock * HOUR / terms.granularity) * terms.granularity, terms.minimum) / HOUR
+    committed = terms.years * YEAR_HOURS
+    due = np.where(committed > 0, np.ceil(np.maximum(billed, 1e-9) / np.maximum(committed, 1.0)) * committed, billed)
+    paid = due * sustained(terms, clock)
+    months = clock / MONTH_HOURS
+    with np.errstate(invalid="ignore", divide="ignore"):
+        even = np.where(committed > 0, terms.price * committed / terms.on_demand, np.nan)
+    return Course(
+        hours=np.where(done, clock, np.inf),
+        billed=billed,
+        reruns=rate * np.where(done, hours, LONGEST),
+        machine=terms.price * terms.machines * paid,
+        host=terms.host * terms.machines * due,
+        disk=terms.disk * habits.disk_gb * months,
+        egress=terms.egress * habits.egress_gb * np.ones_like(clock),
+        break_even=even,
+    )
+
+
+def sustained(terms: Terms, hours: Floats) -> Floats:
+    """The share of the on-demand price paid where the month's use lowers it (`terms.sustained_share`), for every offer."""
+    share = np.ones_like(hours)
+    for place, steps in enumerate(terms.steps):
+        part = MONTH_HOURS / len(steps)
+        run = np.minimum(np.maximum(hours, 1e-9), MONTH_HOURS)
+        paid = sum(np.clip(run - part * index, 0.0, part) * step for index, step in enumerate(steps))
+        share = np.where(terms.step_of == place, paid / run, share)
+    return share
+
+
+def committed_years(term: str) -> float:
+    """Years a term binds."""
+    return float(YEARS.get(term, 0))

@@ -1,0 +1,171 @@
+"""All prices as columns: what stood on a day, told for every offer at once.
+
+`asof.standing` says the same of one offer; a recommendation looks at all of them and has no time to make an object of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichgpu.base.dates import first_day, last_day
+from whichgpu.catalog.cache import cached
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.store import Catalog
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+NEVER = 10**7  # a day no price ends on
+WORDS = ("provider", "instance", "region", "gpu", "term", "payment", "price", "currency", "includes", "observed", "last_observed",
+         "source", "note", "standing", "discount")  # fmt: skip
+KEY = ("provider", "instance", "region", "gpu", "term", "payment", "includes")
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Columns as they lie in the cache: places of words in one list, and days by their number."""
+
+    words: tuple[str, ...]
+    places: bytes  # int32, [word columns, rows]
+    days: bytes  # int32: first, last, ended, [3, rows]
+    numbers: bytes  # float64: gpus, price, [2, rows]
+    offers: bytes  # int32: rows of one offer share a number
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """Rows of prices, each as somebody saw it."""
+
+    words: tuple[str, ...]
+    places: Ints  # [word columns, rows]
+    days: Ints  # [3, rows]
+    numbers: Floats  # [2, rows]
+    offers: Ints | None = None  # rows of one offer share a number; None where it is yet to be told
+
+    def __len__(self) -> int:
+        return int(self.places.shape[1])
+
+    def column(self, name: str) -> Ints:
+        """Places of a column's words."""
+        found: Ints = self.places[WORDS.index(name)]
+        return found
+
+    def word(self, name: str, row: int) -> str:
+        """One cell's word."""
+        return self.words[int(self.column(name)[row])]
+
+    def named(self, name: str, wanted: Iterable[str]) -> NDArray[np.bool_]:
+        """Rows whose word in a column is one of these."""
+        ids = [self.words.index(word) for word in wanted if word in self.words]
+        return np.isin(self.column(name), ids)
+
+    @property
+    def gpus(self) -> Floats:
+        """GPUs of each row's machine."""
+        found: Floats = self.numbers[0]
+        return found
+
+    @property
+    def price(self) -> Floats:
+        """An hour of the machine, in its own currency."""
+        found: Floats = self.numbers[1]
+        return found
+
+    def taken(self, rows: Ints) -> PriceTable:
+        """Some of the rows."""
+        return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows])
+
+
+def standing_rows(table: PriceTable, day: date) -> Ints:
+    """Rows that held on a day: of each offer the latest sighting not after it, while the offer was listed."""
+    today = day.toordinal()
+    first, last, ended = table.days
+    known = np.where(ended <= today, ended, np.minimum(last, today))
+    seen = np.flatnonzero(first <= today)
+    key = (_keys(table) if table.offers is None else table.offers)[seen]
+    order = np.lexsort((first[seen], known[seen], key))
+    ordered = seen[order]
+    latest = np.append(np.diff(key[order]) != 0, True) if len(ordered) else np.zeros(0, dtype=bool)
+    chosen = ordered[latest]
+    return np.sort(chosen[ended[chosen] > today])
+
+
+def price_table(catalog: Catalog, more: Sequence[Observation] = ()) -> PriceTable:
+    """The bundled prices with others beside them; those recorded later than the catalog is known are left out."""
+    files = [catalog.folder / f"{name}.csv" for name in ("prices", "instances")]
+    if catalog.as_known is None:
+        packed = cached("price-table", Packed, files, lambda: (_packed(_bundled(catalog)),))[0]
+    else:
+        packed = _packed(_bundled(catalog))
+    table = _unpacked(packed)
+    return _joined(table, _unpacked(_packed(more))) if more else table
+
+
+def _bundled(catalog: Catalog) -> Iterator[Observation]:
+    return (run for row in catalog.prices() for run in row.observations())
+
+
+def _packed(runs: Iterable[Observation]) -> Packed:
+    ids: dict[str, int] = {}
+    places: list[list[int]] = []
+    days: list[tuple[int, int, int]] = []
+    numbers: list[tuple[float, float]] = []
+    for run in runs:
+        cells = [getattr(run, name) for name in WORDS]
+        places.append([ids.setdefault("" if cell is None else str(cell), len(ids)) for cell in cells])
+        ended = first_day(run.ended).toordinal() if run.ended else NEVER
+        days.append((first_day(run.observed).toordinal(), last_day(run.last_observed).toordinal(), ended))
+        numbers.append((float(run.gpus), float(run.price)))
+    rows = len(places)
+    table = PriceTable(
+        tuple(ids),
+        np.array(places, dtype=np.int64).reshape(rows, len(WORDS)).T,
+        np.array(days, dtype=np.int64).reshape(rows, 3).T,
+        np.array(numbers, dtype=np.float64).reshape(rows, 2).T,
+    )
+    columns = (table.places.astype(np.int32), table.days.astype(np.int32), table.numbers, _keys(table).astype(np.int32))
+    return Packed(table.words, *(column.tobytes() for column in columns))
+
+
+def _unpacked(packed: Packed) -> PriceTable:
+    return PriceTable(
+        packed.words,
+        np.frombuffer(packed.places, dtype=np.int32).reshape(len(WORDS), -1).astype(np.int64),
+        np.frombuffer(packed.days, dtype=np.int32).reshape(3, -1).astype(np.int64),
+        np.frombuffer(packed.numbers, dtype=np.float64).reshape(2, -1),
+        np.frombuffer(packed.offers, dtype=np.int32).astype(np.int64),
+    )
+
+
+def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
+    words = tuple(dict.fromkeys((*one.words, *other.words)))
+    moved = np.array([words.index(word) for word in other.words] or [0], dtype=np.int64)
+    return PriceTable(
+        words,
+        np.concatenate([one.places, moved[other.places]], axis=1),
+        np.concatenate([one.days, other.days], axis=1),
+        np.concatenate([one.numbers, other.numbers], axis=1),
+    )
+
+
+def _keys(table: PriceTable) -> Ints:
+    """A number for each offer; rows of the same offer share it."""
+    size = max(1, len(table.words))
+    key = np.zeros(len(table), dtype=np.int64)
+    for name in KEY:
+        _, key = np.unique(key * size + table.column(name), return_inverse=True)
+    _, key = np.unique(np.stack([key.astype(np.float64), table.gpus]), axis=1, return_inverse=True)
+    return key.reshape(-1).astype(np.int64)
+
+
+def exact(table: PriceTable, row: int) -> Decimal:
+    """The price as its source writes it."""
+    return Decimal(table.word("price", row))
+
+
+assert {field.name for field in fields(Observation)} >= set(WORDS)

@@ -1,0 +1,112 @@
+"""`whichgpu buy`: owning against renting, with all that was put in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from whichgpu import api
+from whichgpu.api.buying import BuyAnswer, BuyInputs, BuyRow
+from whichgpu.base.codec import to_json
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import significant
+from whichgpu.catalog.offer import TERMS
+from whichgpu.surface.cli.frame import GPU, SELLER, Parsed, Words, catalog_of, command, option
+from whichgpu.surface.cli.recommend import amount
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.cli.sources import say_sources
+from whichgpu.surface.replies import document
+
+HEADS = ("gpu", "price", "hour", "rent", "use", "months")
+
+
+@command("buy", "[OPTIONS]", epilog=True)
+@click.argument("names", type=GPU, nargs=-1, metavar="GPU…")
+@option("--gpus", type=int, metavar="N", help="option.buy-gpus")
+@option("--price", metavar="GPU=MONEY", help="option.card-price")
+@option("--host-price", metavar="MONEY")
+@option("--power-price", metavar="MONEY")
+@option("--pue", type=float, metavar="N")
+@option("--years", type=float, metavar="N")
+@option("--residual", type=float, metavar="SHARE")
+@option("--use", type=float, metavar="SHARE")
+@option("--upkeep", metavar="MONEY")
+@option("--provider", type=SELLER, metavar="NAMES", help="option.buy-against")
+@option("--region", metavar="NAMES", help="option.region-names")
+@option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
+@option("--currency", metavar="CODE")
+@option("--prices", "--overlay", "overlay", type=Parsed("path", user_path), metavar="FILE")
+def buy(session: Session, names: tuple[str, ...], overlay: Path | None, **given: Any) -> int:
+    """Own or rent."""
+    inputs = BuyInputs(**{name: value for name, value in given.items() if value is not None})
+    answer = api.buy(",".join(names) if names else (), inputs, session.as_of, catalog_of(session), overlay)
+    if session.format == "json":
+        session.out.write(to_json(document(answer, session.language)))
+        return 0
+    if session.format == "csv" or session.columns:
+        session.show(answer, [document(row, session.language) for row in answer.rows], ())
+        return 0
+    for row in answer.rows:
+        session.say(_sentence(row, answer))
+    text = session.language.text
+    session.table([text(f"buy.column-{name}") for name in HEADS], [_cells(row) for row in answer.rows])
+    for line in _lines(answer, session):
+        session.say(line)
+    say_sources(session, answer.sources, 6)
+    return 0
+
+
+def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
+    values = {
+        "gpus": row.gpus, "gpu": row.gpu_name, "price": amount(row.purchase.amount + row.host.amount),
+        "currency": row.purchase.currency, "hour": amount(row.own_per_hour.amount), "use": f"{answer.inputs['use']:.0%}",
+        "day": answer.as_of,
+    }  # fmt: skip
+    if row.rent is None or row.rent_per_hour is None:
+        return msg("buy.sentence-alone", **values)
+    return msg(
+        "buy.sentence", rent=amount(row.rent_per_hour.amount), machine=f"{row.rent.provider} {row.rent.instance}", **values
+    )
+
+
+def _cells(row: BuyRow) -> list[str]:
+    return [
+        f"{row.gpus}x {row.gpu_name}",
+        f"{amount(row.purchase.amount)} {row.purchase.currency}",
+        amount(row.own_per_hour.amount),
+        amount(row.rent_per_hour.amount) if row.rent_per_hour else "",
+        _share(row.break_even_use),
+        significant(row.break_even_months) if row.break_even_months else "",
+    ]
+
+
+def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
+    said = []
+    for row in answer.rows:
+        years = f"{answer.inputs['years']:g}"
+        if row.break_even_use is not None and row.break_even_hours is not None:
+            months = significant(row.break_even_months) if row.break_even_months else "-"
+            said.append(
+                msg(
+                    "buy.even",
+                    use=_share(row.break_even_use),
+                    hours=significant(row.break_even_hours),
+                    years=years,
+                    months=months,
+                )
+            )
+        elif row.rent is not None:
+            said.append(msg("buy.never", years=years))
+        for name, (low, high) in row.sensitivity.items():
+            said.append(msg("buy.moves", name=msg(f"buy.input-{name}"), low=_share(low), high=_share(high)))
+        said += [msg("recommend.host", what=one) for one in row.host_advice]
+    default = session.language.text("buy.default")
+    told = tuple(f"{name} {value}{' ' + default if name in answer.defaults else ''}" for name, value in answer.inputs.items())
+    return [*said, msg("buy.inputs", what=told)]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"

@@ -1,0 +1,140 @@
+"""Changing one wish moves the answer the way it should; nothing dominated ever wins; a date reproduces."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whichgpu import api
+from whichgpu.api import Query, RecommendAnswer
+from whichgpu.base.errors import NoAnswer
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import standings
+from whichgpu.price.run import Habits, Terms, course
+from whichgpu.price.table import price_table, standing_rows
+
+DAY = date(2026, 10, 1)
+CATALOG = Catalog()
+RUN: tuple[str, str, dict[str, Any]] = ("train", "resnet50", {"batch": 64, "epochs": 10.0, "samples": 1_281_167})
+
+
+@cache
+def asked(**wishes: Any) -> RecommendAnswer | None:
+    task, model, fields = RUN
+    try:
+        return api.recommend(task, model, Query(**wishes), DAY, CATALOG, own=False, **fields)
+    except NoAnswer:
+        return None
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(["cost", "time", "balanced", "value"]), st.integers(5, 60), st.integers(5, 200))
+def test_more_budget_is_never_slower(rank: Any, least: int, more: int) -> None:
+    small, large = asked(rank=rank, budget=f"{least}usd"), asked(rank=rank, budget=f"{least + more}usd")
+    if small is not None:
+        assert large is not None
+        assert large.answer.run_time.value <= small.answer.run_time.value * (1 + 1e-9)
+
+
+@settings(max_examples=12)
+@given(st.sampled_from(["cost", "balanced"]), st.integers(1, 30), st.integers(1, 100))
+def test_tighter_deadline_is_never_cheaper(rank: Any, least: int, more: int) -> None:
+    tight, loose = asked(rank=rank, deadline=f"{least}h"), asked(rank=rank, deadline=f"{least + more}h")
+    if tight is not None:
+        assert loose is not None
+        assert tight.answer.cost.amount >= loose.answer.cost.amount
+
+
+@pytest.mark.parametrize("rank", ["cost", "time", "balanced"])
+def test_nothing_dominated_wins(rank: Any) -> None:
+    answer = asked(rank=rank, limit=200)
+    assert answer is not None
+    best = answer.answer
+    for one in (*answer.candidates, *answer.pareto):
+        cheaper, faster = one.cost.amount < best.cost.amount, one.run_time.value < best.run_time.value * (1 - 1e-9)
+        assert not (cheaper and faster), (rank, one.gpu, best.gpu)
+
+
+def test_front_is_a_front() -> None:
+    answer = asked(rank="cost")
+    assert answer is not None
+    costs = [one.cost.amount for one in answer.pareto]
+    times = [one.run_time.value for one in answer.pareto]
+    assert costs == sorted(costs)
+    assert times == sorted(times, reverse=True)
+    assert answer.pareto[0].cost.amount == answer.cheapest.cost.amount
+    assert answer.pareto[-1].run_time.value == pytest.approx(answer.fastest.run_time.value)
+
+
+@pytest.mark.parametrize("providers", ["aws", "aws,gcp", "aws,gcp,lambda", "aws,gcp,lambda,runpod,vast"])
+def test_more_offers_never_worsen_the_answer(providers: str) -> None:
+    fewer = asked(rank="cost", provider="aws")
+    more = asked(rank="cost", provider=providers)
+    assert fewer is not None
+    assert more is not None
+    assert more.answer.cost.amount <= fewer.answer.cost.amount
+
+
+@pytest.mark.parametrize("day", [date(2019, 9, 8), date(2021, 5, 16), date(2024, 4, 8), DAY])
+def test_columns_say_what_objects_say(day: date) -> None:
+    """The prices of a day by arrays are those `standing` tells of each offer."""
+    table = price_table(CATALOG)
+    rows = standing_rows(table, day)
+    names = ("provider", "instance", "region", "gpu", "term", "payment", "price", "source")
+    columns = sorted(tuple(table.word(name, row) for name in names) for row in rows.tolist())
+    runs = [run for row in CATALOG.prices() for run in row.observations()]
+    objects = sorted(
+        tuple(str(getattr(one.observation, name) or "") for name in names) for one in standings(runs, day)
+    )  # fmt: skip
+    assert columns == objects
+
+
+def test_the_same_day_gives_the_same_answer() -> None:
+    task, model, fields = RUN
+    one, two = (api.recommend(task, model, Query(), date(2024, 4, 8), Catalog(), own=False, **fields) for _ in range(2))
+    assert one.candidates == two.candidates
+    assert all(each.price_observed_at <= "2024-04-08" for each in one.candidates)
+
+
+def terms(price: float, spot: bool = False, years: float = 0.0, granularity: float = 1.0) -> Terms:
+    one = np.ones(1)
+    return Terms(
+        price * one, one, np.array([spot]), years * one, granularity * one, one, price * 2 * one, 0 * one, 0 * one, 0 * one,
+        (), -np.ones(1, dtype=np.int64),
+    )  # fmt: skip
+
+
+@given(st.floats(0.01, 5000), st.floats(0, 500), st.booleans(), st.sampled_from([1.0, 60.0, 3600.0]))
+def test_cost_never_falls_as_hours_rise(hours: float, more: float, spot: bool, granularity: float) -> None:
+    offer = terms(2.0, spot=spot, granularity=granularity)
+    short, long = (course(np.array([work]), offer, Habits(), True) for work in (hours, hours + more))
+    assert long.cost[0] >= short.cost[0] - 1e-9
+    assert short.hours[0] >= hours
+
+
+@given(st.floats(0.1, 1000), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
+def test_more_interruptions_never_help(hours: float, rate: float, more: float) -> None:
+    calm, wild = (course(np.array([hours]), terms(1.0, True), Habits(interruptions=each), True) for each in (rate, rate + more))
+    assert wild.hours[0] >= calm.hours[0]
+    assert wild.cost[0] >= calm.cost[0]
+
+
+def test_interruptions_by_hand() -> None:
+    """100 h, a checkpoint of a minute twice an hour, 10 min to start, 0.1 interruptions an hour that lose 15 + 10 min each."""
+    told = course(np.array([100.0]), terms(1.0, True), Habits(), True)
+    busy = 100 * (1 + 60 / 1800) + 1 / 6
+    assert told.hours[0] == pytest.approx(busy / (1 - 0.1 * (0.25 + 1 / 6)))
+
+
+def test_a_commitment_is_paid_whole() -> None:
+    told = course(np.array([100.0]), terms(1.0, years=1.0), Habits(), False)
+    assert told.machine[0] == 8760
+    assert told.break_even[0] == 4380
+    assert Decimal(str(told.host[0])) == 0
