@@ -112,7 +112,7 @@ def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
         reached = np.where(_planes(stack), planar, reached)
     else:
         fed = reached ** np.sqrt(gpus.balance[stack.unit])  # slower matrix units are easier to feed
-        reached = np.where(gpus.matrix > 0, fed, planar)
+        reached = np.where(gpus.matrix > 0, fed, planar * gpus.dots)
     return reached * gpus.factor(p, f"gemm.factor.{unit_class(stack.unit)}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -36,11 +36,16 @@ AGAINST_HALF = {
 # A GPU core of Apple's: published for the M1 (2.6 TFLOP/s from eight cores); later ones are a little faster.
 APPLE_CORE_FLOPS = 0.33e12
 PLAIN = frozenset({"GCN5", "RDNA1", "RDNA2", "Apple M1", "Apple M2", "Apple M3", "Apple M4"})  # without matrix units
+# RDNA from its third generation issues two fp32 instructions at once where a compiler finds pairs; stated peaks count both, and
+# libraries' kernels reach one. Convolutions in 16 bits are dot products on the same lanes there, at half the matrix units' rate.
+PAIRED = {"RDNA3": 0.5, "RDNA4": 0.5}
+DOTS = {"RDNA3": 0.5}
 BEFORE_WINOGRAD = frozenset({"Fermi", "Kepler"})
 CLOCK_UNKNOWN = {"Hopper": 1.83e9, "Blackwell": 1.9e9}  # where none is stated: that of siblings
 CLOCK_TYPICAL = 1.5e9
 # Cards for desks raise their clock above the stated boost as far as power and heat allow, whatever the model's own figure: what
-# cards of a generation hold under load. Assumed, without a source: stated boosts differ by a sixth within Turing alone.
+# cards of a generation hold under load. Assumed, without a source: stated boosts differ by a sixth within Turing alone. Titans
+# were sold with the maker's own cooler only: they hold what is stated.
 SUSTAINED = {
     "Kepler": 0.95e9,
     "Maxwell": 1.16e9,
@@ -51,6 +56,7 @@ SUSTAINED = {
     "Ada": 2.65e9,
 }
 DESKS = ("consumer", "workstation")
+OWN_COOLER = "titan"
 # An SM's operands come from its registers and shared memory at a pace that has not grown with its units: what the tiles of the
 # H200 lose to loading, those of slower SMs lose less of. FLOPs a clock and SM of the H200, fp32 and 16 bits on matrix units.
 FASTEST = 256.0, 4096.0
@@ -75,22 +81,24 @@ class GpuColumns:
     balance: dict[str, Array]  # by unit: FLOPs a clock of one SM against the H200's, at most 1
     sm_rates: dict[str, Array]  # by unit: the rate of one SM
     native: dict[str, Array]  # by unit: 1 where the chip has it
-    matrix: Array  # 1 where there are matrix units
+    matrix: Array  # 1 where convolutions run on matrix units
+    dots: Array  # of the 16-bit rate: what convolutions reach where they do not
     winograd: Array  # 1 where libraries have such kernels: they begin with Maxwell
     wide: Array  # 1 where an SM has 128 fp32 lanes, 0 where it has 64
     bandwidth: Array
     sms: Array
-    l2: Array
+    l2: Array  # the last cache before memory
     clock: Array
     tdp: Array  # watts; infinite where unknown
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def by_architecture(self, value: Callable[[str], float]) -> Array:
-        """A column made from a number of each architecture."""
-        known = {name: value(name) for name in set(self.architectures)}
-        return _column([known[name] for name in self.architectures])
+    def known(self, parameters: Mapping[str, float], name: str) -> Array:
+        """A number by what it is known of: `name.target`, or `name.architecture`, or 0."""
+        pairs = zip(self.architectures, self.targets, strict=True)
+        get = parameters.get
+        return _column([get(f"{name}.{target}", get(f"{name}.{architecture}", 0.0)) for architecture, target in pairs])
 
     def factor(self, parameters: Mapping[str, float], name: str) -> Array:
         """What a chip makes of a share: `name.architecture` times `name.target`, each 1 where unknown."""
@@ -109,7 +117,7 @@ def columns(gpus: Sequence[Gpu]) -> GpuColumns:
         architectures=tuple(gpu.architecture for gpu in gpus),
         targets=tuple(gpu.target or "" for gpu in gpus),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
-        rates={unit: _column([peak[unit] * more for peak, more in zip(peaks, raised, strict=True)]) for unit in UNITS},
+        rates={unit: _column([_reached(*each, unit) for each in zip(gpus, peaks, raised, strict=True)]) for unit in UNITS},
         balance={unit: _column([_balance(gpu, unit) for gpu in gpus]) for unit in UNITS},
         sm_rates={
             unit: _column([_sm_rate(gpu, unit, clock * more) for gpu, clock, more in zip(gpus, clocks, raised, strict=True)])
@@ -117,11 +125,12 @@ def columns(gpus: Sequence[Gpu]) -> GpuColumns:
         },
         native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
         matrix=_column([float(_has_matrix_units(gpu)) for gpu in gpus]),
+        dots=_column([DOTS.get(gpu.architecture, 1.0) for gpu in gpus]),
         winograd=_column([float(gpu.architecture not in BEFORE_WINOGRAD) for gpu in gpus]),
         wide=_column([float(_a_clock(gpu)[0] > A_CLOCK_TYPICAL[0]) for gpu in gpus]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
         sms=_column([_sms(gpu) for gpu in gpus]),
-        l2=_column([float(gpu.l2_bytes or L2_UNKNOWN.get(gpu.architecture, L2_SMALLEST)) for gpu in gpus]),
+        l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or L2_UNKNOWN.get(gpu.architecture, L2_SMALLEST)) for gpu in gpus]),
         clock=_column([clock * more for clock, more in zip(clocks, raised, strict=True)]),
         tdp=_column([float(gpu.tdp_watts or inf) for gpu in gpus]),
     )
@@ -166,7 +175,11 @@ def _a_clock(gpu: Gpu) -> tuple[float, float]:
 
 
 def _has_matrix_units(gpu: Gpu) -> bool:
-    return "tensor-cores" in gpu.supports if gpu.vendor == "nvidia" else gpu.architecture not in PLAIN
+    return (
+        "tensor-cores" in gpu.supports
+        if gpu.vendor == "nvidia"
+        else gpu.architecture not in PLAIN and gpu.architecture not in DOTS
+    )
 
 
 def _clock(gpu: Gpu) -> float:
@@ -180,8 +193,13 @@ def _sms(gpu: Gpu) -> float:
 
 def _raised(gpu: Gpu, clock: float) -> float:
     """How far above its stated boost a card runs."""
-    held = SUSTAINED.get(gpu.architecture, 0.0) if gpu.segment in DESKS and gpu.form_factor == "pcie" else 0.0
-    return max(held / clock, 1.0)
+    cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id
+    return max(SUSTAINED.get(gpu.architecture, 0.0) / clock, 1.0) if cooled else 1.0
+
+
+def _reached(gpu: Gpu, peaks: Mapping[str, float], raised: float, unit: str) -> float:
+    paired = PAIRED.get(gpu.architecture, 1.0) if unit in ("fp32", "tf32") else 1.0
+    return peaks[unit] * raised * paired
 
 
 def _balance(gpu: Gpu, unit: str) -> float:
@@ -201,6 +219,7 @@ def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
     if gpu.target not in A_CLOCK:
         return inf
     single, half = _a_clock(gpu)
+    single *= PAIRED.get(gpu.architecture, 1.0)
     if unit in AGAINST_HALF and (unit in gpu.peaks or "fp32" not in gpu.peaks):
         return half * AGAINST_HALF[unit] * clock
     stands_in = "fp16" in gpu.peaks and unit in ("fp8", "fp4", "int8", "fp16", "fp16_fp16acc")

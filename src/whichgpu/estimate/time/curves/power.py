@@ -1,4 +1,4 @@
-"""What the power limit allows: joules a FLOP, by generation and unit, against the board's watts."""
+"""What the power limit allows: joules a FLOP, by chip or generation and by unit, against the board's watts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ AGAINST_HALF = {"bf16": 1.0, "fp16": 1.0, "fp16_fp16acc": 1.0, "tf32": 2.0, "fp8
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     """The least seconds for so many FLOPs at the board's power: low-profile cards sustain far less than their clocks promise."""
     if unit in AGAINST_HALF:
-        joules = gpus.by_architecture(lambda name: p.get(f"power.tensor.{name}", 0.0)) * (PICO * AGAINST_HALF[unit])
+        joules = gpus.known(p, "power.tensor") * (PICO * AGAINST_HALF[unit])
         joules = np.where(gpus.native[unit] > 0, joules, 0.0)
     else:
-        joules = gpus.by_architecture(lambda name: p.get(f"power.fp32.{name}", 0.0)) * PICO
+        joules = gpus.known(p, "power.fp32") * PICO
     return flops * (joules / gpus.tdp)
