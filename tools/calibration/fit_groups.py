@@ -22,7 +22,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from calibration.examples import examples as single_examples
 from calibration.fit import digest
-from calibration.fit_steps import FREEDOM, ROW_SPREAD, Design
+from calibration.fit_steps import FREEDOM, Design
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples, logs
 from calibration.group_rows import group_rows
@@ -34,6 +34,7 @@ from whichgpu.estimate.group.parts import TERMS, Parts, stacked, together
 from whichgpu.estimate.time.calibration import Calibration
 
 COMMAND = "PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth --held groups.json"
+ROW_SPREAD = 0.1  # of a measured step against the best model there could be, the work being corrected already
 WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2}
 # Which levels may correct which term: links differ by kind and generation, what engines do by engine, year and task.
 OF_LINKS, OF_ENGINES = ("all", "link", "fabric", "style"), ("all", "style", "engine", "year", "task")

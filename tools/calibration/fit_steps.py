@@ -50,8 +50,8 @@ SPECIAL = {
     ("engine", "step"): 1.0,
     ("style", "sequences"): 1.0,
     ("engine", "sequences"): 1.0,
-    ("architecture", "gap"): 0.6,
-    ("engine", "gap"): 0.6,
+    ("architecture", "gap"): 0.4,
+    ("engine", "gap"): 0.4,
 }
 ENOUGH_A_YEAR = 5  # rows: a year with fewer is no reason to believe that software changed
 ROW_SPREAD = 0.2  # of a measurement against the best model there could be

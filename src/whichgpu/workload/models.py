@@ -77,13 +77,13 @@ def find_model(model: str | Mapping[str, Any], catalog: Models, trace: Tracer | 
         return _from_file(Path(os.path.expanduser(name)))
     if name.startswith((".", "/", "~")) or "\\" in name:
         return _from_folder(Path(os.path.expanduser(name)))
-    if found := _built_in(name, catalog):
+    if found := built_in(name, catalog):
         return shape_from_config(found.config, found.id)
     if os.path.isdir(name):
         return _from_folder(Path(name))
     if trace is not None and (shape := trace(name)) is not None:
         return shape
-    raise _unknown(name, catalog)
+    raise unknown_model(name, catalog)
 
 
 def parse_mlp(text: str) -> Mlp:
@@ -108,7 +108,8 @@ def _own_name(config: Mapping[str, Any]) -> str:
     return "config"
 
 
-def _built_in(name: str, catalog: Models) -> Named | None:
+def built_in(name: str, catalog: Models) -> Named | None:
+    """The built-in model of a name; an error where it means several."""
     wanted = model_key(name)
     exact = [model for model in catalog.models if name in model.names]
     found = exact or [model for model in catalog.models if wanted and wanted in map(model_key, model.names)]
@@ -119,7 +120,8 @@ def _built_in(name: str, catalog: Models) -> Named | None:
     return found[0] if found else None
 
 
-def _unknown(name: str, catalog: Models) -> UnknownName:
+def unknown_model(name: str, catalog: Models) -> UnknownName:
+    """The error for a name no model bears, with the nearest that exist."""
     owners = {known: model.id for model in catalog.models for known in model.names}
     near = tuple(dict.fromkeys(owners[known] for known in nearest(name, owners, most=8)))[:5]
     if near:
@@ -139,6 +141,8 @@ def _traced(name: str, trace: Tracer | None) -> Shape:
 
 
 def _from_file(path: Path) -> Shape:
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # a pipe would be waited for without end
+        raise UsageError("file-unreadable", msg("error.no-plain-file", path=str(path)), msg("hint.model"))
     suffix = path.suffix.lower()
     if suffix == ".gguf":
         from whichgpu.workload.gguf import read_gguf  # readers of files are loaded when a file is named

@@ -51,7 +51,7 @@ class Needs:
         return np.array(told)
 
     def _lined(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        once = self._line(shape, parallel, checkpointing)
+        once = self._parted(self._line(shape, parallel, checkpointing), shape, parallel)
         again = self._accumulated(once)
         layers = float(len(stage_layers(shape.layers, parallel.pp, 0)))
         held = np.array([in_flight(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
@@ -59,21 +59,22 @@ class Needs:
         gathered = self._gathered(once, parallel)
         told = np.where(accumulation > 1, *(_shared(line, parallel, layers, micro, gathered) for line in (again, once)))
         told = told + self._cast(once, parallel, checkpointing) * layers
-        ends = np.where(
-            accumulation > 1, *(self._ended(line, parallel, layers, times) for line, times in ((again, 2), (once, 1)))
-        )
-        told = np.maximum(told, ends)
+        ends = self._ended(once, parallel, layers)
+        told = np.maximum(told, np.where(accumulation > 1, ends + self._added(once, parallel), ends))
         whole: Array = (told + kept) * (1.0 + SLACK) + self._outside
         return whole
 
-    def _ended(self, lines: Lines, parallel: Parallel, layers: float, times: int) -> float:
-        """Bytes when all gradients are there: beside those of earlier rounds where there are some."""
+    def _ended(self, lines: Lines, parallel: Parallel, layers: float) -> float:
+        """Bytes when all gradients are there."""
         base, by_layer, _, _ = lines
         parts = np.maximum(base + by_layer * layers, 0.0)
-        trained = parts[PLACE["adapters" if self.workload.lora_rank else "weights"]]
-        parts[PLACE["gradients"]] = trained * times
+        parts[PLACE["gradients"]] = parts[PLACE["adapters" if self.workload.lora_rank else "weights"]]
         parts[PLACE["temporary"]] = parts[PLACE["activations"]] = 0.0
         return float(_zeroed(parts[:, None], parallel, self._gathered(lines, parallel)).sum())
+
+    def _added(self, lines: Lines, parallel: Parallel) -> float:
+        """Bytes of a layer's gradients before they are added to those of earlier rounds; ZeRO 2 and 3 have them whole anyway."""
+        return float(lines[1][PLACE["adapters" if self.workload.lora_rank else "weights"]]) if parallel.zero < 2 else 0.0
 
     def _gathered(self, lines: Lines, parallel: Parallel) -> float:
         """Bytes that ZeRO has whole for a while: gradients of a layer or the head, and under 3 its weights and the next one's."""
@@ -95,6 +96,15 @@ class Needs:
         for line in (base, by_layer):
             line[PLACE["gradients"]] += line[PLACE["adapters" if self.workload.lora_rank else "weights"]]
         return base, by_layer, *lines[2:]
+
+    def _parted(self, lines: Lines, shape: Transformer, parallel: Parallel) -> Lines:
+        """Of a pipeline one end has the embedding, the other the output head."""
+        if parallel.pp == 1 or shape.tied:
+            return lines
+        base = lines[0].copy()
+        for name in ("weights", "gradients", "optimizer"):
+            base[PLACE[name]] /= 2.0
+        return base, *lines[1:]
 
     def _kept(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
         """Bytes a layer keeps of one sequence for its backward pass."""

@@ -12,6 +12,7 @@ from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.calibration import GroupCalibration, group_setting, load_group_calibration
 from whichgpu.estimate.group.collectives import Array, cost
+from whichgpu.estimate.group.eager import CAPTURES_FROM, actor_seconds, call_factor, host_calls, uncaptured
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.parts import Parts, Told, together
 from whichgpu.estimate.group.ranks import in_stages, rank_ops, rank_pass
@@ -28,7 +29,6 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
-CAPTURES_FROM = 2024  # the year vLLM began to replay graphs (0.2.7): before it started every kernel from the host
 OWN_KERNELS = ("vllm", "sglang", "tensorrt-llm")  # engines with all-reduce kernels of their own
 ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls")
 
@@ -163,9 +163,11 @@ def lowered_pass(
         heard["open_latency"] = 0.0 * heard["open_latency"]
     ones = np.ones_like(device)
     parallel = workload.parallel
-    launched = sum((np.asarray(op.count, dtype=float) for op in lowered.ops), np.zeros(1)) + sum(
-        np.asarray(one.count, dtype=float) for one in said
-    )
+    launches = 0.0 * ones
+    if uncaptured(workload):
+        launches = host_calls(workload, shape, lowered, said) * call_factor(devices.calibration, devices.gpus, terms.unit)
+        launches = launches / workload.host_speed * ones
+        once = once + actor_seconds(workload) / workload.host_speed
     parts = Parts(
         device=device,
         calls=calls if eager else 0.0 * ones,
@@ -177,7 +179,7 @@ def lowered_pass(
         backward=backward,
         attention=terms.seconds[ATTENTION] * share,
         **{name: value * ones for name, value in heard.items()},
-        launches=(launched / workload.host_speed if uncaptured(workload) else 0.0) * ones,
+        launches=launches,
         members=float(max(1, parallel.dp * parallel.tp * parallel.cp)) * ones if _waits(workload) else ones,
         bubble=np.asarray(bubble, dtype=float) * ones,
         copied=(tensors_of(workload, shape) if parallel.threads else 0.0) * ones,
@@ -231,11 +233,6 @@ def heard_messages(workload: Workload, said: Sequence[Collective], devices: Devi
         if where == "backward":
             tail = np.maximum(tail, 1.0 / np.maximum(count, 1.0))
     return {**sums, "backward_tail": tail}
-
-
-def uncaptured(workload: Workload) -> bool:
-    """Whether a serving engine starts every kernel from the host."""
-    return workload.engine == "vllm" and (workload.year or NEWEST) < CAPTURES_FROM
 
 
 def factors_of(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:

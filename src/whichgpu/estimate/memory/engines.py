@@ -53,6 +53,13 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("vllm", "memory_share", 0.92, "share", 2026, "vllm-cache-config"),
     Constant("vllm", "graphs_inside_share", 0, "flag", 2023, "vllm-pr-10511"),
     Constant("vllm", "graphs_inside_share", 1, "flag", 2026, "vllm-v0.21"),
+    # What it finds on the GPU before it measures is not counted into its share: always the bare context; at first (torch's own
+    # allocations were all it asked for) and since it starts communication before that, what communication takes.
+    Constant("vllm", "kernels_beside_share", 1, "flag", 2023, "vllm-gpu-worker"),
+    Constant("vllm", "kernels_beside_share", 0, "flag", 2024, "vllm-gpu-worker"),
+    Constant("vllm", "collectives_beside_share", 1, "flag", 2023, "vllm-gpu-worker"),
+    Constant("vllm", "collectives_beside_share", 0, "flag", 2024, "vllm-gpu-worker"),
+    Constant("vllm", "collectives_beside_share", 1, "flag", 2026, "vllm-gpu-worker"),
     Constant("vllm", "block_tokens", 16, "token", 2023, "vllm-cache-config"),
     Constant("vllm", "windowed_cache", 0, "flag", 2023, "vllm-hybrid-cache"),
     Constant("vllm", "windowed_cache", 1, "flag", 2025, "vllm-hybrid-cache"),
@@ -178,16 +185,26 @@ def graph_bytes(group: Family, engine: str, gpu: Gpu | None, layers: int, gpus: 
 
 
 def budget_bytes(workload: Workload, gpu: Gpu) -> int:
-    """The most an engine lets itself need on a GPU with its default settings: all of it, or its share."""
+    """The most an engine lets itself need on a GPU with its default settings: all of it, or its share and what is beside it."""
     engine, year, layout = engine_of(workload), workload.year or DEFAULT_YEAR, workload.parallel
     group = family(engine)
     if group == "vllm":
-        return int(gpu.memory_bytes * constant("memory_share", group, year))
+        return min(gpu.memory_bytes, vllm_budget(gpu, layout.tp * layout.pp, constant("memory_share", group, year), year))
     if group == "sglang":
         share = sglang_share(gpu, layout.tp, layout.pp, year)  # of weights and cache; context and graphs come beside
         beside = context_bytes(gpu) * (1 - share) + constant("graph_per_sequence", group) * _sglang_graph(gpu, layout.tp)
         return min(gpu.memory_bytes, int(gpu.memory_bytes * share + beside))
     return gpu.memory_bytes
+
+
+def vllm_budget(gpu: Gpu, gpus: int, share: float, year: int | None = None) -> int:
+    """vLLM's share of a GPU and what it does not count into it: what it found there, and what its allocator keeps unused."""
+    beside = constant("context_per_sm") * (gpu.sms or TYPICAL_SMS) + constant("slack", "vllm", year)
+    if constant("kernels_beside_share", "vllm", year):
+        beside += constant("loaded_kernels")
+    if gpus > 1 and constant("collectives_beside_share", "vllm", year):
+        beside += constant("collectives")
+    return int(gpu.memory_bytes * share + beside)
 
 
 def sglang_share(gpu: Gpu, tp: int, pp: int, year: int | None = None) -> float:

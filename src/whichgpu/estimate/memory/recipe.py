@@ -29,6 +29,7 @@ class Recipe:
     fused: bool
     stepped: bool
     accumulated: bool
+    shards: tuple[tuple[str, int], ...] = ()  # parts of which this GPU holds one of so many shares (ZeRO)
 
     @property
     def asked(self) -> Workload:
@@ -46,10 +47,14 @@ class Recipe:
 def replayed(recipe: Recipe, batch: int) -> Replay:
     """What the caching allocator holds over two steps."""
     table = load_table(recipe.table, recipe.image)
-    plain = replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0))  # none of these decides the order
+    # None of these decides the order.
+    plain = replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=())
     steps = _steps(plain)
     kinds, spaces = _sized(recipe, table, batch)
-    return steps.course.replay(whole_numbers([*kinds, *spaces, *steps.fixed])[steps.source])
+    sizes = whole_numbers([*kinds, *spaces, *steps.fixed])[steps.source]
+    for label, over in recipe.shards:
+        sizes = np.where(steps.labels == label, np.maximum(-(-sizes // over), 1), sizes)
+    return steps.course.replay(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class _Steps:
     course: Course
     source: Array
     fixed: Sequence[int]
+    labels: Array
 
 
 @lru_cache(maxsize=64)
@@ -67,7 +73,8 @@ def _steps(recipe: Recipe) -> _Steps:
     run = table.run(recipe.training, recipe.trace)
     writer = _Writer(recipe, table)
     writer.build(run.moves[: run.before], run.moves[run.before :])
-    return _Steps(Course(writer.moves, writer.labels), np.array(writer.source, dtype=np.int64), writer.fixed)
+    course = Course(writer.moves, writer.labels)
+    return _Steps(course, np.array(writer.source, dtype=np.int64), writer.fixed, np.array(writer.labels))
 
 
 class _Writer:

@@ -63,9 +63,6 @@ def play(training: Training) -> Replay:
                 ledger.new(size, "optimizer")
         if training.step_temporary:
             ledger.free(ledger.new(training.step_temporary, "temporary"))
-        if training.accumulated:
-            ledger.free_all(gradients)
-            gradients = []
     return ledger.replay()
 
 
@@ -156,26 +153,32 @@ def _step(player: _Player, training: Training) -> list[int]:
             break
         whole.fetch(place, place - 1)
         gradient, made = _back(player, visited[place], gradient)
-        gradients += _scattered(ledger, made, visited[place].stretch.block.weights, training.scattered)
+        gradients += _settled(ledger, made, visited[place].stretch.block.weights, training)
         whole.drop(place)
     for place in range(len(visited)):
         whole.drop(place)
     if gradient is not None:
         ledger.free(gradient)
     for size in training.tables:
-        gradients += _scattered(ledger, [ledger.new(size, "gradients")], [size], training.scattered)
+        gradients += _settled(ledger, [ledger.new(size, "gradients")], [size], training)
     if training.tied:
         ledger.free(ledger.new(training.tied, "temporary"))
     return gradients
 
 
-def _scattered(ledger: Ledger, made: list[int], sizes: Sequence[int], over: int) -> list[int]:
-    """Gradients as this GPU keeps them: its share of their sum over all GPUs, for which all of them must be there first."""
-    if over == 1 or not made:
-        return made
-    share = ledger.new(-(-sum(sizes) // over), "gradients")
-    ledger.free_all(made)
-    return [share]
+def _settled(ledger: Ledger, made: list[int], sizes: Sequence[int], training: Training) -> list[int]:
+    """Gradients as this GPU keeps them: its share of their sum over all GPUs, for which all of them must be there first.
+
+    Where there are some of earlier micro-batches, they are added to those at once, and nothing new stays.
+    """
+    if training.scattered > 1 and made:
+        share = ledger.new(-(-sum(sizes) // training.scattered), "gradients")
+        ledger.free_all(made)
+        made = [share]
+    if training.accumulated:
+        ledger.free_all(made)
+        return []
+    return made
 
 
 def _back(player: _Player, visit: _Visited, gradient: int) -> tuple[int | None, list[int]]:

@@ -55,7 +55,7 @@ def traced_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryE
     """Peak of a training step or a forward pass in PyTorch eager."""
     table = load_table(shape.table, workload.image or shape.image or None)
     recipe = _recipe(workload, shape, table)
-    peak = _shared(_between(recipe, workload.local_batch), workload, table)
+    peak = _gathering(_between(recipe, workload.local_batch), recipe, table)
     libraries = workspace(gpu) // (1 if workload.training else 2)  # one for each thread: forward, backward
     parts = {name: int(size) for name, size in peak.parts.items()}
     parts["temporary"] = parts.get("temporary", 0) + round(peak.allocated) - sum(parts.values())  # bytes lost to rounding
@@ -86,7 +86,16 @@ def _recipe(workload: Workload, shape: Traced, table: OperatorTable) -> Recipe:
         fused=training and workload.optimizer_fused,
         stepped=training and workload.include_optimizer_step,
         accumulated=training and workload.accumulation > 1,
+        shards=_shards(workload),
     )
+
+
+def _shards(workload: Workload) -> tuple[tuple[str, int], ...]:
+    """ZeRO's stages (arXiv 1910.02054): states, then gradients, then weights are spread over the copies."""
+    layout = workload.parallel
+    if not workload.training or layout.dp == 1:
+        return ()
+    return tuple((name, layout.dp) for name in ("optimizer", "gradients", "weights")[: layout.zero])
 
 
 def _narrow(workload: Workload) -> bool:
@@ -110,18 +119,15 @@ def _warnings(workload: Workload, recipe: Recipe, table: OperatorTable) -> tuple
     return tuple(said)
 
 
-def _shared(peak: Peak, workload: Workload, table: OperatorTable) -> Peak:
-    """ZeRO's share (arXiv 1910.02054) of states, gradients and weights; stage 3 gathers the two largest layers at most."""
-    layout = workload.parallel
-    parts = dict(peak.parts)
-    for stage, name in enumerate(("optimizer", "gradients", "weights"), start=1):
-        if layout.zero >= stage and name in parts:
-            parts[name] /= layout.dp
-    if layout.zero >= 3:
-        largest = sorted(kind.size[0] for kind in table.kinds if kind.label == "weights")[-2:]
-        parts["temporary"] = parts.get("temporary", 0) + min(sum(largest), peak.parts["weights"] - parts["weights"])
-    saved = peak.allocated - sum(parts.values())
-    return Peak(parts, peak.reserved - saved)
+def _gathering(peak: Peak, recipe: Recipe, table: OperatorTable) -> Peak:
+    """With what ZeRO has whole for a while: the largest gradient till it is spread, the two largest weights while used."""
+    shares = dict(recipe.shards)
+    sizes = sorted(kind.size[0] for kind in table.kinds if kind.label == "weights")
+    whole = sum(sizes[-1:]) * ("gradients" in shares) + sum(sizes[-2:]) * ("weights" in shares)
+    spread = sum(peak.parts.get(name, 0.0) * (over - 1) for name, over in shares.items() if name != "optimizer")
+    more = min(float(whole), spread)
+    parts = peak.parts | {"temporary": peak.parts.get("temporary", 0.0) + more}
+    return Peak(parts, peak.reserved + more)
 
 
 def _between(recipe: Recipe, batch: int) -> Peak:

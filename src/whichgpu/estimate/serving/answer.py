@@ -94,7 +94,7 @@ def serve(
         outcome = own.run(load.arrivals(), hash_tokens=load.hash_tokens)
         if not outcome.answered.any():
             raise NoAnswer("all-refused", msg("serving.refused", n=outcome.refused, requests=len(outcome.arrived)))
-        runs.append((outcome, summary(outcome, load, goals.ttft_max, goals.tpot_max, percentiles)))
+        runs.append((outcome, summary(outcome, load, goals.ttft_max, goals.tpot_max, percentiles, goals.latency_max)))
         if progress:
             progress((place + 1) / 6)
     (outcome, told), (_, fast), (_, slow) = runs

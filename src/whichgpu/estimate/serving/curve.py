@@ -49,11 +49,12 @@ class Objectives:
     ttft_max: float | None = None
     tpot_max: float | None = None
     percentile: float = 95.0
+    latency_max: float | None = None
 
     @property
     def any(self) -> bool:
         """Whether there are some."""
-        return self.ttft_max is not None or self.tpot_max is not None
+        return not (self.ttft_max is None and self.tpot_max is None and self.latency_max is None)
 
     def hold(self, told: Summary) -> bool:
         """Whether enough requests met them."""
@@ -65,6 +66,8 @@ def saturation(server: Server, load: Load) -> float:
     told = screen(server, load)
     lanes = server.copies * server.stages
     count = max(LEAST, min(4 * MOST, ROUNDS * told.slots * lanes + LEAST))
+    if load.trace is not None:  # its beginning need not be like the rest
+        count = max(count, min(4 * MOST, len(load.trace)))
     flooded = load.at(100.0 * told.saturation, count)
     outcome = server.run(_at_once(flooded), hash_tokens=load.hash_tokens)
     # of all answers the middle: batches fill up before, and run dry after
@@ -98,7 +101,7 @@ def _simulated(server: Server, load: Load, rate: float, goals: Objectives) -> Su
     slots = slots_of(server, load.prompts.mean, load.outputs.mean) if load.trace is None else server.lane.max_sequences
     part = load.at(rate, max(LEAST, min(MOST, 2 * slots * lanes)))
     outcome = server.run(part.arrivals(), hash_tokens=load.hash_tokens)
-    return summary(outcome, part, goals.ttft_max, goals.tpot_max)
+    return summary(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max)
 
 
 def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point]) -> float:

@@ -26,6 +26,7 @@ from whichgpu.estimate.memory.engines import (
     constant,
     engine_of,
     family,
+    vllm_budget,
 )
 from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.workload.shapes import Transformer
@@ -138,6 +139,8 @@ def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | 
     used = sum(parts.values())
     if group == "tensorrt-llm":
         return int((gpu.memory_bytes - used) * (share or constant("memory_share", group, year)))
+    if share and group == "vllm":
+        return min(gpu.memory_bytes, vllm_budget(gpu, workload.parallel.tp * workload.parallel.pp, share, year)) - used
     return int(gpu.memory_bytes * share if share else budget_bytes(workload, gpu)) - used
 
 
@@ -160,6 +163,6 @@ def _most_sequences(group: Family, gpu: Gpu, year: int) -> int:
 
 
 def _share(group: Family, workload: Workload, gpu: Gpu) -> float:
-    if group == "tensorrt-llm":
+    if group in ("tensorrt-llm", "vllm"):
         return constant("memory_share", group, workload.year or DEFAULT_YEAR)
     return budget_bytes(workload, gpu) / gpu.memory_bytes

@@ -67,7 +67,7 @@ class Load:
     @property
     def steady(self) -> bool:
         """Whether it is drawn, so that its beginning is no part of what is asked for."""
-        return self.trace is None or not self.trace.timed
+        return self.trace is None or self.trace.rate is None
 
     @property
     def hash_tokens(self) -> int:
@@ -78,7 +78,7 @@ class Load:
         """In order of time; a trace comes again from its beginning where more requests are asked for than it has."""
         trace = self.trace
         if trace is not None:
-            times = _times(trace, self.rate, self.requests) if trace.timed else iter(self._times().tolist())
+            times = iter(self._times().tolist()) if self.steady else _times(trace, self.rate, self.requests)
             blocks = cycle(trace.hashes) if trace.hashes else cycle(((),))
             lengths = zip(cycle(trace.prompts), cycle(trace.outputs), blocks, strict=False)
             for time, (prompt, output, hashes) in zip(times, lengths, strict=False):
@@ -100,10 +100,7 @@ class Load:
 
 def _times(trace: Trace, rate: float, count: int) -> Iterator[float]:
     """A trace's times, drawn out or pressed together to a rate, over and over."""
-    span, own = trace.span, trace.rate
-    if own is None:  # all at once
-        return islice(cycle(trace.times), count)
-    scale = own / rate
+    span, scale = trace.span, (trace.rate or rate) / rate
     return islice((scale * (time + round * span) for round in range(1 + count // len(trace)) for time in trace.times), count)
 
 

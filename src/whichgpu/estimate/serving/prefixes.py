@@ -43,3 +43,7 @@ class Prefixes:
             known.move_to_end(one)
         while len(known) > self._most:
             known.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all: the memory has gone."""
+        self._known.clear()

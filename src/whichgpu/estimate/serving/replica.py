@@ -56,6 +56,7 @@ class Replica:
         "count",
         "end",
         "heap",
+        "held",
         "hits",
         "joined",
         "ledger",
@@ -64,6 +65,7 @@ class Replica:
         "order",
         "peak",
         "phases",
+        "pipeline",
         "preempted",
         "prefilling",
         "prefixes",
@@ -81,8 +83,11 @@ class Replica:
         "waiting",
     )  # fmt: skip
 
-    def __init__(self, steps: StepTables, limits: Limits, ledger: Ledger, hash_tokens: int = 0) -> None:
+    def __init__(
+        self, steps: StepTables, limits: Limits, ledger: Ledger, hash_tokens: int = 0, pipeline: list[float] | None = None
+    ) -> None:
         self.steps, self.limits, self.ledger = steps, limits, ledger
+        self.pipeline = pipeline  # when each stage of the copy is free, where its lanes follow one another through several
         self.blocks = limits.cache_tokens // limits.block_tokens
         self.waiting: deque[int] = deque()
         self.prefilling: list[list[int]] = []  # number, tokens in the cache, tokens to read, order
@@ -91,6 +96,7 @@ class Replica:
         self.phases = [0] * limits.block_tokens
         self.chunks: list[tuple[list[int], int]] = []
         self.running = self.total = self.turn = self.used = self.load = self.order = 0
+        self.held = 0  # sequences that take room without being at work: on their way to or from another engine
         self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0
         self.stepping = False
         self.preempted = self.recomputed = self.read = self.hits = self.peak = 0
@@ -155,12 +161,12 @@ class Replica:
             beside = batch if limits.mixed_steps else 0
             self.count, self.stepping = 1, beside > 0
             self.step = steps.mixed(tokens, reach, beside, self.total / beside if beside else 0.0)
-            self.slope, self.end = 0.0, now + self.step
+            self.slope, self.end = 0.0, self._through(now) if self.pipeline else now + self.step
             return
         if not batch:
             self.count, self.end, self.stepping = 0, inf, False
             return
-        turns = self.heap[0][0] - self.turn
+        turns = 1 if self.pipeline else self.heap[0][0] - self.turn
         if not limits.reserve_answers and self.used + self._growth(turns) > self.blocks:
             turns = self._affordable(turns)
         context = self.total / batch
@@ -168,7 +174,16 @@ class Replica:
         last = steps.decode(batch, context + turns - 1) if turns > 1 else first
         self.step, self.slope = first, (last - first) / (turns - 1) if turns > 1 else 0.0
         self.count, self.stepping = turns, True
-        self.end = now + turns * (first + last) / 2
+        self.end = self._through(now) if self.pipeline else now + turns * (first + last) / 2
+
+    def _through(self, now: float) -> float:
+        """When a step comes out of the last stage: at each it waits for the batch before it, however long that one takes."""
+        assert self.pipeline is not None
+        each, end = self.step / len(self.pipeline), now
+        for stage, free in enumerate(self.pipeline):
+            end = (free if free > end else end) + each
+            self.pipeline[stage] = end
+        return end
 
     def _schedule(self) -> list[tuple[list[int], int]]:
         """Chunks of prompts of the next step: those begun, then those that wait, first come first served."""
@@ -185,7 +200,7 @@ class Replica:
         while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences:
             number = waiting[0]
             needs = self._needs(number)
-            if self.used + growth + needs > self.blocks and (self.running or self.prefilling):
+            if self.used + growth + needs > self.blocks and (self.running or self.prefilling or self.held):
                 break
             target = ledger.prompts[number] + ledger.generated[number]
             found = self.prefixes.found(ledger.hashes.get(number, ()), target - 1) if self.prefixes else 0
@@ -247,17 +262,25 @@ class Replica:
             ledger.generated[number] += 1
             left = ledger.outputs[number] - ledger.generated[number]
             if left <= 0:
-                self.used -= self._held(number, target)
+                self._let_go(number, target)
                 self._finish(number, now, done)
                 continue
-            self.running += 1
-            self.total += target
-            self.joined[number] = self.turn, target, entry[3]
-            self.phases[(target - self.turn) % self.limits.block_tokens] += 1
-            heappush(self.heap, (self.turn + left, number))
+            self._join(number, target, entry[3], left)
         if ended:
             self.prefilling = [entry for entry in self.prefilling if entry[1] < entry[2]]
         self.chunks = []
+
+    def _join(self, number: int, context: int, order: int, left: int) -> None:
+        """A sequence with so many tokens in the cache and so many to write enters the batch."""
+        self.running += 1
+        self.total += context
+        self.joined[number] = self.turn, context, order
+        self.phases[(context - self.turn) % self.limits.block_tokens] += 1
+        heappush(self.heap, (self.turn + left, number))
+
+    def _let_go(self, number: int, context: int) -> None:
+        """The room of a prompt whose answer was one token."""
+        self.used -= self._held(number, context)
 
     def _finish(self, number: int, now: float, done: list[int]) -> None:
         self.load -= 1

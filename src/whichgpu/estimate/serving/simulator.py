@@ -82,7 +82,8 @@ def simulate(
 class _Loop:
     def __init__(self, steps: StepTables, limits: Limits, copies: int, stages: int, routing: Routing, hash_tokens: int) -> None:
         self.ledger, self.limits, self.routing, self.copies, self.stages = Ledger(), limits, routing, copies, stages
-        self.replicas = [Replica(steps, limits, self.ledger, hash_tokens) for _ in range(copies * stages)]
+        pipelines = [[0.0] * stages if stages > 1 else None for _ in range(copies)]
+        self.replicas = [Replica(steps, limits, self.ledger, hash_tokens, line) for line in pipelines for _ in range(stages)]
         self.events: list[tuple[float, int]] = []
         self.turn = self.refused = 0
         self.chance = Random(copies)  # the same draws every time
@@ -165,8 +166,8 @@ class _Loop:
         ledger, replicas = self.ledger, self.replicas
         span = max(ledger.finished, default=0.0) - (ledger.arrived[0] if ledger.arrived else 0.0)
         return Outcome(
-            arrived=_numbers(ledger.arrived), first=_numbers(ledger.first), finished=_numbers(ledger.finished),
-            prompts=_numbers(ledger.prompts), outputs=_numbers(ledger.outputs), refused=self.refused,
+            arrived=numbers(ledger.arrived), first=numbers(ledger.first), finished=numbers(ledger.finished),
+            prompts=numbers(ledger.prompts), outputs=numbers(ledger.outputs), refused=self.refused,
             preempted=sum(one.preempted for one in replicas), recomputed=sum(one.recomputed for one in replicas),
             read=sum(one.read for one in replicas), cached=sum(one.hits for one in replicas),
             busy=sum(one.busy for one in replicas) / (len(replicas) * span) if span > 0 else 0.0,
@@ -176,5 +177,6 @@ class _Loop:
         )  # fmt: skip
 
 
-def _numbers(values: array[float] | array[int]) -> Array:
+def numbers(values: array[float] | array[int]) -> Array:
+    """An array of a ledger's column."""
     return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy() if len(values) else np.zeros(0)

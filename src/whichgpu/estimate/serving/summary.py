@@ -58,6 +58,7 @@ def summary(
     ttft_max: float | None = None,
     tpot_max: float | None = None,
     percentiles: tuple[float, ...] = PERCENTILES,
+    latency_max: float | None = None,
 ) -> Summary:
     """Of a run; drawn loads without the first requests."""
     count = len(outcome.arrived)
@@ -70,8 +71,9 @@ def summary(
     counted = tpot[more] if more.any() else np.zeros(1)
     tokens, rate = _rates(outcome, start)
     met = None
-    if ttft_max is not None or tpot_max is not None:
-        good = (ttft <= (np.inf if ttft_max is None else ttft_max)) & (tpot <= (np.inf if tpot_max is None else tpot_max))
+    asked = (ttft, ttft_max), (tpot, tpot_max), (whole, latency_max)
+    if any(most is not None for _, most in asked):
+        good = np.logical_and.reduce([np.less_equal(found, np.inf if most is None else most) for found, most in asked])
         met = float(good.mean()) if len(good) else 0.0
     steps = outcome.batch_steps
     return Summary(

@@ -1,0 +1,70 @@
+"""Predicted beside measured times of every step the time model is checked on, as the table the product shows them from.
+
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_pairs ../shared/truth HELD
+
+writes src/whichgpu/estimate/time/data/pairs.csv. HELD is what `calibration.fit --held HELD` kept. Every prediction comes from a
+fit that never saw what it is about: the model for our own H200, the GPU for published results; the range is that of its tier.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from calibration.examples import examples
+from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
+from calibration.fit_steps import Design, Example
+from calibration.rows import measured_rows
+from calibration.scores import Held, load, source_of
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.pairs import COLUMNS, PAIRS_FILE
+
+
+def rows(design: Design, held: Held) -> Iterator[list[object]]:
+    """A row an example, in the order they were read."""
+    tables, kinds = all_ranges(design, held), kinds_of(design)
+    for place, example in enumerate(design.examples):
+        own = source_of(example) == "h200"
+        told = float((held.model if own else held.gpu)[place])
+        table = tables["gpu" if own else "generation"]
+        low, high = table.get(kinds[place], table["any"])
+        seconds = [f"{number:.4g}" for number in (example.seconds, *np.exp([told, told + low, told + high]))]
+        yield [*_words(example), *seconds]
+
+
+def _words(example: Example) -> list[object]:
+    request, setting = example.row.request, example.setting
+    source = source_of(example)
+    sizes = [request.get(name, "") for name in ("batch", "seq_in", "seq_out", "image")]
+    source_id = SOURCE_IDS.get(source, f"results-{source.lower()}")
+    kind, _, field = example.groups["task"].partition("-")
+    named = (kind, field, example.groups["model"], setting.engine, request.get("precision", ""))
+    return [source_id, setting.gpu, *named, setting.year, *sizes]
+
+
+def _named(row: list[object]) -> list[str]:
+    return [str(cell) for cell in row[:5]]
+
+
+def main() -> int:
+    """Write the table."""
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    truth, kept = map(Path, sys.argv[1:])
+    design = Design(examples(measured_rows(truth), Catalog()))
+    with PAIRS_FILE.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        found = sorted(rows(design, load(kept)), key=_named)
+        writer.writerows(found)
+    print(f"{len(design.examples)} pairs", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
