@@ -4,7 +4,9 @@ Groups of published rows with the same source, model, engine and sizes on two or
 row's year; the choice is the GPU with the most predicted work for a dollar, the truth the most measured. Regret is how much less
 the choice gets done for its money than the best would have.
 
-    PYTHONPATH=src:tools python -m benchmarks.decisions ../shared/truth
+    PYTHONPATH=src:tools python -m benchmarks.decisions ../shared/truth [--held]
+
+The shipped corrections were fitted on these rows; with --held every GPU's time is told by a fit that never saw that GPU.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from calibration.examples import step_terms
+from calibration.examples import examples, step_terms
+from calibration.fit_steps import Design, leave_each_out
 from calibration.measured import Measured
 from calibration.rows import measured_rows, read_all
+from calibration.scores import gpu_of
 
 from whichgpu.api.desk import Desk
 from whichgpu.base.errors import WhichGpuError
@@ -46,8 +50,8 @@ class Decision:
     gpus: int
 
 
-def decisions(truth: Path) -> Iterator[Decision]:
-    """Every group that can be decided."""
+def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
+    """Every group that can be decided; `held` are seconds by fits without the row's GPU, of each source and row."""
     catalog = Catalog()
     desk = Desk(catalog, own=False)
     years = _years(truth)
@@ -64,8 +68,8 @@ def decisions(truth: Path) -> Iterator[Decision]:
         if len(known) < 2:
             continue
         try:
-            told = {gpu: float(np.median([_seconds(row, desk) for row in rows])) for gpu, rows in known.items()}
-        except WhichGpuError:
+            told = {gpu: float(np.median([_told(row, desk, held) for row in rows])) for gpu, rows in known.items()}
+        except (WhichGpuError, KeyError):
             continue
         true = {gpu: 1.0 / (float(np.median([row.seconds for row in rows])) * prices[gpu]) for gpu, rows in known.items()}
         chosen = max(told, key=lambda gpu: 1.0 / (told[gpu] * prices[gpu]))
@@ -101,6 +105,18 @@ def _years(truth: Path) -> dict[int, int]:
     return found
 
 
+def without_its_gpu(truth: Path) -> dict[tuple[str, int], float]:
+    """Seconds of every row by a fit that left its GPU out."""
+    design = Design(examples(measured_rows(truth), Catalog()))
+    theta = design.fit(np.ones(len(design.examples), dtype=bool))
+    each = leave_each_out(design, gpu_of, theta)
+    return {(one.row.source, one.row.row): float(np.exp(each[gpu_of(one)][place])) for place, one in enumerate(design.examples)}
+
+
+def _told(row: Measured, desk: Desk, held: Mapping[tuple[str, int], float] | None) -> float:
+    return _seconds(row, desk) if held is None else held[row.source, row.row]
+
+
 def _seconds(row: Measured, desk: Desk) -> float:
     """What we say the row takes."""
     shape, gpu = desk.shape(row.request["model"]), desk.catalog.gpu_by_id[row.gpu]
@@ -122,7 +138,8 @@ def report(found: Sequence[Decision]) -> str:
 
 
 if __name__ == "__main__":
-    made = list(decisions(Path(sys.argv[1])))
+    folder = Path(sys.argv[1])
+    made = list(decisions(folder, without_its_gpu(folder) if "--held" in sys.argv else None))
     print(report(made))
     share = float(np.mean([one.regret <= GOAL_REGRET for one in made])) if made else 0.0
     print(f"\nwithin {GOAL_REGRET:.0%} of the best in {share:.1%} of {len(made)} groups; the goal is {GOAL_SHARE:.0%}")

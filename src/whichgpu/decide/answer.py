@@ -15,6 +15,7 @@ from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.groups import Group, Groups
 from whichgpu.decide.market import Market
 from whichgpu.decide.ranges import Sure, how_sure
+from whichgpu.decide.serving import waits
 from whichgpu.decide.way import Asked, Way
 from whichgpu.decide.work import Work
 from whichgpu.estimate.fit import Verdict
@@ -41,7 +42,7 @@ class Candidate:
 
     gpu: str
     gpu_name: str
-    gpus: int  # of all copies
+    gpus: int | float  # of all copies; less than one of a slice
     copies: int
     machines: int
     instance: str
@@ -60,6 +61,7 @@ class Candidate:
     ttft: Figure | None
     tpot: Figure | None
     capacity: Figure | None  # requests a second of all copies
+    simulated: int | None  # requests whose waits were simulated; None where formulas say them
     memory: Figure
     usable: int
     fits: Verdict
@@ -76,6 +78,7 @@ class Candidate:
     break_even_hours: float | None
     round_trip: float | None
     price: Money  # of one machine, an hour
+    purchase: Money | None  # of all its GPUs, where they are bought
     price_observed_at: str
     price_age_days: int
     price_stale: bool
@@ -124,27 +127,39 @@ def shown(
     row = int(found.rows[offer])
     table, copies = found.table, int(told.copies[place])
     sure = how_sure(asked, group, way)
+    spoken = asked.workload.task == "serve" and way.kind == "generate"
+    served, (first, each) = way.served, waits(asked.workload, way)
     seen = min(int(table.days[1][row]), found.day.toordinal())
     age = found.day.toordinal() - seen
     even = float(told.course.break_even[place])
     trip = float(found.round_trip[offer])
     return Candidate(
-        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=int(told.gpus[place]), copies=copies, machines=group.machines * copies,
+        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(told.gpus[place])), copies=copies,
+        machines=group.machines * copies,
         instance=table.word("instance", row), provider=table.word("provider", row), region=table.word("region", row),
         term=table.word("term", row), payment=table.word("payment", row) or None, precision=way.precision, parallel=way.parallel,
         batch=way.batch, micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
         time=sure.seconds(way.seconds), throughput=sure.rate(way.rate * copies, way.unit),
-        ttft=sure.seconds(way.ttft) if way.ttft is not None else None,
-        tpot=sure.seconds(way.seconds) if asked.workload.task == "serve" and way.kind == "generate" else None,
+        ttft=sure.seconds(first) if way.ttft is not None else None, tpot=sure.seconds(each) if spoken else None,
         capacity=sure.rate(way.capacity * copies, "requests/s") if way.capacity is not None else None,
+        simulated=served.requests if served else None,
         memory=Figure(float(way.need), way.need * 0.95, way.need * 1.05, "byte", "modelled"), usable=way.usable, fits=way.fits,
         bound=way.bound, run_time=_run_time(told, place, sure, work), reruns=round(float(told.course.reruns[place]), 3),
         **_money(told, place, sure, work, currency),
         break_even_hours=round(even, 1) if even == even else None,
         round_trip=trip if trip == trip else None, price=money(float(found.price[offer]), currency),
-        price_observed_at=date.fromordinal(seen).isoformat(), price_age_days=age, price_stale=age > STALE_DAYS,
+        purchase=None, price_observed_at=date.fromordinal(seen).isoformat(), price_age_days=age, price_stale=age > STALE_DAYS,
         includes=table.word("includes", row), tier=sure.tier, because=because, source=table.word("source", row),
     )  # fmt: skip
+
+
+def _whole(count: float) -> int | float:
+    """A number of GPUs: whole, or the share of one.
+
+    >>> _whole(8.0), _whole(0.125)
+    (8, 0.125)
+    """
+    return int(count) if count == int(count) else round(count, 4)
 
 
 def _run_time(told: Candidates, place: int, sure: Sure, work: Work) -> Figure:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from whichgpu.decide.groups import Groups
 from whichgpu.decide.market import Market, terms_of
+from whichgpu.decide.serving import waits
 from whichgpu.decide.way import Outcome, Refusal, Way
 from whichgpu.decide.wishes import TIME_WEIGHT, Rank, Wishes
 from whichgpu.decide.work import Work
-from whichgpu.price.run import Course, course
+from whichgpu.price.run import Course, Terms, course
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
@@ -33,6 +34,7 @@ class Candidates:
     copies: Floats  # of the group, side by side
     gpus: Floats  # of all copies
     course: Course
+    pace: Floats  # what faster is told by: hours of a run, seconds an answer takes of a service
     per_hour: Floats
     per_unit: Floats  # money for a token or sample, starts and the like left out
     missed: dict[str, Bools]
@@ -47,7 +49,7 @@ class Candidates:
     def score(self, rank: Rank) -> Floats:
         """Smaller is better; monotone in cost and time, so that nothing dominated ever comes first."""
         with np.errstate(divide="ignore"):
-            cost, hours = np.log(np.maximum(self.course.cost, 1e-12)), np.log(np.maximum(self.course.hours, 1e-12))
+            cost, hours = np.log(np.maximum(self.course.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
         scores = {
             "cost": cost,
             "time": hours,
@@ -61,17 +63,20 @@ class Candidates:
         seen = -found.table.days[1][found.rows][self.offer].astype(float)
         trip = np.nan_to_num(found.round_trip[self.offer], nan=1e9)
         score = np.round(self.score(rank), 9)
-        cost, hours = np.round(self.course.cost, 6), np.round(self.course.hours, 6)
+        cost, hours = np.round(self.course.cost, 6), np.round(self.pace, 6)
         ties = (cost, hours) if rank != "time" else (hours, cost)
         order = np.lexsort((found.table.column("instance")[found.rows][self.offer], seen, trip, ties[1], ties[0], score))
         return order[np.isfinite(score[order])]
 
 
 def candidates(
-    workload: Workload, work: Work, wishes: Wishes, found: Market, groups: Groups, outcomes: Sequence[Outcome]
-) -> Candidates:
-    """Join offers with what their groups can do, and cost the run on each."""
+    workload: Workload, work: Work, wishes: Wishes, found: Market, groups: Groups, outcomes: Sequence[Outcome],
+    offered: Terms | None = None,
+) -> Candidates:  # fmt: skip
+    """Join offers with what their groups can do, and cost the run on each; `offered` are their terms, where already told."""
     rejected = found.rejected.copy()
+    if groups.left:
+        rejected["gpus-in-all"] += groups.left
     able = np.array([isinstance(one, Way) for one in outcomes], dtype=bool)
     for place, one in enumerate(outcomes):
         if isinstance(one, Refusal):
@@ -82,10 +87,10 @@ def candidates(
     rate = np.array([one.rate if one else 1.0 for one in ways] or [1.0])[group]
     copies = _copies(workload, ways)[group]
     machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group] * copies
-    size = np.array([one.gpus for one in groups.groups] or [1], dtype=float)[group] * copies
+    size = np.array([one.size for one in groups.groups] or [1], dtype=float)[group] * copies
     serving = work.hours is not None
     hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
-    terms = terms_of(found).at(offer, machines)
+    terms = (offered or terms_of(found)).at(offer, machines)
     told = course(hours, terms, wishes.habits, interruptible=not serving)
     per_hour = (terms.price + terms.host) * machines
     done = _served(workload, work, ways)[group] if serving else rate
@@ -102,11 +107,12 @@ def candidates(
         copies,
         size,
         told,
+        _answered(workload, ways)[group] if serving else told.hours,
         per_hour,
         per_hour / (done * 3600.0),
         missed,
         rejected,
-        len(groups.group_of) + sum(found.rejected.values()),
+        len(groups.group_of) + groups.left + sum(found.rejected.values()),
     )
 
 
@@ -124,6 +130,19 @@ def _served(workload: Workload, work: Work, ways: Sequence[Way | None]) -> Float
     if workload.rate is not None:
         return np.full(max(1, len(ways)), workload.rate * each)
     return np.array([one.rate if one else 1.0 for one in ways] or [1.0])
+
+
+def _answered(workload: Workload, ways: Sequence[Way | None]) -> Floats:
+    """Seconds from a request to the end of its answer; those of one pass where nothing is spoken."""
+    tokens = float(max(1, workload.seq_out or 1) - 1)
+
+    def seconds(one: Way) -> float:
+        if one.kind != "generate":
+            return one.seconds
+        first, each = waits(workload, one)
+        return first + tokens * each
+
+    return np.array([seconds(one) if one else 1.0 for one in ways] or [1.0])
 
 
 def _missed(
@@ -157,15 +176,16 @@ def _owned_limit(wishes: Wishes, found: Market, offer: Ints, gpus: Floats) -> Bo
     have: Counter[str] = Counter()
     for one in wishes.owned:
         have[one.gpu] += one.gpus
-    limits = np.array([float(have.get(word, 0)) for word in found.table.words])
+    limits = {found.table.place(gpu): float(count) for gpu, count in have.items()}
+    mine = found.table.column("gpu")[found.rows][offer].tolist()
     own = found.terms[offer] == "owned"
-    over: Bools = own & (gpus > limits[found.table.column("gpu")[found.rows][offer]])
+    over: Bools = own & (gpus > np.array([limits.get(code, 0.0) for code in mine]))
     return over
 
 
 def pareto(told: Candidates, order: Ints) -> list[int]:
     """Of the places given, those that nothing beats in both cost and time, cheapest first; one for each group of GPUs."""
-    cost, hours = told.course.cost, told.course.hours
+    cost, hours = told.course.cost, told.pace
     ranked = order[np.lexsort((hours[order], cost[order]))]
     best, front, seen = np.inf, [], set()
     for place in ranked.tolist():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -15,21 +16,37 @@ from whichgpu.decide.groups import Groups
 from whichgpu.decide.way import Outcome, Refusal
 from whichgpu.workload.workload import Workload
 
+MOST_PARTS = 16  # a GPU is ever cut into
 
-def because(one: Candidate, other: Candidate | None, workload: Workload, serving: bool) -> tuple[Message, ...]:
-    """What decided for a candidate: its bound, its room, its objectives, its price, and how it stands to the next best."""
+
+def counted(gpus: int | float) -> str:
+    """A number of GPUs before their name.
+
+    >>> counted(8), counted(0.125), counted(0.3333)
+    ('8x', '1/8', '1/3')
+    """
+    return f"{gpus}x" if isinstance(gpus, int) else str(Fraction(gpus).limit_denominator(MOST_PARTS))
+
+
+def because(
+    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, listed: str | None
+) -> tuple[Message, ...]:
+    """What decided for a candidate: its bound, its room, its objectives, its price, and how it stands to the next best.
+
+    `listed` is the day a card's list price is of; None where the user gave a price.
+    """
     said = [
         msg("because.speed", rate=f"{significant(one.throughput.value)} {one.throughput.unit}", bound=msg(f"bound.{one.bound}")),
         msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
     ]
     if one.capacity and workload.rate is not None:
-        said.append(msg("because.rate", n=one.copies, capacity=significant(one.capacity.value), rate=significant(workload.rate)))
+        id = "because.rate-simulated" if one.simulated else "because.rate"
+        said.append(msg(id, n=one.copies, capacity=significant(one.capacity.value), rate=significant(workload.rate)))
     if one.tpot and workload.tpot_max is not None:
         said.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
     if one.ttft and workload.ttft_max is not None:
         said.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
-    price = {"price": str(one.cost_per_hour), "provider": one.provider, "region": one.region or "-", "day": one.price_observed_at}
-    said.append(msg("because.price-term", term=msg(f"term.{one.term}"), **price))
+    said.append(_price(one, listed))
     if one.reruns >= 0.01:
         said.append(msg("because.reruns", reruns=significant(one.reruns)))
     if one.break_even_hours is not None:
@@ -39,11 +56,23 @@ def because(one: Candidate, other: Candidate | None, workload: Workload, serving
     return tuple(said)
 
 
+def _price(one: Candidate, listed: str | None) -> Message:
+    """What its hour costs, from whom, and since when that is known."""
+    hour = f"{significant(float(one.cost_per_hour.amount))} {one.cost_per_hour.currency}"
+    if one.purchase is not None:
+        paid = f"{significant(float(one.purchase.amount))} {one.purchase.currency}"
+        return msg("because.price-list" if listed else "because.price-given", price=paid, hour=hour, day=listed or "")
+    if one.term == "owned":
+        return msg("because.price-owned", hour=hour)
+    values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}
+    return msg("because.price-term" if one.region else "because.price-anywhere", term=msg(f"term.{one.term}"), **values)
+
+
 def _against(one: Candidate, other: Candidate, serving: bool) -> Message:
     """How it stands to another, in cost and, where there is a run, in time."""
     cost = float(other.cost.amount) / max(float(one.cost.amount), 1e-12)
     time = other.run_time.value / max(one.run_time.value, 1e-12)
-    name = {"gpu": other.gpu_name, "gpus": other.gpus}
+    name = {"gpu": other.gpu_name, "gpus": counted(other.gpus)}
     if serving:
         return msg("because.against-service", cost=significant(cost), **name)
     return msg("because.against", cost=significant(cost), time=significant(time), **name)
@@ -68,9 +97,7 @@ def why_not(
             reasons[reason] += int((mine & lost).any())
     if not reasons:
         return (msg("why-not.no-offer", gpu=name),)
-    return tuple(
-        msg("why-not.removed", gpu=name, why=msg(f"rejected.{reason}"), n=count) for reason, count in reasons.items() if count
-    )
+    return (msg("why-not.removed", gpu=name, why=tuple(msg(f"rejected.{reason}") for reason, n in reasons.most_common() if n)),)
 
 
 def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
@@ -78,7 +105,7 @@ def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
         return msg("why-not.is-answer", gpu=one.gpu_name)
     cost = float(one.cost.amount) / max(float(best.cost.amount), 1e-12)
     time = one.run_time.value / max(best.run_time.value, 1e-12)
-    values = {"gpu": one.gpu_name, "gpus": one.gpus, "cost": significant(cost), "bound": msg(f"bound.{one.bound}")}
+    values = {"gpu": one.gpu_name, "gpus": counted(one.gpus), "cost": significant(cost), "bound": msg(f"bound.{one.bound}")}
     return msg("why-not.worse-service", **values) if serving else msg("why-not.worse", time=significant(time), **values)
 
 

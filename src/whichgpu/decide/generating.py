@@ -10,7 +10,7 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.groups import Group
-from whichgpu.decide.serving import stands
+from whichgpu.decide.serving import hopes, stands
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.estimate.fit import needed, verdict
 from whichgpu.estimate.group.layouts import cuts
@@ -60,7 +60,7 @@ def in_precision(workload: Workload, precision: str) -> Workload:
 def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list[Outcome]:
     shape = asked.shape
     assert isinstance(shape, Transformer)
-    kinds = {(group.gpu.id, group.fabric): group for group in groups}
+    kinds = {group.kind: group for group in groups}
     devices, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
     sizes = _batches(workload, asked.given)
     most = max(group.gpus for group in groups)
@@ -77,7 +77,7 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     }
     told: list[Outcome] = []
     for group in groups:
-        place = of[group.gpu.id, group.fabric]
+        place = of[group.kind]
         least = min((need for size, need in smallest.items() if size <= group.gpus), default=np.inf)
         told.append(_best(asked, workload, group, place, room[place], copies, sizes, least))
     return told
@@ -158,8 +158,9 @@ def _best(
         own = fitting if workload.rate is not None or "batch" not in asked.given else fitting & _share(workload, dp, sizes)
         seconds, first = one.seconds[place], one.first[place]
         rate = sizes / seconds * dp
-        capacity = None
+        capacity, most = None, None
         if workload.task == "serve":
+            most = float(np.where(own, hopes(workload, sizes, seconds, first), 0.0).max()) * dp
             capacity, first = stands(workload, sizes, seconds, first)
             missed = own & (capacity <= 0)
             if not (own & (capacity > 0)).any():
@@ -174,6 +175,7 @@ def _best(
             score = np.where(capacity > 0, score, -1.0)
         at = int(np.argmax(score))
         way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
+        way = replace(way, most=None if most is None else max(most, way.capacity or 0.0))
         if best is None or _better(way, best, workload):
             best = way
     return best or reason

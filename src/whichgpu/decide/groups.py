@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,17 +17,28 @@ MOST_MACHINES = 16
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs that work as one: those of `machines` machines with `per_machine` each."""
+    """GPUs that work as one: those of `machines` machines with `per_machine` each; or a `share` of one."""
 
     gpu: Gpu
     per_machine: int
     machines: int
     fabric: Fabric
+    share: float = 1.0
 
     @property
     def gpus(self) -> int:
         """All of them."""
         return self.per_machine * self.machines
+
+    @property
+    def size(self) -> float:
+        """GPUs as they are counted and paid for: less than one of a slice."""
+        return self.gpus * self.share
+
+    @property
+    def kind(self) -> tuple[str, float, Fabric]:
+        """What time depends on beside the number of GPUs."""
+        return self.gpu.id, self.share, self.fabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,7 @@ class Groups:
     groups: tuple[Group, ...]
     group_of: Ints
     offer_of: Ints
+    left: int = 0  # offers whose machines cannot make up the number of GPUs
 
 
 def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], several: bool) -> Groups:
@@ -54,24 +66,40 @@ def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], severa
     holding: list[list[int]] = []
     for kind in range(unique.shape[1]):
         row = int(first[kind])
-        gpu, count = gpus[table.word("gpu", row)], int(table.gpus[row])
+        gpu, count = gpus[table.word("gpu", row)], max(1, int(table.gpus[row]))
+        share = min(1.0, float(table.gpus[row]))
         fabric = fabric_of(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
         mine = []
-        for copies in _copies(count, span, several):
-            key = (gpu.id, count, copies, fabric.name, round(fabric.link), round(fabric.network) if copies > 1 else 0)
+        for copies in _copies(count, share, span, several):
+            key = (gpu.id, share, count, copies, fabric.name, round(fabric.link), round(fabric.network) if copies > 1 else 0)
             if key not in places:
                 places[key] = len(groups)
-                groups.append(Group(gpu, count, copies, fabric))
+                groups.append(Group(sliced(gpu, share), count, copies, fabric, share))
             mine.append(places[key])
         holding.append(mine)
     told = [(group, offer) for offer, kind in enumerate(of.tolist()) for group in holding[kind]]
     pair = np.array(told, dtype=np.int64).reshape(-1, 2)
-    return Groups(tuple(groups), pair[:, 0], pair[:, 1])
+    return Groups(tuple(groups), pair[:, 0], pair[:, 1], sum(1 for kind in of.tolist() if not holding[kind]))
 
 
-def _copies(count: int, span: tuple[float, float], several: bool) -> list[int]:
-    """How many machines may stand together: powers of two within the span."""
+def sliced(gpu: Gpu, share: float) -> Gpu:
+    """A slice of a GPU as one of its own: its share of memory, bandwidth and arithmetic, as providers describe theirs."""
+    if share >= 1.0:
+        return gpu
+    return replace(
+        gpu,
+        memory_bytes=int(gpu.memory_bytes * share),
+        memory_marketed_bytes=int(gpu.memory_marketed_bytes * share),
+        memory_bandwidth=int(gpu.memory_bandwidth * share),
+        peaks={name: int(rate * share) for name, rate in gpu.peaks.items()},
+        l2_bytes=int(gpu.l2_bytes * share) if gpu.l2_bytes else None,
+        sms=max(1, round(gpu.sms * share)) if gpu.sms else None,
+    )
+
+
+def _copies(count: int, share: float, span: tuple[float, float], several: bool) -> list[int]:
+    """How many machines may stand together: powers of two within the span; slices stand alone."""
     low, high = span
-    if not several:
-        return [1] if low <= count <= high else []
+    if not several or share < 1.0:
+        return [1] if low <= count * share <= high else []
     return [copies for copies in (1, 2, 4, 8, MOST_MACHINES) if low <= count * copies <= high]

@@ -18,6 +18,7 @@ VCPUS_A_GPU = (8, 16)  # four to eight cores, two threads each (AutoDL's guide; 
 IMAGES = {"aws": "aws-dlami", "gcp": "gcp-dlvm", "azure": "azure-dsvm"}
 SPARE_WATTS, HEADROOM, STEP_WATTS = 250, 1.3, 50  # of a build beside its cards; supplies run best well below their rating
 LANES = 16  # of PCIe a card wants
+RAM_TIMES, RAM_LEAST = 2, 16 * GIB  # of the GPUs' memory: weights are staged there, data are cached (assumed)
 
 
 def host_advice(
@@ -71,6 +72,7 @@ def build_advice(gpu: Gpu, gpus: int) -> tuple[Message, ...]:
     if gpu.tdp_watts:
         watts = (float(gpu.tdp_watts) * gpus + SPARE_WATTS) * HEADROOM
         said.append(msg("build.power", watts=int(ceil(watts / STEP_WATTS) * STEP_WATTS), card=int(gpu.tdp_watts), n=gpus))
+    said.append(msg("build.ram", need=format_memory(max(RAM_LEAST, RAM_TIMES * int(gpu.memory_marketed_bytes) * gpus))))
     form = _form(gpu)
     said.append(msg(f"build.form-{form}", gpu=gpu.name))
     return tuple(said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -42,9 +42,10 @@ def _old(gpu: Gpu) -> bool:
     return last not in (None, "current")
 
 
-def sources() -> Mapping[str, str]:
-    """The document behind each line."""
-    return {row["id"]: row["sources"] for row in _table()}
+def lacks_sources(said: Sequence[Message]) -> tuple[str, ...]:
+    """The documents behind such lines."""
+    ids = {one.id.removeprefix("lacks.") for one in said}
+    return tuple(name for row in _table() if row["id"] in ids for name in row["sources"].split(";") if name)
 
 
 @cache

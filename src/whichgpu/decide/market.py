@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
+from whichgpu.catalog.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount
@@ -25,6 +26,9 @@ from whichgpu.price.table import Floats, Ints, PriceTable, standing_rows
 
 HOST_VCPUS, HOST_GIB = 8.0, 30.0  # beside each GPU rented alone: n1-standard-8
 SMALLEST = 1.0  # GPUs; slices are another matter
+DAY = 86400.0
+# Spot prices and those of marketplaces move every day: older ones say nothing, and count only where such are asked for by name.
+MOVING_DAYS, MARKETPLACE = 365, "marketplace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,11 @@ class Market:
     @property
     def terms(self) -> NDArray[np.str_]:
         """The term of each offer left."""
-        return np.array(self.table.words)[self.table.column("term")[self.rows]]
+        column, words = self.table.column("term")[self.rows], self.table.words
+        codes, at = np.unique(column, return_inverse=True)
+        return (
+            np.array([words[code] for code in codes.tolist()] or [""])[at.reshape(-1)] if len(column) else np.array([], dtype=str)
+        )
 
 
 class Places:
@@ -65,19 +73,27 @@ class Places:
 
 def market(
     table: PriceTable, catalog: Catalog, wishes: Wishes, exchanger: Exchanger, places: Places | None = None,
-    off: Mapping[str, float] | None = None,
+    off: Mapping[str, float] | None = None, engine: Engine | None = None,
 ) -> Market:  # fmt: skip
-    """The offers of the wished day, providers, regions and terms. `off` is the user's own discount by provider."""
+    """The offers of the wished day, providers, regions and terms. `off` is the user's own discount by provider.
+
+    GPUs that an `engine` cannot run on are left out.
+    """
     standing = table.taken(standing_rows(table, wishes.day))
     standing, steps, step_of = _with_rules(standing, catalog.discounts, wishes.day)
     trips = places.of(standing) if places else np.full(len(standing), np.nan)
-    keep, rejected = _kept(standing, catalog, wishes, trips)
+    keep, rejected = _kept(standing, catalog, wishes, trips, engine)
     rows = np.flatnonzero(keep)
     part = standing.taken(rows)
-    factors = np.array([_factor(exchanger, word, wishes.currency) for word in standing.words])
+    factors = np.ones(len(part.words))
+    for at in np.unique(part.column("currency")).tolist():
+        factors[at] = _factor(exchanger, part.words[at], wishes.currency)
     price = part.price * factors[part.column("currency")]
     if off:
-        own = np.array([1.0 - off.get(word, 0.0) for word in standing.words])
+        own = np.ones(len(standing.words))
+        for name, share in off.items():
+            if (at := standing.place(name)) is not None:
+                own[at] = 1.0 - share
         listed = part.named("standing", ("list",))
         price = np.where(listed, price * own[part.column("provider")], price)
     rate = float(exchanger.rate("USD", wishes.currency).value) if wishes.currency != "USD" else 1.0
@@ -91,10 +107,12 @@ def _factor(exchanger: Exchanger, word: str, target: str) -> float:
     return float(exchanger.rate(word, target).value)
 
 
-def _kept(table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats) -> tuple[NDArray[np.bool_], Counter[str]]:
+def _kept(
+    table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats, engine: Engine | None
+) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Offers that pass every wish, and how many each wish takes out in its turn."""
     known = catalog.gpu_by_id
-    words = np.array(table.words)
+    words = table.words
     gpu_words = {code: known.get(words[code]) for code in np.unique(table.column("gpu")).tolist()}
 
     def by_gpu(test: Callable[[Gpu], bool]) -> NDArray[np.bool_]:
@@ -104,31 +122,35 @@ def _kept(table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats) ->
     high = wishes.span[1]
     tests: list[tuple[str, NDArray[np.bool_]]] = [
         ("unknown-gpu", by_gpu(lambda gpu: bool(gpu.peaks and gpu.memory_bandwidth))),
-        ("slice", table.gpus >= SMALLEST),
+        ("slice", table.gpus >= (0.0 if wishes.slices else SMALLEST)),
+        ("old-price", _fresh(table, catalog, wishes)),
     ]
+    if engine is not None:
+        tests.append(("engine", by_gpu(lambda gpu: engine_runs_on(engine, gpu))))
     if wishes.gpu_ids is None and wishes.machines is None:  # what is named by the user is looked at, whatever it is
         tests.append(("framework", by_gpu(lambda gpu: runs_frameworks(gpu, wishes.day))))
         tests.append(("unmeasured", by_gpu(lambda gpu: gpu.vendor in MEASURED_VENDORS)))
     if wishes.gpu_ids is not None:
         tests.append(("gpu", by_gpu(lambda gpu: gpu.id in (wishes.gpu_ids or ()))))
     if wishes.machines is not None:
-        pairs = {(table.words.index(a), table.words.index(b)) for a, b in wishes.machines if {a, b} <= set(table.words)}
+        pairs = {(table.place(a), table.place(b)) for a, b in wishes.machines}
         both = zip(table.column("provider").tolist(), table.column("instance").tolist(), strict=True)
         tests.append(("instance", np.array([pair in pairs for pair in both], dtype=bool)))
     if wishes.needs:
         tests.append(("needs", by_gpu(lambda gpu: set(wishes.needs) <= set(gpu.supports))))
     if wishes.min_memory:
         tests.append(("min-memory", by_gpu(lambda gpu: gpu.memory_marketed_bytes >= (wishes.min_memory or 0))))
+    own = table.named("provider", ("owned",))  # one's own machines stand where one wants them
     if wishes.providers:
-        tests.append(("provider", table.named("provider", wishes.providers)))
+        tests.append(("provider", table.named("provider", wishes.providers) | own))
     if wishes.regions is not None:
         names = {(a, b) for a, b in wishes.regions}
-        both = zip(words[table.column("provider")].tolist(), words[table.column("region")].tolist(), strict=True)
-        tests.append(("region", np.array([pair in names for pair in both], dtype=bool)))
+        both = zip(table.column("provider").tolist(), table.column("region").tolist(), strict=True)
+        tests.append(("region", np.array([(words[a], words[b]) in names for a, b in both], dtype=bool) | own))
     if wishes.terms:
-        tests.append(("term", table.named("term", wishes.terms)))
+        tests.append(("term", table.named("term", wishes.terms) | own))
     if wishes.max_latency is not None:
-        tests.append(("max-latency", np.nan_to_num(trips, nan=np.inf) <= wishes.max_latency))
+        tests.append(("max-latency", (np.nan_to_num(trips, nan=np.inf) <= wishes.max_latency) | own))
     tests.append(("gpus", table.gpus <= high))
     if wishes.only_owned:
         tests.append(("owned", table.named("term", ("owned",))))
@@ -141,6 +163,19 @@ def _kept(table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats) ->
     return keep, rejected
 
 
+def _fresh(table: PriceTable, catalog: Catalog, wishes: Wishes) -> NDArray[np.bool_]:
+    """Prices seen lately enough to go by."""
+    today = wishes.day.toordinal()
+    age = today - np.minimum(table.days[1], today)
+    if wishes.max_age is not None:
+        return np.asarray(age * DAY <= wishes.max_age)
+    markets = [one.id for one in catalog.providers if one.kind == MARKETPLACE and one.id not in wishes.providers]
+    moving = table.named("provider", markets)
+    if "spot" not in wishes.terms:
+        moving |= table.named("term", ("spot",))
+    return np.asarray((age <= MOVING_DAYS) | ~moving)
+
+
 def _with_rules(
     table: PriceTable, rules: Sequence[Discount], day: date
 ) -> tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]:
@@ -149,14 +184,18 @@ def _with_rules(
     steps: list[tuple[float, ...]] = []
     step_of = [np.full(len(table), -1, dtype=np.int64)]
     words = list(table.words)
+    every: Ints | None = None  # machine and region of each row
     for rule in rules:
-        if first_day(rule.first) > day or (rule.last and first_day(rule.last) < day) or rule.provider not in words:
+        if first_day(rule.first) > day or (rule.last and first_day(rule.last) < day) or table.place(rule.provider) is None:
             continue
-        fitting = [place for place, word in enumerate(words) if word.startswith(rule.instances)]
-        base = table.named("provider", (rule.provider,)) & table.named("term", ("on-demand",))
-        base &= np.isin(table.column("instance"), fitting)
-        stated = _places_of(table, table.named("term", (rule.term,)))
-        rows = np.flatnonzero(base & ~np.isin(_places_of(table, np.ones(len(table), dtype=bool)), stated))
+        base = np.flatnonzero(table.named("provider", (rule.provider,)) & table.named("term", ("on-demand",)))
+        instances = table.column("instance")[base]
+        fitting = [place for place in np.unique(instances).tolist() if words[place].startswith(rule.instances)]
+        base = base[np.isin(instances, fitting)]
+        if not len(base):
+            continue
+        every = _places_of(table, np.ones(len(table), dtype=bool)) if every is None else every
+        rows = base[~np.isin(every[base], every[table.named("term", (rule.term,))])]
         if not len(rows):
             continue
         for word in (rule.term, rule.sources[0]):
@@ -210,7 +249,8 @@ def terms_of(found: Market) -> Terms:
         return told[column]
 
     names = found.terms
-    years = np.array([committed_years(str(word)) for word in words])[table.column("term")]
+    bound = {code: committed_years(words[code]) for code in np.unique(table.column("term")).tolist()}
+    years = np.array([bound[code] for code in table.column("term").tolist()], dtype=float)
     alone = table.named("includes", ("gpu",))
     host = {
         code: (price.get("host-vcpu", 0.0) * HOST_VCPUS + price.get("host-gib", 0.0) * HOST_GIB) * found.rate

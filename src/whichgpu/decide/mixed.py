@@ -10,10 +10,12 @@ from math import exp, log
 
 import numpy as np
 
+from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.groups import Group
+from whichgpu.decide.mix import UNIT, indices
 from whichgpu.decide.way import Outcome, Refusal, Way
 from whichgpu.estimate.fit import needed, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
@@ -22,26 +24,12 @@ from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import WANTED, fast
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
 
 BASE = "v100-sxm-16gb"
-UNIT = "x V100"
-TRANSFORMER_YEAR = 2018  # of BERT and GPT; before it, training mostly meant images
-LLM_YEAR = 2023  # before it, inference mostly meant looking at images
-AMOUNT = MONTH_HOURS * 3600.0  # what one V100 does in a month
-
-
-def indices(task: str, day: date) -> tuple[str, ...]:
-    """The indices of the mix that stand for a task."""
-    if task == "train":
-        return ("cnn-training", "transformer-training") if day.year >= TRANSFORMER_YEAR else ("cnn-training",)
-    if task == "finetune":
-        return ("transformer-training",)
-    return ("llm-inference",) if day.year >= LLM_YEAR else ("vision-inference",)
 
 
 def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[Outcome]:
@@ -55,18 +43,21 @@ def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calib
         gains += item.weight / len(names) * told
         needs.append(refused)
     found: list[Outcome] = []
+    first: dict[str, tuple[Workload, Figure]] = {}  # by precision: what the first of the mix asks for, and its memory
     for place, group in enumerate(groups):
         refusals = [one[place] for one in needs]
         if all(refusals) or not np.isfinite(gains[place]):
             found.append(next((one for one in refusals if one is not None), Refusal("memory", np.inf)))
             continue
-        found.append(_way(items[0], group, exp(float(gains[place])), catalog))
+        precision = _precision(items[0], group.gpu)
+        if precision not in first:
+            workload, shape = _asked(items[0], precision, catalog)
+            first[precision] = workload, needed(memory(workload, shape), workload)
+        found.append(_way(*first[precision], group, exp(float(gains[place]))))
     return found
 
 
-def _way(item: MixItem, group: Group, speed: float, catalog: Catalog) -> Way:
-    workload, shape = _asked(item, group.gpu, catalog)
-    need = needed(memory(workload, shape), workload)
+def _way(workload: Workload, need: Figure, group: Group, speed: float) -> Way:
     room = usable_bytes(group.gpu, workload)
     return Way(
         precision=workload.precision or "", parallel=Parallel(dp=group.gpus), batch=(workload.batch or 1) * group.gpus,
@@ -75,11 +66,14 @@ def _way(item: MixItem, group: Group, speed: float, catalog: Catalog) -> Way:
     )  # fmt: skip
 
 
-def _asked(item: MixItem, gpu: Gpu, catalog: Catalog) -> tuple[Workload, Shape]:
+def _precision(item: MixItem, gpu: Gpu) -> str:
     able = (name for name in item.precisions if name not in WANTED or fast(gpu, WANTED[name]))
+    return next(able, item.precisions[-1])
+
+
+def _asked(item: MixItem, precision: str, catalog: Catalog) -> tuple[Workload, Shape]:
     shape = find_model(item.request["model"], catalog)
-    request = {**item.request, "precision": next(able, item.precisions[-1])}
-    return fill_defaults(from_object(request).workload, shape), shape
+    return fill_defaults(from_object({**item.request, "precision": precision}).workload, shape), shape
 
 
 def _item(
@@ -87,14 +81,16 @@ def _item(
 ) -> tuple[np.ndarray, list[Outcome | None]]:
     """Log of the speed against one V100, and which groups lack the memory."""
     base = catalog.gpu_by_id[BASE]
-    workload, shape = _asked(item, base, catalog)
+    workload, shape = _asked(item, _precision(item, base), catalog)
     alone = float(evaluate(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
     classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     asked: dict[str, Workload] = {}
     for place, group in enumerate(groups):
-        own, _ = _asked(item, group.gpu, catalog)
-        asked[own.precision or ""] = own
-        classes[own.precision or "", group.gpus if own.training else 1, group.machines if own.training else 1].append(place)
+        precision = _precision(item, group.gpu)
+        if precision not in asked:
+            asked[precision] = _asked(item, precision, catalog)[0]
+        own = asked[precision]
+        classes[precision, group.gpus if own.training else 1, group.machines if own.training else 1].append(place)
     told = np.full(len(groups), -np.inf)
     refused: list[Outcome | None] = [None] * len(groups)
     least = {precision: replace(own, batch=1) for precision, own in asked.items()}  # a smaller batch is the usual way out

@@ -21,6 +21,7 @@ from whichgpu.price.table import Floats
 from whichgpu.workload.workload import Parallel, Workload
 
 SIZES = np.array([1, 8, 32, 64, 128, 256], dtype=float)  # of one GPU, where no batch is asked for
+TRIED = 2  # of the sizes a GPU holds when it trains
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
 
 
@@ -56,12 +57,22 @@ def _of_size(
     kept = np.array([figure.value <= room.max() for figure in counted])
     if not kept.any():
         return [Refusal("memory", counted[0].value / own - 1.0) for own in room]
+    if workload.training:
+        kept &= _largest(np.array([figure.value for figure in counted]), room)
     sizes, counted = sizes[kept], [figure for figure, keep in zip(counted, kept, strict=True) if keep]
     seconds, compute = _seconds(asked, one, groups, sizes)
     return [
         _best(asked, workload, float(room[place]), sizes, counted, seconds[place], compute[place], gpus)
         for place in range(len(groups))
     ]
+
+
+def _largest(need: Floats, room: Floats) -> np.ndarray:
+    """The few largest sizes each room holds: no smaller one trains faster."""
+    found = np.zeros(len(need), dtype=bool)
+    for own in np.unique(room):
+        found[np.flatnonzero(need <= own)[-TRIED:]] = True
+    return found
 
 
 def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:

@@ -37,7 +37,7 @@ def how_sure(asked: Asked, group: Group, way: Way) -> Sure:
     engine, gpu, fitted = asked.workload.engine or "pytorch", group.gpu, asked.calibration
     alone_tier = fitted.tier(engine, gpu, way.kind)
     tier: str = alone_tier
-    low, high = fitted.spread(alone_tier, way.kind, gpu.id)
+    low, high = fitted.spread(alone_tier, way.kind, gpu.id, engine)
     basis: Basis = BASES.get(alone_tier, "modelled")
     sources = (SOURCE, *fitted.sources_of(engine, gpu.id))
     if way.parallel.tp * way.parallel.pp > 1 or (group.gpus > 1 and asked.workload.training):

@@ -8,8 +8,8 @@ from math import ceil
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
-from whichgpu.decide.candidates import Bools, Candidates
+from whichgpu.base.units import significant
+from whichgpu.decide.candidates import MOST_COPIES, Bools, Candidates
 from whichgpu.decide.way import Outcome, Refusal
 from whichgpu.decide.wishes import Wishes
 from whichgpu.price.table import Floats
@@ -19,7 +19,7 @@ from whichgpu.workload.workload import Workload
 
 def relaxations(told: Candidates, outcomes: Sequence[Outcome], wishes: Wishes, workload: Workload) -> list[Message]:
     """Single changes, each enough by itself; then what stands in the way of every group."""
-    found = [one for name in told.missed if (one := _alone(name, told, wishes)) is not None]
+    found = [one for name in told.missed if (one := _alone(name, told, wishes, workload)) is not None]
     if not found and (both := _both(told, wishes)) is not None:
         found.append(both)
     return found or _of_groups(outcomes, workload)
@@ -73,7 +73,7 @@ def _deadline(told: Candidates, free: Bools) -> Message:
     return msg("relax.deadline", value=f"{_up(float(told.course.hours[free].min()))}h")
 
 
-def _alone(name: str, told: Candidates, wishes: Wishes) -> Message | None:
+def _alone(name: str, told: Candidates, wishes: Wishes, workload: Workload) -> Message | None:
     """The least change of one limit that lets a candidate through that keeps to all the others."""
     free = _free(name, told)
     if not free.any():
@@ -82,6 +82,9 @@ def _alone(name: str, told: Candidates, wishes: Wishes) -> Message | None:
         return _budget(told, wishes, free)
     if name == "deadline":
         return _deadline(told, free)
+    if name == "copies":
+        rate = (workload.rate or 0.0) * MOST_COPIES / float(told.copies[free].min())
+        return msg("relax.copies", rate=f"{significant(rate * 0.99, 2).replace(',', '')}/s")
     if name == "gpus-in-all":
         return msg("relax.gpus", value=f"1..{int(told.gpus[free].min())}")
     return msg(f"relax.{name}") if name in ("commitment", "spot-service") else None
@@ -94,22 +97,19 @@ def _free(name: str, told: Candidates) -> Bools:
 
 
 def _of_groups(outcomes: Sequence[Outcome], workload: Workload) -> list[Message]:
-    """How near the nearest group comes to holding it, or to its latency objectives."""
-    said = []
-    for reason in ("memory", "latency"):
-        short = [one.short for one in outcomes if isinstance(one, Refusal) and one.reason == reason and np.isfinite(one.short)]
-        if not short:
-            continue
-        least = max(min(short), 0.0)
-        if reason == "memory":
-            said.append(msg("relax.memory", share=f"{least:.0%}"))
-        else:
-            limits = [(name, getattr(workload, name)) for name in ("tpot_max", "ttft_max") if getattr(workload, name)]
-            wanted = tuple(
-                f"--{name.removesuffix('_max')} {format_seconds(value * (1 + least)).replace(' ', '')}" for name, value in limits
-            )
-            said.append(msg("relax.latency", share=f"{least:.0%}", flags=wanted))
-    return said
+    """How near the nearest group comes to its latency objectives, or, where none gets so far, to holding it."""
+    if (least := _nearest(outcomes, "latency")) is not None:
+        limits = [(name, getattr(workload, name)) for name in ("tpot_max", "ttft_max") if getattr(workload, name)]
+        wanted = tuple(f"--{name.removesuffix('_max')} {_up(value * (1 + least) * 1000)}ms" for name, value in limits)
+        return [msg("relax.latency", share=f"{least:.0%}", flags=wanted)]
+    if (least := _nearest(outcomes, "memory")) is not None:
+        return [msg("relax.memory", share=f"{least:.0%}")]
+    return []
+
+
+def _nearest(outcomes: Sequence[Outcome], reason: str) -> float | None:
+    short = [one.short for one in outcomes if isinstance(one, Refusal) and one.reason == reason and np.isfinite(one.short)]
+    return max(min(short), 0.0) if short else None
 
 
 def _up(value: float) -> str:

@@ -1,17 +1,20 @@
-"""How many requests a second a copy of a model stands while its objectives hold: a conservative screen by queueing formulas.
+"""How many requests a second a copy of a model stands while its objectives hold: a screen by queueing formulas.
 
-The one place where a simulation of the engine's iterations can take over for the shortlist (`stands`).
+`stands` is on the safe side, `hopes` on the other; what lies between them a simulation settles (`simulating`).
 """
 
 from __future__ import annotations
 
+from math import ceil
 from statistics import NormalDist
 
 import numpy as np
 
+from whichgpu.decide.way import Way
 from whichgpu.price.table import Floats
 from whichgpu.workload.workload import Workload
 
+HOPE = 1.3  # simulated rates were at most 1.24 times those of a full batch within its objectives
 BUSIEST = 0.9  # share of the time a copy may be reading prompts; above it waits grow without bound
 
 
@@ -40,3 +43,43 @@ def stands(workload: Workload, batches: Floats, tokens: Floats, first: Floats) -
     if workload.ttft_max is not None:
         kept &= told <= workload.ttft_max
     return np.where(kept, rate, 0.0), told
+
+
+def hopes(workload: Workload, batches: Floats, tokens: Floats, first: Floats) -> Floats:
+    """Requests a second that no copy exceeds at each batch: all places taken all the time.
+
+    `tokens` count the prompts of a full server in; below that fewer are read, so objectives hold a little beyond them.
+    """
+    stay = first + float(max(1, workload.seq_out or 1)) * tokens
+    rate = np.minimum(batches / stay, 1.0 / np.maximum(first, 1e-12)) * HOPE
+    kept = np.ones_like(tokens, dtype=bool)
+    if workload.tpot_max is not None:
+        kept &= tokens <= workload.tpot_max * HOPE
+    if workload.ttft_max is not None:
+        kept &= first <= workload.ttft_max
+    return np.where(kept, rate, 0.0)
+
+
+def waits(workload: Workload, way: Way) -> tuple[float, float]:
+    """Seconds to the first token and between tokens at the rate asked for: simulated, or by formulas."""
+    if way.served is not None:
+        return way.served.ttft, way.served.tpot
+    first = way.ttft or 0.0
+    if workload.rate is None or not way.capacity:
+        return first, way.seconds
+    copies = max(1.0, ceil(workload.rate / way.capacity - 1e-9))
+    return first, at_load(workload, way, workload.rate / copies)
+
+
+def at_load(workload: Workload, way: Way, rate: float) -> float:
+    """Seconds between tokens of a group that so many requests a second come to: of the least batch those in hand fit in.
+
+    No rate a group stands makes it slower than the batch it stands that rate with.
+    """
+    z = NormalDist().inv_cdf(workload.percentile / 100.0)
+    tokens = float(max(1, workload.seq_out or 1))
+    for batch, seconds, _ in way.curve:
+        mean = rate * ((way.ttft or 0.0) + tokens * seconds)
+        if mean + z * mean**0.5 <= batch or mean < 1.0 - workload.percentile / 100.0:
+            return min(seconds, way.seconds)
+    return way.seconds

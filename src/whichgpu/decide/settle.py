@@ -19,6 +19,7 @@ from whichgpu.price.table import Ints
 from whichgpu.workload.shapes import Transformer
 
 MOST = 6  # groups settled before the screen's word is taken
+MOST_SERVED = 8  # groups simulated before the formulas' safe word is taken
 
 Join = Callable[[list[Outcome]], tuple[Candidates, Ints]]
 
@@ -28,8 +29,10 @@ def settled(
 ) -> tuple[Candidates, Ints, list[Outcome]]:
     """Candidates joined with offers and put in order, the first of them settled; where there is none, those that come nearest.
 
-    Only training is screened on lines; all else is exact as it is.
+    Training is screened on lines, serving by formulas; all else is exact as it is.
     """
+    if asked.workload.rate is not None and any(isinstance(one, Way) and one.most is not None for one in outcomes):
+        return _served(asked, groups, outcomes, join)
     told, order = join(outcomes)
     if not (asked.workload.training and isinstance(asked.shape, Transformer)):
         return told, order, outcomes
@@ -42,6 +45,30 @@ def settled(
         done |= wanted
         told, order = join(outcomes)
     return told, order, outcomes
+
+
+def _served(asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join) -> tuple[Candidates, Ints, list[Outcome]]:
+    """Every group at the most the formulas hope for; the first is simulated until a simulated one stays first.
+
+    What is simulated never does better than was hoped, so no group left aside could have won. Those never simulated are shown
+    at what the formulas are sure of.
+    """
+    from whichgpu.decide.simulating import bears  # loaded where something is served
+
+    hoped: list[Outcome] = [
+        replace(one, capacity=one.most) if isinstance(one, Way) and one.most is not None else one for one in outcomes
+    ]
+    done: dict[int, Outcome] = {}
+    while len(done) < MOST_SERVED:
+        told, order = join(hoped)
+        place = int(told.group[order[0]]) if len(order) else -1
+        if place < 0 or place in done:
+            break
+        way = outcomes[place]
+        assert isinstance(way, Way)
+        hoped[place] = done[place] = bears(asked, groups.groups[place], way)
+    outcomes = [done.get(place, one) for place, one in enumerate(outcomes)]
+    return *join(outcomes), outcomes
 
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:

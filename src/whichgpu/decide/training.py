@@ -24,6 +24,8 @@ from whichgpu.workload.workload import Parallel, Workload
 
 MICRO = np.array([1, 2, 4, 8, 16, 32, 64], dtype=float)
 SURE = 0.08  # half the width of the range of a need that is read off lines
+STAGES = (2, 4, 8, 16)
+FILLED = 4  # micro-batches for each stage of a pipeline, so that a fifth of it stands idle at most
 # Stages of ZeRO: the second sends no more than the first and holds less, so the first is never the better one.
 SHARDS = (0, 2, 3)
 
@@ -61,7 +63,7 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     shape = asked.shape
     assert isinstance(shape, Transformer)
     needs = Needs(workload, shape)
-    kinds = {(group.gpu.id, group.fabric): group for group in groups}
+    kinds = {group.kind: group for group in groups}
     chosen, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
     devices = Devices.of([group.gpu for group in chosen], [group.fabric for group in chosen], asked.calibration)
     room = np.array([usable_bytes(group.gpu, workload) for group in chosen], dtype=float)
@@ -72,17 +74,13 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     for gpus, machines in sizes:
         screen = Screen(workload, shape, devices, gpus, machines, like)
         like = like or screen
-        mine = np.array([place for place, one in enumerate(chosen) if any(_same(one, other, gpus) for other in groups)])
+        mine = np.array(sorted({of[group.kind] for group in groups if group.gpus == gpus}))
         tried[gpus, machines], least[gpus, machines] = _tries(asked, workload, shape, needs, screen, gpus, machines, room, mine)
     return [
-        _best(workload, shape, of[group.gpu.id, group.fabric], room, tried[group.gpus, group.machines],
+        _best(workload, shape, of[group.kind], room, tried[group.gpus, group.machines],
               least[group.gpus, group.machines])
         for group in groups
     ]  # fmt: skip
-
-
-def _same(one: Group, other: Group, gpus: int) -> bool:
-    return other.gpus == gpus and one.gpu.id == other.gpu.id and one.fabric == other.fabric
 
 
 def _tries(
@@ -120,14 +118,24 @@ def _families(asked: Asked, workload: Workload, shape: Transformer, gpus: int, m
         yield [workload.parallel] if workload.gpus == gpus else []
         return
     shards = SHARDS if gpus > 1 else (0,)
-    yield [Parallel(dp=gpus, zero=zero) for zero in shards]
     per_machine = gpus // machines
+    yield [*(Parallel(dp=gpus, zero=zero) for zero in shards), *_pipelines(workload, shape, gpus, machines)]
     degrees = [tp for tp in (2, 4, 8) if tp <= per_machine and cuts(workload, shape, tp, 1, 1)]
     yield [
         Parallel(dp=gpus // tp, tp=tp, sp=True, zero=zero)
         for tp in degrees
         for zero in ((0, 3) if gpus > tp else (0,))
     ]  # fmt: skip
+
+
+def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int) -> list[Parallel]:
+    """Stages over machines, whose network would be slow to shards; tensor ranks within each."""
+    found = []
+    for pp in (stages for stages in STAGES if stages <= machines and machines % stages == 0):
+        for tp in (degree for degree in (1, gpus // machines) if cuts(workload, shape, degree, pp, 1)):
+            dp = gpus // (tp * pp)
+            found += [Parallel(dp=dp, tp=tp, pp=pp, sp=tp > 1, zero=zero) for zero in ((0, 1) if dp > 1 else (0,))]
+    return list(dict.fromkeys(found))
 
 
 def _checkpointings(asked: Asked, workload: Workload) -> tuple[str, ...]:
@@ -138,7 +146,8 @@ def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats
     """Sequences at a time and rounds of a step: of the batch asked for, or as many as fit where none is."""
     if "batch" not in asked.given:
         own = np.array([float(workload.micro_batch)]) if workload.micro_batch else MICRO
-        return own, np.full(len(own), float(workload.accumulation))
+        rounds = workload.accumulation if parallel.pp == 1 else max(workload.accumulation, FILLED * parallel.pp)
+        return own, np.full(len(own), float(rounds))
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)

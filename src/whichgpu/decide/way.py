@@ -36,10 +36,21 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """What a simulation of one copy of the model showed: seconds at the percentile asked for, of so many requests."""
+
+    rate: float  # requests a second of one copy
+    ttft: float
+    tpot: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class Way:
     """Seconds are of a step, a pass, or between one sequence's tokens; `rate` is work a second of the whole group.
 
-    `capacity` is requests a second it stands with its objectives kept, where it serves.
+    `capacity` is requests a second it stands with its objectives kept, where it serves; `most` the rate beyond which no
+    simulation is asked; `served` what one showed.
     """
 
     precision: str
@@ -58,6 +69,8 @@ class Way:
     kind: str  # whose ranges apply: train, forward, generate
     ttft: float | None = None
     capacity: float | None = None
+    most: float | None = None
+    served: Served | None = None
     curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds, rate: what the group could do otherwise
 
 

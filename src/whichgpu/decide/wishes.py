@@ -48,6 +48,8 @@ class Wishes:
     only_owned: bool = False
     habits: Habits = field(default_factory=Habits)
     duration: float | None = None  # seconds a service is kept up
+    slices: bool = False  # whether parts of a GPU are looked at
+    max_age: float | None = None  # seconds since a price was seen
 
     @property
     def span(self) -> tuple[float, float]:

@@ -13,6 +13,9 @@ from whichgpu.workload.workload import Workload
 # ImageNet's 1,281,167 images, ten thousand answers, a million images looked at.
 TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, LOOKS = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6
 SERVICE_RATE = 1.0  # requests a second
+# Seconds between tokens where no objective is named: some 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a
+# minute), so that nobody waits for the text.
+SERVICE_TPOT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,8 @@ def _usual(workload: Workload, told: bool, unit: str, length: float) -> Work:
     times = float(workload.epochs or 1.0)
     if workload.task == "batch":
         return Work((ANSWERS if told else LOOKS) * length, unit, None, True)
-    if told:
-        return Work(TRAIN_TOKENS if workload.task == "train" else FINETUNE_TOKENS, unit, None, True)
-    return Work(IMAGES * times, unit, None, True, IMAGES)
+    epoch = (TRAIN_TOKENS if workload.task == "train" else FINETUNE_TOKENS) if told else IMAGES
+    return Work(epoch * times, unit, None, True, epoch)
 
 
 def _length(workload: Workload, shape: Shape) -> float:

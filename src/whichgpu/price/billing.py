@@ -35,13 +35,23 @@ def billing_on(provider: str, day: date) -> Billing:
 
 
 def extras(provider: str) -> Mapping[str, float]:
-    """What a provider charges beside the machine, in US dollars: `disk` a GB and month, `egress` a GB, `host-vcpu` an hour."""
-    return {row["what"]: float(row["price"]) for row in _table("extras") if row["provider"] == provider}
+    """What a provider charges beside the machine, in US dollars: `disk` a GB and month, `egress` a GB, `host-vcpu` an hour.
+
+    Where nothing could be read of it, what is usual (`*`) is taken for disks and egress.
+    """
+    return {row["what"]: float(row["price"]) for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
 
 
 def extras_sources(provider: str, names: Sequence[str]) -> tuple[str, ...]:
     """The documents behind some of them."""
-    return tuple(row["sources"] for row in _table("extras") if row["provider"] == provider and row["what"] in names)
+    told = {row["what"]: row["sources"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
+    return tuple(told[what] for what in names if told.get(what))
+
+
+def assumed_extras(provider: str, names: Sequence[str]) -> bool:
+    """Whether some of them are only what is usual."""
+    told = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
+    return any(told.get(what) == "assumed" for what in names)
 
 
 @cache

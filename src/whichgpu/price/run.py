@@ -17,11 +17,13 @@ HOUR = 3600.0
 STARTUP = 600.0
 # Runs that can be interrupted keep their state twice an hour, a minute each (assumed, `--checkpoint-every`).
 CHECKPOINT_EVERY, CHECKPOINT_TAKES = 1800.0, 60.0
-# Interruptions of a spot machine an hour: traces of p3 machines on EC2 show 0.10 to 0.33 (Bamboo, NSDI 2023); the lower is taken,
-# since most regions and machines are calmer (assumed, `--interruptions`).
+# Interruptions of a spot machine an hour (assumed, `--interruptions`): no provider publishes the rate of its GPU machines. Over
+# all kinds of EC2 machines fewer than 5% are taken away in a month (nOps); of GPUs far more are: Bamboo (NSDI 2023) names 0.10
+# to 0.33 an hour of p3 machines. The lower end of that is taken.
 INTERRUPTIONS = 0.10
+MOST_STARTING = 0.9  # share of the hours a service on spot may spend starting
 LONGEST = 1e9  # hours; stands for a run that never ends, so that sums stay finite
-SPOT_SOURCE = "bamboo-nsdi-2023"
+SPOT_SOURCES = ("bamboo-nsdi-2023", "nops-spot-facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,14 @@ def course(work_hours: Floats, terms: Terms, habits: Habits, interruptible: bool
     """The run of so many hours of work on each offer; `interruptible` work keeps checkpoints and may be started again.
 
     A spot machine that is taken away loses half a checkpoint's interval and a start; with rates and intervals such that it never
-    gets done, hours are infinite.
+    gets done, hours are infinite. A service loses starts only, which are paid for.
     """
     saved = habits.checkpoint_takes / habits.checkpoint_every if interruptible else 0.0
     start = habits.startup / HOUR
     busy = work_hours * (1.0 + saved) + start
     rate = np.where(terms.spot, habits.interruptions * terms.machines, 0.0)
-    lost = rate * (habits.checkpoint_every / HOUR / 2.0 + start)
+    again = start if not interruptible else habits.checkpoint_every / HOUR / 2.0 + start
+    lost = np.minimum(rate * again, MOST_STARTING) if not interruptible else rate * again
     hours = np.where(lost < 1.0, busy / np.maximum(1.0 - lost, 1e-9), np.inf)
     done = np.isfinite(hours)
     clock = np.where(done, hours, LONGEST) / (1.0 - habits.idle)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import date
 from decimal import Decimal
 
@@ -46,6 +46,7 @@ class PriceTable:
     days: Ints  # [3, rows]
     numbers: Floats  # [2, rows]
     offers: Ints | None = None  # rows of one offer share a number; None where it is yet to be told
+    known: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # places of words, once they are looked for
 
     def __len__(self) -> int:
         return int(self.places.shape[1])
@@ -61,8 +62,15 @@ class PriceTable:
 
     def named(self, name: str, wanted: Iterable[str]) -> NDArray[np.bool_]:
         """Rows whose word in a column is one of these."""
-        ids = [self.words.index(word) for word in wanted if word in self.words]
-        return np.isin(self.column(name), ids)
+        places = [at for word in wanted if (at := self.place(word)) is not None]
+        column = self.column(name)
+        return column == places[0] if len(places) == 1 else np.isin(column, places)
+
+    def place(self, word: str) -> int | None:
+        """Where a word stands in the list; None where it does not."""
+        if not self.known:
+            self.known.update((each, at) for at, each in enumerate(self.words))
+        return self.known.get(word)
 
     @property
     def gpus(self) -> Floats:
@@ -78,7 +86,7 @@ class PriceTable:
 
     def taken(self, rows: Ints) -> PriceTable:
         """Some of the rows."""
-        return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows])
+        return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], known=self.known)
 
 
 def standing_rows(table: PriceTable, day: date) -> Ints:
@@ -168,4 +176,4 @@ def exact(table: PriceTable, row: int) -> Decimal:
     return Decimal(table.word("price", row))
 
 
-assert {field.name for field in fields(Observation)} >= set(WORDS)
+assert {one.name for one in fields(Observation)} >= set(WORDS)
