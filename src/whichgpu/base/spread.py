@@ -1,0 +1,214 @@
+"""One function over many items: in this process, on processes of this machine, or on a Ray cluster, with the same results.
+
+Every item has a seed of its own, made from the sweep's seed and the item itself, so neither order nor place nor what is already
+done changes what comes out. Functions are plain ones of a module: `function(item, seed)`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.kept import Keep, content_hash
+from whichgpu.base.messages import msg
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Item, int], Result]
+Finished = Iterator[tuple[int, Any]]  # place, result; in the order they are done
+PACKAGE = Path(__file__).resolve().parents[1]  # sent to a cluster, so that it runs the same code as this process
+AHEAD = 2  # tasks given out for each processor of a cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a sweep is: items done, those found done before among them, and seconds left (None until one was timed)."""
+
+    done: int
+    total: int
+    kept: int
+    seconds_left: float | None
+
+
+class Stopped(KeyboardInterrupt):
+    """Somebody stopped the sweep; `finished` are the results by place, `total` how many there would have been."""
+
+    def __init__(self, finished: Mapping[int, Any], total: int) -> None:
+        super().__init__()
+        self.finished, self.total = finished, total
+
+
+def spread(
+    function: Work[Item, Result],
+    items: Sequence[Item],
+    *,
+    jobs: int = 1,
+    ray: str | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    keep: Keep | None = None,
+    clock: Callable[[], float] = monotonic,
+) -> list[Result]:
+    """The function's result for every item, in their order. `ray` is a cluster's address, or "local".
+
+    What is finished is kept before it is told of; stopped by Ctrl-C (`Stopped`) or by an item's error, a sweep loses none of it.
+    """
+    if jobs < 1:
+        raise UsageError("bad-jobs", msg("error.bad-jobs", jobs=jobs), msg("hint.bad-jobs"))
+    name = f"{function.__module__}.{function.__qualname__}"
+    seeds = [item_seed(seed, item) for item in items]
+    names = [keep.name(name, item, own) for item, own in zip(items, seeds, strict=True)] if keep else []
+    results: dict[int, Any] = {}
+    for place, known in enumerate(names):
+        found, result = keep.read(known) if keep else (False, None)
+        if found:
+            results[place] = result
+    kept, begun = len(results), clock()
+    left = [(place, items[place], seeds[place]) for place in range(len(items)) if place not in results]
+    _tell(progress, len(results), len(items), kept, 0.0)
+    done = _run(function, left, jobs, ray)
+    try:
+        for place, result in done:
+            if keep:
+                _kept(keep, names[place], result)
+            results[place] = result
+            _tell(progress, len(results), len(items), kept, clock() - begun)
+    except KeyboardInterrupt:
+        raise Stopped(results, len(items)) from None
+    finally:
+        close = getattr(done, "close", None)
+        if close:
+            close()
+    return [results[place] for place in range(len(items))]
+
+
+def _kept(keep: Keep, name: str, result: Any) -> None:
+    try:
+        keep.write(name, result)
+    except OSError as problem:
+        message = msg("error.cannot-keep", folder=str(keep.folder), why=problem.strerror or str(problem))
+        raise DataError("cannot-keep", message, msg("hint.cannot-keep")) from problem
+
+
+def item_seed(seed: int, item: object) -> int:
+    """An item's own seed, 63 bits.
+
+    >>> item_seed(0, "a") == item_seed(0, "a"), item_seed(0, "a") == item_seed(1, "a"), item_seed(0, "a") == item_seed(0, "b")
+    (True, False, False)
+    """
+    return int(content_hash([seed, item])[:16], 16) >> 1
+
+
+def seconds_left(done: int, total: int, kept: int, elapsed: float) -> float | None:
+    """Those that remain will take as long as those done in this run did.
+
+    >>> seconds_left(30, 100, 20, 5.0), seconds_left(20, 100, 20, 0.0)
+    (35.0, None)
+    """
+    own = done - kept
+    return elapsed / own * (total - done) if own else None
+
+
+def _tell(progress: Callable[[Progress], None] | None, done: int, total: int, kept: int, elapsed: float) -> None:
+    if progress:
+        progress(Progress(done, total, kept, seconds_left(done, total, kept, elapsed)))
+
+
+def _run(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int, ray: str | None) -> Finished:
+    if ray is not None:
+        return _on_ray(function, left, ray)
+    if jobs > 1 and len(left) > 1:
+        return _on_processes(function, left, min(jobs, len(left)))
+    return ((place, function(item, seed)) for place, item, seed in left)
+
+
+def _on_processes(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int) -> Finished:
+    """Fresh processes, which inherit no threads and no locks; Ctrl-C is for this one to act on."""
+    from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+    from multiprocessing import get_context
+
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_deaf)
+    waiting: dict[Future[Any], int] = {}
+    rest = iter(left)
+    try:
+        while True:
+            while len(waiting) < jobs and (one := next(rest, None)):  # none wait, so that Ctrl-C need not wait for them
+                waiting[pool.submit(function, one[1], one[2])] = one[0]
+            if not waiting:
+                return
+            ready = wait(waiting, return_when=FIRST_COMPLETED).done
+            for future in sorted(ready, key=lambda one: (one.exception() is not None, waiting[one])):  # errors last
+                yield waiting.pop(future), future.result()
+    except BrokenExecutor as problem:
+        raise _died() from problem
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _died() -> NoAnswer:
+    """Whoever ended a process, for lack of memory most often, did not end this one: what is finished stands."""
+    return NoAnswer("worker-died", msg("error.worker-died"), msg("hint.worker-died"))
+
+
+def _deaf() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _on_ray(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], address: str) -> Finished:
+    """Tasks of a cluster; one that was not running before is started for this, and stopped after it."""
+    cluster = _ray()
+    own = not cluster.is_initialized()
+    if own:
+        _connect(cluster, address)
+    try:
+        remote = cluster.remote(function)
+        workers = max(1, int(cluster.cluster_resources().get("CPU", 1)))
+        waiting: dict[Any, int] = {}
+        rest = iter(left)
+        while True:
+            while len(waiting) < AHEAD * workers and (one := next(rest, None)):
+                waiting[remote.remote(one[1], one[2])] = one[0]
+            if not waiting:
+                return
+            ready, _ = cluster.wait(list(waiting), num_returns=1)
+            for reference in ready:
+                yield waiting.pop(reference), _fetched(cluster, reference)
+    finally:
+        if own:
+            cluster.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        return import_module("ray")  # an extra
+    except ImportError as problem:
+        raise UsageError("no-ray", msg("error.no-ray"), msg("hint.no-ray")) from problem
+
+
+def _connect(cluster: Any, address: str) -> None:
+    try:
+        cluster.init(address=address, log_to_driver=False, logging_level="ERROR", **_settings(address))
+    except (ConnectionError, ValueError, RuntimeError, OSError) as problem:
+        message = msg("error.ray-unreachable", address=address, why=str(problem).strip().partition("\n")[0])
+        raise NoAnswer("ray-unreachable", message, msg("hint.ray-unreachable")) from problem
+
+
+def _settings(address: str) -> dict[str, Any]:
+    """A cluster of this run alone needs no page of its own; another is sent this code."""
+    return {"include_dashboard": False} if address == "local" else {"runtime_env": {"py_modules": [str(PACKAGE)]}}
+
+
+def _fetched(cluster: Any, reference: Any) -> Any:
+    """A task's result, or its own error rather than the cluster's wrapping of it."""
+    try:
+        return cluster.get(reference)
+    except cluster.exceptions.RayTaskError as problem:
+        raise (problem.cause or problem) from problem
+    except cluster.exceptions.RayError as problem:
+        raise _died() from problem

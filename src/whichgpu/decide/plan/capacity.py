@@ -1,0 +1,167 @@
+"""Requests a second of each bucket that one copy of a model serves under its objectives, on every kind of GPU at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whichgpu.base.errors import NoAnswer
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.decide.generating import in_precision
+from whichgpu.decide.plan.problem import Floats
+from whichgpu.decide.plan.traffic import Bucket
+from whichgpu.decide.serving import BUSIEST
+from whichgpu.decide.way import Asked
+from whichgpu.estimate.group.fabric import Fabric
+from whichgpu.estimate.group.layouts import cuts
+from whichgpu.estimate.group.step import Devices, tokens_pass, told
+from whichgpu.estimate.serving.limits import Limits, limits_of
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+BATCHES = np.array([1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
+DEGREES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """Seconds not to be exceeded by so many percent of the requests; None asks nothing."""
+
+    ttft_max: float | None = None
+    tpot_max: float | None = None
+    latency_max: float | None = None
+    percentile: float = 95.0
+
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return any(one is not None for one in (self.ttft_max, self.tpot_max, self.latency_max))
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of a model on `tp` GPUs of a kind: requests a second by bucket, the batch it does them in, and its limits.
+
+    `short` says why it cannot where it serves nothing: memory, ttft, tpot or latency; `off` by how much, as a share.
+    """
+
+    tp: int
+    precision: str
+    rates: Floats
+    batches: Floats
+    limits: Limits | None
+    short: str = ""
+    off: float = 0.0
+
+
+Kind = tuple[Gpu, Fabric]
+
+
+def copies_of(
+    asked: Asked, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind], widest: Sequence[int]
+) -> list[list[Copy]]:
+    """For every kind of GPU its copies by tensor degree, up to the most GPUs of one machine."""
+    shape = asked.shape
+    assert isinstance(shape, Transformer)
+    found: list[list[Copy]] = [[] for _ in kinds]
+    classes: dict[str, list[int]] = {}
+    for place, (gpu, _) in enumerate(kinds):
+        classes.setdefault(asked.in_precision(gpu), []).append(place)
+    for precision, places in classes.items():
+        workload = in_precision(asked.workload, precision)
+        for tp in DEGREES:
+            mine = [place for place in places if widest[place] >= tp]
+            if mine and cuts(workload, shape, tp, 1, 1):
+                timed = _timed(asked, workload, shape, tp, buckets, goals, [kinds[place] for place in mine])
+                for place, one in zip(mine, timed, strict=True):
+                    found[place].append(one)
+    return found
+
+
+def _timed(
+    asked: Asked, workload: Workload, shape: Transformer, tp: int, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind]
+) -> list[Copy]:
+    """One degree on all kinds: two vectorised passes, then each kind's memory and objectives."""
+    one = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
+    rooms = [_limits(one, shape, gpu) for gpu, _ in kinds]
+    able = [place for place, room in enumerate(rooms) if isinstance(room, Limits)]
+    none = np.zeros(len(buckets))
+    found = [
+        Copy(tp, one.precision or "", none, none, None, "memory", room if isinstance(room, float) else 0.0) for room in rooms
+    ]
+    if not able:
+        return found
+    devices = Devices.of([kinds[place][0] for place in able], [kinds[place][1] for place in able], asked.calibration)
+    prompts = np.array([max(1.0, bucket.prompt) for bucket in buckets])
+    outputs = np.array([max(1.0, bucket.output) for bucket in buckets])
+    size = (len(able), len(BATCHES), len(buckets))
+    batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
+    step = told(one, tokens_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
+    read = told(one, tokens_pass(one, shape, devices, np.ones(len(buckets)), prompts, None, "generate"), devices).wall
+    steps = np.broadcast_to(step, (len(able), size[1] * size[2])).reshape(size)
+    reads = np.broadcast_to(read, (len(able), len(buckets)))
+    for at, place in enumerate(able):
+        limits = rooms[place]
+        assert isinstance(limits, Limits)
+        found[place] = _copy(one, tp, limits, steps[at], reads[at], prompts, outputs, goals)
+    return found
+
+
+def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> Limits | float:
+    """The engine's limits on this GPU, or by which share of its memory it is too small."""
+    try:
+        return limits_of(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
+    except NoAnswer:
+        return 0.0
+
+
+def _copy(
+    workload: Workload, tp: int, limits: Limits, step: Floats, read: Floats, prompts: Floats, outputs: Floats, goals: Goals
+) -> Copy:
+    """Of all batches that the cache holds the one that serves most while the objectives hold, for each bucket."""
+    held = prompts + (outputs if limits.reserve_answers else outputs / 2)
+    whole = prompts + outputs
+    slots = np.minimum(limits.max_sequences, np.floor(limits.cache_tokens / held))
+    fits = (slots[None, :] >= BATCHES[:, None]) & (whole <= limits.cache_tokens)[None, :]
+    between = (
+        step + read[None, :] * BATCHES[:, None] / outputs[None, :]
+    )  # a step, and its share of the prompts that come meanwhile
+    first = read[None, :] + step
+    stay = first + outputs[None, :] * between
+    rate = BATCHES[:, None] / stay
+    busy = np.minimum(rate * read[None, :], BUSIEST)
+    rate = np.minimum(rate, BUSIEST / np.maximum(read[None, :], 1e-12))
+    wait = busy / (2.0 * (1.0 - busy)) * read[None, :] * -np.log(1.0 - goals.percentile / 100.0)
+    tests = {
+        "ttft": (first + wait, goals.ttft_max),
+        "tpot": (between, goals.tpot_max),
+        "latency": (stay + wait, goals.latency_max),
+    }
+    kept = fits.copy()
+    for value, most in tests.values():
+        if most is not None:
+            kept &= value <= most
+    score = np.where(kept, rate, 0.0)
+    best = score.argmax(axis=0)
+    rates = score[best, np.arange(len(prompts))]
+    short, off = _short(fits, tests, rates)
+    return Copy(tp, workload.precision or "", rates, np.where(rates > 0, BATCHES[best], 0.0), limits, short, off)
+
+
+def _short(fits: np.ndarray, tests: dict[str, tuple[Floats, float | None]], rates: Floats) -> tuple[str, float]:
+    """What keeps it from the buckets it cannot serve: the first test that no batch passes, and how far the best is off."""
+    lost = np.flatnonzero(rates <= 0)
+    if not len(lost):
+        return "", 0.0
+    if not fits[:, lost].any(axis=0).all():
+        return "memory", 0.0
+    worst, name = 0.0, "latency"
+    for test, (value, most) in tests.items():
+        if most is None:
+            continue
+        over = float(np.where(fits[:, lost], value[:, lost], np.inf).min(axis=0).max() / most - 1.0)
+        if over > worst:
+            worst, name = over, test
+    return name, worst

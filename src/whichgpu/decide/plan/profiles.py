@@ -1,0 +1,123 @@
+"""Throughput somebody measured, instead of estimates: a price and requests a second for each size of request and GPU.
+
+Two spellings are read: `rate, mix, gpus: {name: {price, requests_per_second}}`, and the profiles of AIBrix's optimizer,
+`gpu_info: {name: {cost, tputs}}, workload_distribution` with `indexes(out,in)`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.files import read_regular
+from whichgpu.base.messages import Message, msg
+from whichgpu.decide.plan.problem import Floats, Pool, Problem, Way
+
+MOST_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """`mix` sums to one over the buckets; `rates` are requests a second of one GPU by name; `rate` where the file has one."""
+
+    name: str
+    prices: Mapping[str, float]
+    rates: Mapping[str, Floats]
+    mix: Floats
+    buckets: tuple[str, ...]
+    rate: float | None
+
+    def problem(
+        self, rate: float | None, headroom: float, slices: int | None, most: Mapping[str, float] | None = None
+    ) -> Problem:
+        """The problem at a rate; `most` limits GPUs by name."""
+        rate = rate if rate is not None else self.rate
+        if rate is None:
+            raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
+        names = tuple(self.prices)
+        limits = most or {}
+        pools = tuple(Pool(name, name, 1, (Way(name, self.prices[name], most=limits.get(name, np.inf)),)) for name in names)
+        return Problem(
+            pools=pools,
+            columns=names,
+            pool_of=np.arange(len(names)),
+            uses=np.ones(len(names), dtype=np.int64),
+            rates=np.stack([self.rates[name] for name in names]),
+            demand=(rate * self.mix)[None, :],
+            hours=np.ones(1),
+            headroom=headroom,
+            slices=slices,
+            buckets=self.buckets,
+        )
+
+
+def read_profiles(path: Path) -> Profiles:
+    """A file of profiles; an error that says what is wrong with it."""
+    try:
+        content = json.loads(read_regular(path, MOST_BYTES))
+    except OSError as problem:
+        raise _bad(path.name, msg("plan.unreadable", why=problem.strerror or str(problem))) from problem
+    except (ValueError, RecursionError) as problem:
+        raise _bad(path.name, msg("plan.unreadable", why=str(problem)[:200])) from problem
+    if not isinstance(content, dict):
+        raise _bad(path.name, msg("plan.profiles-shape"))
+    return read(path.name, content)
+
+
+def read(name: str, content: Mapping[str, Any]) -> Profiles:
+    """Profiles of a parsed document."""
+    if "gpu_info" in content:
+        cards, price, speed, mix = content["gpu_info"], "cost", "tputs", content.get("workload_distribution")
+    else:
+        cards, price, speed, mix = content.get("gpus"), "price", "requests_per_second", content.get("mix")
+    if not isinstance(cards, dict) or not cards or mix is None:
+        raise _bad(name, msg("plan.profiles-shape"))
+    shares = _table(name, "mix", mix)
+    if shares.sum() <= 0:
+        raise _bad(name, msg("plan.profiles-empty"))
+    prices, rates = {}, {}
+    for gpu, facts in cards.items():
+        if not isinstance(facts, dict) or price not in facts or speed not in facts:
+            raise _bad(name, msg("plan.profiles-gpu", gpu=str(gpu), price=price, speed=speed))
+        table = _table(name, str(gpu), facts[speed])
+        if table.shape != shares.shape:
+            raise _bad(name, msg("plan.profiles-size", gpu=str(gpu)))
+        prices[str(gpu)] = float(_table(name, str(gpu), [facts[price]])[0])
+        rates[str(gpu)] = table.ravel()
+    rate = content.get("rate")
+    return Profiles(
+        name,
+        prices,
+        rates,
+        shares.ravel() / shares.sum(),
+        _labels(content, shares.shape),
+        float(rate) if isinstance(rate, int | float) and rate > 0 else None,
+    )
+
+
+def _table(name: str, what: str, values: Any) -> Floats:
+    try:
+        told = np.array(values, dtype=float)
+    except (TypeError, ValueError) as problem:
+        raise _bad(name, msg("plan.profiles-number", what=what)) from problem
+    if not np.isfinite(told).all() or (told < 0).any():
+        raise _bad(name, msg("plan.profiles-number", what=what))
+    return told
+
+
+def _labels(content: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Names of the buckets: answer and prompt lengths where they are told."""
+    sizes = content.get("indexes(out,in)")
+    if isinstance(sizes, list) and len(sizes) == 2 and [len(one) for one in sizes] == list(shape):
+        return tuple(f"{prompt} in, {answer} out" for answer in sizes[0] for prompt in sizes[1])
+    return tuple(".".join(str(one + 1) for one in place) for place in np.ndindex(*shape))
+
+
+def _bad(name: str, what: Message) -> UsageError:
+    return UsageError("bad-profiles", msg("error.bad-profiles", name=name, what=what), msg("hint.profiles"))

@@ -1,0 +1,117 @@
+"""Machines that can be had: offers grouped by the GPUs they hold, with the cheapest of every footing; and what is owned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.groups import Group, Groups, groups_of
+from whichgpu.decide.market import Market, terms_of
+from whichgpu.decide.plan.problem import Pool, Way
+from whichgpu.decide.wishes import Owned
+from whichgpu.estimate.group.fabric import Fabric, fabric_of
+from whichgpu.price.run import Habits, sustained
+from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
+
+OWNED = "owned"
+LARGEST = 8  # GPUs of one copy or machine
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a way of a pool is: an offer of the market (its row among those left), or the owner's own."""
+
+    row: int | None
+    price: float  # what an hour is billed at
+    term: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A pool with the GPU it holds, how they are linked, most GPUs a copy may span, and what each of its ways is."""
+
+    pool: Pool
+    gpu: Gpu
+    fabric: Fabric
+    widest: int
+    machines: tuple[Machine, ...]
+
+    @property
+    def owned(self) -> bool:
+        """Whether it is the user's."""
+        return self.machines[0].term == OWNED
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """All stands; how many offers were looked at."""
+
+    stands: tuple[Stand, ...]
+    offers: int
+
+
+def rented(found: Market, catalog: Catalog, span: tuple[float, float], horizon: float, habits: Habits, spot: bool) -> Supply:
+    """Of the offers left: by group the cheapest on demand, the cheapest commitment and, where asked for, the cheapest spot."""
+    low, high = span
+    groups = groups_of(found, catalog, (low, min(high, LARGEST)), several=False)
+    best = _cheapest(found, groups, horizon, habits, spot)
+    stands = []
+    for place, group in enumerate(groups.groups):
+        ways, machines = [], []
+        plain = best.get((place, "plain"), (np.inf, None))[0]
+        for footing in ("plain", "spot", "standing"):
+            one = best.get((place, footing))
+            if one is not None and (footing == "plain" or one[0] < plain):  # else it is never worth having
+                price, machine = one
+                ways.append(Way(f"{place}:{machine.row}", price, footing == "standing", term=machine.term))
+                machines.append(machine)
+        if ways:
+            pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, tuple(ways))
+            stands.append(Stand(pool, group.gpu, group.fabric, _power_of_two(group), tuple(machines)))
+    return Supply(tuple(stands), len(found.rows))
+
+
+def _cheapest(
+    found: Market, groups: Groups, horizon: float, habits: Habits, spot: bool
+) -> dict[tuple[int, str], tuple[float, Machine]]:
+    """By group and footing: what an hour comes to over the horizon, and the offer.
+
+    A spot machine is away while another starts: its hour is worth less by that share. Sustained use is for those who stay.
+    """
+    terms, names = terms_of(found), found.terms
+    hours = np.full(len(found.rows), min(horizon, float(MONTH_HOURS)))
+    billed = terms.price * sustained(terms, hours) + terms.host
+    bound = terms.years * YEAR_HOURS
+    paid = np.where(bound > 0, np.ceil(horizon / np.maximum(bound, 1.0)) * bound / horizon, 1.0) * billed
+    lost = np.minimum(0.9, habits.interruptions * habits.startup / 3600.0)
+    price = np.where(terms.spot, paid / (1.0 - lost), paid)
+    standing = (bound > 0) | (names == "sustained")
+    usable = ~terms.spot if not spot else np.ones(len(names), dtype=bool)
+    best: dict[tuple[int, str], tuple[float, Machine]] = {}
+    order = np.argsort(price[groups.offer_of], kind="stable")
+    for pair in order.tolist():
+        group, row = int(groups.group_of[pair]), int(groups.offer_of[pair])
+        key = (group, "standing" if standing[row] else "spot" if terms.spot[row] else "plain")
+        if usable[row] and np.isfinite(price[row]) and key not in best:
+            best[key] = float(price[row]), Machine(row, float(billed[row]), str(names[row]))
+    return best
+
+
+def _power_of_two(group: Group) -> int:
+    return min(LARGEST, 1 << (group.per_machine.bit_length() - 1))
+
+
+def owned(machines: Sequence[Owned], catalog: Catalog) -> tuple[Stand, ...]:
+    """What the user has: single GPUs, as many as there are, at the cost of their power."""
+    stands = []
+    for one in machines:
+        gpu = catalog.gpu_by_id[one.gpu]
+        way = Way(OWNED, one.cost_per_hour, most=float(one.gpus), term=OWNED)
+        pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (way,))
+        widest = min(LARGEST, 1 << (one.gpus.bit_length() - 1))
+        stands.append(Stand(pool, gpu, fabric_of(gpu), widest, (Machine(None, one.cost_per_hour, OWNED),)))
+    return tuple(stands)

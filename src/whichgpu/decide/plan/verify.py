@@ -1,0 +1,197 @@
+"""The chosen plan simulated: each group of copies serves its share of the busiest level, iteration by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whichgpu.decide.generating import in_precision
+from whichgpu.decide.plan.build import Built, Column, Served
+from whichgpu.decide.plan.capacity import Goals
+from whichgpu.decide.plan.problem import Floats, Solution
+from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.serving.limits import Overrides
+from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Parallel
+
+REQUESTS = 4000  # of a model; enough for p95
+LEAST = 300
+WARM_UP = 0.1
+Told = Callable[[float], None]
+Parts = list[tuple[Floats, float]]  # seconds of each group's requests, and the share of all requests they stand for
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A model's requests under the plan: seconds at the objective's percentile, and the share that met all of them."""
+
+    model: str
+    percentile: float
+    ttft: float
+    tpot: float
+    latency: float
+    met: float | None
+    holds: bool
+    requests: int
+    worst: str = ""  # objective nearest its limit
+    margin: float = 0.0  # by which share of it
+
+
+def check(built: Built, solution: Solution, level: int = 0, seed: int = 0, progress: Told | None = None) -> tuple[Checked, ...]:
+    """Every model at a level of load."""
+    told = []
+    for model, one in enumerate(built.served):
+        told.append(_model(built, solution, model, one, level, seed))
+        if progress:
+            progress((model + 1) / len(built.served))
+    return tuple(told)
+
+
+def _model(built: Built, solution: Solution, model: int, one: Served, level: int, seed: int) -> Checked:
+    start = built.starts[model]
+    buckets = one.traffic.buckets
+    demand = built.problem.demand[level, start : start + len(buckets)]
+    groups = [
+        (j, column)
+        for j, column in enumerate(built.columns)
+        if column.model == model and solution.copies[level, j] > 0 and solution.shares[level, j].any()
+    ]
+    total = float(demand.sum())
+    first: Parts = []
+    between: Parts = []
+    whole: Parts = []
+    lost = 0
+    for place, (j, column) in enumerate(groups):
+        mine = demand * solution.shares[level, j, start : start + len(buckets)]
+        rate = float(mine.sum())
+        if rate <= 0:
+            continue
+        count = int(max(LEAST, REQUESTS * rate / total))
+        copies = int(solution.copies[level, j]) * column.copies
+        count = max(count, min(4 * REQUESTS, 12 * copies * int(max(1.0, column.copy.batches.max()))))
+        told = _group(built, one, column, mine / rate, rate, copies, count, seed + place)
+        weight = rate / total
+        for kept, values in zip((first, between, whole), told[:3], strict=True):
+            kept.append((values, weight))
+        lost += told[3]
+    return _summed(one, first, between, whole, lost)
+
+
+def _group(
+    built: Built, one: Served, column: Column, mix: Floats, rate: float, copies: int, count: int, seed: int
+) -> tuple[Floats, Floats, Floats, int]:
+    """Seconds to the first token, between tokens and in all, of a group's requests; those refused are counted."""
+    chance = np.random.default_rng([seed, 3])
+    at = chance.choice(len(mix), count, p=mix / mix.sum())
+    prompts, outputs = _lengths(one, at, chance)
+    times = np.cumsum(chance.exponential(1.0 / rate, count))
+    engine = server(built, one, column, copies, int((prompts + outputs).max()))
+    arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
+    outcome = engine.run(arrivals)
+    steady = np.arange(len(outcome.arrived)) >= WARM_UP * count
+    done = outcome.answered & steady
+    first = (outcome.first - outcome.arrived)[done]
+    between = ((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[done]
+    return first, between, (outcome.finished - outcome.arrived)[done], int((steady & ~outcome.answered).sum())
+
+
+def _lengths(one: Served, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Of requests in these buckets: a trace's own requests of that bucket, or its mean lengths."""
+    buckets, trace = one.traffic.buckets, one.traffic.trace
+    prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
+    outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
+    if trace is None:
+        return prompts, outputs
+    own_in, own_out = np.asarray(trace.prompts), np.asarray(trace.outputs)
+    for b, bucket in enumerate(buckets):
+        mine = np.flatnonzero(
+            (own_in >= bucket.prompt_from)
+            & (own_in <= bucket.prompt_to)
+            & (own_out >= bucket.output_from)
+            & (own_out <= bucket.output_to)
+        )
+        places = np.flatnonzero(at == b)
+        if len(mine) and len(places):
+            drawn = chance.choice(mine, len(places))
+            prompts[places], outputs[places] = own_in[drawn], own_out[drawn]
+    return prompts, outputs
+
+
+def server(built: Built, one: Served, column: Column, copies: int, longest: int) -> Server:
+    """Copies of a column as a server."""
+    stand, shape = built.stands[column.stand], one.asked.shape
+    assert isinstance(shape, Transformer)
+    tp = column.copy.tp
+    workload = replace(
+        in_precision(one.asked.workload, column.copy.precision),
+        gpus=tp * copies,
+        nodes=1,
+        parallel=Parallel(dp=copies, tp=tp),
+        batch=1,
+    )
+    devices = Devices.of([stand.gpu], [stand.fabric], one.asked.calibration)
+    return server_of(workload, shape, stand.gpu, None, Overrides(max_sequences=max_batch(column)), longest, devices)
+
+
+def max_batch(column: Column) -> int:
+    """Sequences a copy is allowed at once: the most any of its buckets is served in."""
+    return max(1, int(column.copy.batches.max()))
+
+
+def _summed(
+    one: Served,
+    first: Parts,
+    between: Parts,
+    whole: Parts,
+    lost: int,
+) -> Checked:
+    goals = one.goals
+    values = {
+        name: _percentile(rows, goals.percentile) for name, rows in (("ttft", first), ("tpot", between), ("latency", whole))
+    }
+    met = _met(goals, first, between, whole)
+    limits = {name: getattr(goals, f"{name}_max") for name in values}
+    margins = {name: 1.0 - values[name] / limit for name, limit in limits.items() if limit}
+    worst = min(margins, key=lambda name: margins[name]) if margins else ""
+    holds = all(margin >= 0 for margin in margins.values()) and lost == 0
+    return Checked(
+        one.name,
+        goals.percentile,
+        values["ttft"],
+        values["tpot"],
+        values["latency"],
+        met,
+        holds,
+        sum(len(rows) for rows, _ in first),
+        worst,
+        margins.get(worst, 0.0),
+    )
+
+
+def _percentile(rows: Parts, percentile: float) -> float:
+    """Over groups, each counting as much as its share of the requests."""
+    if not rows:
+        return 0.0
+    values = np.concatenate([one for one, _ in rows])
+    weights = np.concatenate([np.full(len(one), weight / max(1, len(one))) for one, weight in rows])
+    if not len(values):
+        return float("inf")
+    order = np.argsort(values)
+    at = np.searchsorted(np.cumsum(weights[order]), percentile / 100.0 * weights.sum())
+    return float(values[order][min(at, len(values) - 1)])
+
+
+def _met(goals: Goals, first: Parts, between: Parts, whole: Parts) -> float | None:
+    if not goals.any:
+        return None
+    total = 0.0
+    for (one, weight), (two, _), (three, _) in zip(first, between, whole, strict=True):
+        good = np.ones(len(one), dtype=bool)
+        for values, most in ((one, goals.ttft_max), (two, goals.tpot_max), (three, goals.latency_max)):
+            if most is not None:
+                good &= values <= most
+        total += weight * float(good.mean()) if len(good) else 0.0
+    return total

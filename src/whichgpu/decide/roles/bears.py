@@ -1,0 +1,85 @@
+"""The requests a second a fleet bears: the most at which its objectives hold and its queue does not grow, by simulation."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet import Fleet, simulate_fleet
+from whichgpu.estimate.serving.fleet.answer import met_of
+from whichgpu.estimate.serving.load import Load
+from whichgpu.estimate.serving.summary import summary
+from whichgpu.workload.traces import Trace
+
+LEAST, MOST = 600, 24_000  # requests simulated at a rate
+BEYOND = 20  # of them that lie beyond the percentile asked
+EMPTY = 0.3  # of them that come first and find less to wait for than those after them
+FACTOR = 1.6  # from one guess to the next
+GUESSES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """How many times as long as a request stays is simulated at a rate, and halvings that narrow the last factor."""
+
+    stays: float
+    halvings: int
+
+
+ROUGH, FINE = Care(5.0, 3), Care(6.0, 4)  # to 6% and 3%
+
+
+def steady(load: Load) -> Load:
+    """The same requests coming at random at an even rate: a trace's beginning has a rate of its own, and its lengths change.
+
+    Its order is kept where prompts that begin alike follow one another.
+    """
+    trace = load.trace
+    if trace is None:
+        return load
+    order = np.arange(len(trace)) if trace.hashes else np.random.default_rng([load.seed, 3]).permutation(len(trace))
+    prompts, outputs = (array("q", np.asarray(row)[order].tolist()) for row in (trace.prompts, trace.outputs))
+    mixed = Trace(trace.name, prompts=prompts, outputs=outputs, hashes=trace.hashes, hash_tokens=trace.hash_tokens)
+    return replace(load, trace=mixed)
+
+
+def holds(fleet: Fleet, load: Load, goals: Objectives, rate: float, care: Care = FINE) -> bool:
+    """Whether the objectives hold at a rate, once batches have filled: requests come for several times as long as one stays."""
+    count = round(max(LEAST, BEYOND / max(1e-3, 1.0 - goals.percentile / 100.0)))
+    while True:
+        part = load.at(rate, count)
+        outcome = simulate_fleet(fleet, part.arrivals(), load.hash_tokens)
+        if met_of(outcome, goals, EMPTY) < goals.percentile / 100.0:
+            return False
+        served = outcome.served
+        late = slice(int(EMPTY * count), None)
+        stay = float(np.mean((served.finished - served.arrived)[late][served.answered[late]]))
+        wanted = min(MOST, round(care.stays * stay * rate))
+        if wanted <= 1.2 * count:
+            return not summary(served, part).growing
+        count = wanted
+
+
+def bears(fleet: Fleet, load: Load, goals: Objectives, guess: float, care: Care = FINE) -> float:
+    """The most of a steady load; 0 where the objectives do not hold at a small part of the guess."""
+    load = steady(load)
+    low = high = guess
+    if holds(fleet, load, goals, guess, care):
+        for _ in range(GUESSES):
+            low, high = high, high * FACTOR
+            if not holds(fleet, load, goals, high, care):
+                break
+    else:
+        if not holds(fleet, load, goals, guess / FACTOR**GUESSES, care):
+            return 0.0
+        for _ in range(GUESSES):
+            low, high = low / FACTOR, low
+            if holds(fleet, load, goals, low, care):
+                break
+    for _ in range(care.halvings):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(fleet, load, goals, middle, care) else (low, middle)
+    return low

@@ -1,0 +1,105 @@
+"""From what was chosen to a fleet that can be simulated, and to groups that can be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.decide.roles.answer import RoleGroup
+from whichgpu.decide.roles.asked import Kind, Served
+from whichgpu.decide.roles.bears import bears
+from whichgpu.decide.roles.copies import Copy, like_for, port_for, server_for, workload_for
+from whichgpu.decide.roles.search import Assignment, Chosen
+from whichgpu.estimate.serving.answer import Spread
+from whichgpu.estimate.serving.fleet import Fleet, Station
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An assignment with what each model's fleet bears by simulation."""
+
+    assignment: Assignment
+    fleets: Mapping[str, Fleet]
+    borne: Mapping[str, float]
+    times: float  # the load, as the hardest model allows
+
+
+def fleet_for(served: Served, chosen: Sequence[Chosen], kinds: Sequence[Kind]) -> Fleet:
+    """The fleet of one model."""
+    of = {kind.gpu.id: kind for kind in kinds}
+    stations = tuple(
+        Station(
+            cache=one.copy.precision,
+            name=f"{one.copy.gpu} {one.copy.role}",
+            server=server_for(served, of[one.copy.gpu], one.copy.degree),
+            copies=one.count,
+            role=one.copy.role,
+            gpus=one.copy.degree,
+            weight=one.copy.capacity,
+            port=port_for(served, of[one.copy.gpu], one.copy.degree),
+        )
+        for one in chosen
+    )
+    return Fleet(stations)
+
+
+def settled(found: Assignment, served: Sequence[Served], kinds: Sequence[Kind]) -> Settled:
+    """What it bears, model by model: they share no GPUs, so each is simulated by itself."""
+    fleets: dict[str, Fleet] = {}
+    borne: dict[str, float] = {}
+    for one in served:
+        chosen = found.of(one.name)
+        if not chosen:
+            borne[one.name] = 0.0
+            continue
+        fleets[one.name] = fleet_for(one, chosen, kinds)
+        borne[one.name] = bears(fleets[one.name], one.load, one.goals, estimate(chosen))
+    return Settled(found, fleets, borne, min(borne[one.name] / one.load.rate for one in served))
+
+
+def estimate(chosen: Sequence[Chosen]) -> float:
+    """Requests a second the program thinks a model's copies bear."""
+    total = {role: sum(one.count * one.copy.capacity for one in chosen if one.copy.role == role) for role in ROLES}
+    return total["both"] + min(total["prefill"], total["decode"])
+
+
+ROLES = ("both", "prefill", "decode")
+
+
+def groups(found: Assignment, served: Sequence[Served], kinds: Sequence[Kind]) -> tuple[RoleGroup, ...]:
+    """To be shown: by model, readers before writers."""
+    of, models = {kind.gpu.id: kind for kind in kinds}, {one.name: one for one in served}
+    order = {"both": 0, "prefill": 1, "decode": 2}
+    chosen = sorted(found.chosen, key=lambda one: (list(models).index(one.copy.model), order[one.copy.role], one.copy.gpu))
+    return tuple(_group(one, models[one.copy.model], of[one.copy.gpu]) for one in chosen)
+
+
+def _group(one: Chosen, served: Served, kind: Kind) -> RoleGroup:
+    copy, lane = one.copy, server_for(served, kind, one.copy.degree).lane
+    return RoleGroup(
+        model=copy.model, role=copy.role, gpu=copy.gpu, gpus=one.count * copy.degree, copies=one.count,
+        tensor_parallel=copy.degree, precision=workload_for(served, kind, copy.degree).precision or copy.precision,
+        max_batch=lane.max_sequences, max_batched_tokens=lane.max_batched_tokens,
+        bears=rate_figure(one.count * copy.capacity, like_for(served, kind, copy.degree)), because=_because(copy, kind),
+    )  # fmt: skip
+
+
+def _because(copy: Copy, kind: Kind) -> Message:
+    return msg(f"roles.because-{copy.role}", gpu=kind.gpu.name, rate=f"{copy.capacity:.3g}", model=copy.model)
+
+
+def rate_figure(rate: float, like: Figure) -> Figure:
+    """A rate that falls as steps take longer."""
+    spread = Spread(like)
+    low, high = spread.factors
+    return spread.figure(rate, rate / high, rate / low, "requests/s")
+
+
+def widest(served: Served, chosen: Sequence[Chosen], kinds: Sequence[Kind]) -> Figure:
+    """Of the times of its copies, the one least sure."""
+    of = {kind.gpu.id: kind for kind in kinds}
+    likes = [like_for(served, of[one.copy.gpu], one.copy.degree) for one in chosen]
+    found = max(likes, key=lambda one: one.high / one.low)
+    return replace(found, sources=tuple(dict.fromkeys(source for one in likes for source in one.sources)))
