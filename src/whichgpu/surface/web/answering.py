@@ -1,0 +1,136 @@
+"""What a worker can be asked: a page, a command by its REST endpoint, a file of requests, the schema, the charts' script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+from whichgpu.base.codec import to_json, to_json_line
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.messages import Language
+from whichgpu.surface.web import spelled
+from whichgpu.surface.web.asking import CONTENT, Progress, Told, ask, refused
+from whichgpu.surface.web.endpoints import BY_PATH, PREFIX, Endpoint
+from whichgpu.surface.web.guard import permitted
+
+Question = Mapping[str, Any]
+TOGETHER = TOLD_EVERY = 100
+
+
+def rest(question: Question, language: Language, progress: Progress | None) -> Told:
+    """A command through its endpoint; `files` are flags that name files of the server's own making."""
+    endpoint = BY_PATH[question["endpoint"]]
+    try:
+        values = spelled.from_query(question.get("query", ""))
+        if question.get("body"):
+            values |= spelled.from_body(question["body"])
+        values.pop("lang", None)  # already the language of the answer
+        argv = spelled.argv(endpoint, values)
+        for flag, path in question.get("files", {}).items():
+            argv.insert(len(endpoint.command), f"{flag}={path}")
+        if endpoint.rows is None:
+            return ask(argv, "json", language, progress)
+        return _paged(endpoint, values, argv, language)
+    except WhichGpuError as error:
+        return refused(error, language)
+
+
+def _paged(endpoint: Endpoint, values: spelled.Values, argv: list[str], language: Language) -> Told:
+    """A page of the rows, with how many there are and where the next page is."""
+    limit, offset = spelled.page(endpoint, values)
+    if endpoint.command == ("offers",) and limit is not None:
+        argv.insert(1, f"--limit={offset + limit}")  # rows nobody sees are not written out
+    told = ask(argv, "json", language)
+    if told.status != 200 or (limit is None and not offset):
+        return told
+    document = json.loads(told.body)
+    rows = document[endpoint.rows]
+    total = document.get("matching", len(rows))
+    shown = rows[offset:] if limit is None else rows[offset : offset + limit]
+    document |= {endpoint.rows: shown, "total": total, "offset": offset, "limit": limit}
+    headers = {}
+    document["next"] = None
+    if offset + len(shown) < total and shown:
+        kept = [(name, value) for name, given in values.items() if name not in ("limit", "offset") for value in given]
+        document["next"] = f"{PREFIX}/{endpoint.path}?{urlencode([*kept, ('limit', limit), ('offset', offset + len(shown))])}"
+        headers["Link"] = f'<{document["next"]}>; rel="next"'
+    return Told(told.status, told.content, to_json(document).encode(), headers)
+
+
+def check(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+    """Whether a question can be read, before a job is made of it."""
+    try:
+        spelled.argv(BY_PATH[question["endpoint"]], spelled.from_body(question["body"]))
+    except WhichGpuError as error:
+        return refused(error, language)
+    return Told(200, CONTENT["json"], b"{}")
+
+
+def requests(question: Question, language: Language, progress: Progress | None) -> Told:
+    """`estimate --requests`: a line for each, in order."""
+    from whichgpu import api
+    from whichgpu.surface.cli.estimate import reply_document
+
+    asked: Sequence[Any] = question["requests"]
+    refusals = [_refusal(request) for request in asked]
+    lines = [json.dumps(request).encode() for request, error in zip(asked, refusals, strict=True) if error is None]
+    replies = api.estimate_requests(lines, together=TOGETHER)
+    out: list[str] = []
+    for number, (request, error) in enumerate(zip(asked, refusals, strict=True), start=1):
+        reply = api.Reply(number, request.get("id"), error=error) if error else replace(next(replies), line=number)
+        out.append(to_json_line(reply_document(reply, language)))
+        if progress is not None and number % TOLD_EVERY == 0:
+            progress(number / len(asked))
+    return Told(200, "application/x-ndjson", "".join(out).encode())
+
+
+def _refusal(request: Any) -> WhichGpuError | None:
+    """Why a request may not be read at all."""
+    try:
+        if isinstance(request, dict) and isinstance(request.get("model"), str):
+            permitted(request["model"])
+    except WhichGpuError as error:
+        return error
+    return None
+
+
+def page(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+    """A page in one of its forms."""
+    from whichgpu.surface.web.drawing import drawn
+
+    return drawn(question["name"], question["ending"], question["query"], language, question.get("chart"))
+
+
+def schema(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+    """The OpenAPI document."""
+    from whichgpu.surface.web.openapi import document
+
+    return Told(200, CONTENT["json"], to_json(document(language)).encode())
+
+
+def reference(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+    """The page that lists the endpoints."""
+    from whichgpu.surface.web.reference import drawn
+
+    return Told(200, "text/html; charset=utf-8", drawn(language).encode())
+
+
+def script(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+    """The bundle that draws charts, made once and kept."""
+    from whichgpu.surface.web.bundle import bundle
+
+    return Told(200, "text/javascript; charset=utf-8", bundle())
+
+
+ANSWERS: dict[str, Callable[[Question, Language, Progress | None], Told]] = {
+    "rest": rest,
+    "requests": requests,
+    "check": check,
+    "page": page,
+    "schema": schema,
+    "reference": reference,
+    "script": script,
+}

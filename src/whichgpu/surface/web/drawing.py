@@ -1,0 +1,146 @@
+"""A page as HTML, as the part of it that changes, and as its twins."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from whichgpu.base.codec import to_json
+from whichgpu.base.errors import UnknownName, WhichGpuError
+from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.version import __version__
+from whichgpu.surface import tables
+from whichgpu.surface.fields import human, label
+from whichgpu.surface.replies import error_body
+from whichgpu.surface.web.asking import Told, ask, refused, status_of
+from whichgpu.surface.web.page import Page, Shown, read_state, view_named
+from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.views.export import single_file
+
+HERE = Path(__file__).parent
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "md": "text/markdown; charset=utf-8",
+    "part": "application/json",
+    "svg": "image/svg+xml",
+    "file": "text/html; charset=utf-8",
+}
+FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% block answer %}{{ inside }}{% endblock %}'
+FORMS = {"json": "json", "csv": "csv", "md": "markdown"}
+
+
+def drawn(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> Told:
+    """A page in one of its forms; a problem is told in the same form."""
+    try:
+        found = view_named(name)
+        page = Page(name, read_state(found.state, query), language, query)
+        shown = found.show(page)
+        return _formed(page, shown, ending, chart)
+    except WhichGpuError as error:
+        return problem(error, ending, language, name if name in PAGES else None)
+
+
+def problem(error: WhichGpuError, ending: str, language: Language, name: str | None = None) -> Told:
+    """An error, as a page for those who look and in the one shape for programs."""
+    if ending != "html":
+        return refused(error, language)
+    body = error_body(error, language)
+    context = _common(name or "", language) | {"error": body}
+    return Told(status_of(error), TYPES["html"], environment().get_template("error.html").render(context).encode())
+
+
+def framed(inside: Markup, title: str, language: Language) -> str:
+    """HTML of our own making inside the frame all pages have."""
+    template = environment().from_string(FRAME)
+    return template.render(_common("", language) | {"inside": inside, "title": title})
+
+
+def _formed(page: Page[Any], shown: Shown, ending: str, chart: str | None) -> Told:
+    if ending in FORMS:
+        return _twin(page, shown, ending)
+    if ending == "svg":
+        return _picture(shown, chart or "")
+    context = _common(page.name, page.language) | _own(page, shown)
+    template = environment().get_template(shown.template)
+    if ending == "html":
+        return Told(shown.status, TYPES["html"], template.render(context).encode())
+    if ending == "file":
+        alone = single_file(template.render(context), shown.charts)
+        kept = {"Content-Disposition": f'attachment; filename="whichgpu-{page.name}.html"'}
+        return Told(shown.status, TYPES["file"], alone.encode(), kept)
+    html = "".join(template.blocks["answer"](template.new_context(context)))
+    part = {"html": html, "charts": shown.charts, "command": context["command"], "url": context["url"]}
+    return Told(shown.status, TYPES["part"], json.dumps(part, ensure_ascii=False).encode())
+
+
+def _twin(page: Page[Any], shown: Shown, ending: str) -> Told:
+    if shown.command is not None:
+        return ask(list(shown.command), FORMS[ending], page.language)
+    if ending == "json" or shown.table is None:
+        return Told(shown.status, TYPES["json"], to_json(shown.document).encode())
+    header, rows = shown.table
+    write = tables.write_csv if ending == "csv" else tables.write_markdown
+    return Told(shown.status, TYPES[ending], tables.text_of(write, header, rows).encode())
+
+
+def _picture(shown: Shown, chart: str) -> Told:
+    import vl_convert
+
+    if chart not in shown.charts:
+        raise UnknownName("unknown-chart", msg("error.unknown-chart", name=chart[:80]), None, tuple(shown.charts))
+    return Told(200, TYPES["svg"], vl_convert.vegalite_to_svg(shown.charts[chart]).encode())
+
+
+def _common(name: str, language: Language) -> dict[str, Any]:
+    """What every template can use."""
+
+    def text(id: str, **values: object) -> str:
+        return language.text(id, **values)
+
+    def say(message: Message | None) -> str:
+        return language.render(message) if message else ""
+
+    return {
+        "name": name,
+        "pages": [(page, text(f"web.page-{page}")) for page in PAGES],
+        "text": text,
+        "say": say,
+        "label": lambda field: label(field, language),
+        "human": lambda field, value: human(field, value, language),
+        "lang": language.code,
+        "version": __version__,
+    }
+
+
+def _own(page: Page[Any], shown: Shown) -> dict[str, Any]:
+    charts = json.dumps(shown.charts, ensure_ascii=False).replace("<", "\\u003c")  # safe inside a data block
+    return {
+        "page": page,
+        "state": page.state,
+        "url": page.url(),
+        "command": shlex.join(["whichgpu", *shown.command]) if shown.command is not None else "",
+        "charts": shown.charts,
+        "charts_json": Markup(charts),
+        **shown.context,
+    }
+
+
+@cache
+def environment() -> Environment:
+    """Templates, all escaped, with no name forgotten in silence."""
+    return Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )

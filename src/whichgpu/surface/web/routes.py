@@ -1,0 +1,60 @@
+"""What all routes share: a refusal anywhere inside becomes a reply, and nobody computes for a client who has left."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import Request, Response
+
+from whichgpu.surface.web.cache import Answer
+from whichgpu.surface.web.pool import Question
+from whichgpu.surface.web.replies import Refusal, refused
+from whichgpu.surface.web.service import Service, client_of
+
+Handler = Callable[..., Awaitable[Response]]
+
+
+def answering(handler: Handler) -> Handler:
+    """A route whose refusals are told in the one shape errors have."""
+
+    @functools.wraps(handler)
+    async def answered(request: Request, **values: Any) -> Response:
+        try:
+            return await handler(request, **values)
+        except Refusal as refusal:
+            return refused(request, refusal)
+
+    return answered
+
+
+def service_of(request: Request) -> Service:
+    """The server's state."""
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+async def asked(request: Request, question: Question, drawing: bool = False) -> Answer:
+    """An answer; given up when the client leaves before a worker has taken the question."""
+    service = service_of(request)
+    kept = service.kept(question)
+    if kept is not None:
+        return kept
+    work = asyncio.ensure_future(service.ask(question, client_of(request), drawing))
+    left = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Refusal(499, "left")  # nobody reads this
+        return work.result()
+    finally:
+        left.cancel()
+        work.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

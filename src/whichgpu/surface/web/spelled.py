@@ -1,0 +1,138 @@
+"""From a query or a JSON body to the command line that asks the same: every value one word of a known flag, nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.surface.web.endpoints import PAGED, Endpoint, Field, fields
+from whichgpu.surface.web.guard import permitted
+from whichgpu.workload.kinds import FALSE, KINDS, TRUE, Refused
+from whichgpu.workload.spelling import ALIASES
+
+MOST_PARAMETERS = 200
+LONGEST = 100_000  # characters of one value
+MOST_ROWS = 5000
+MOST_NAMES = 200  # of one list
+
+Values = dict[str, list[Any]]
+
+
+def from_query(query: str) -> Values:
+    """Values by name; a parameter that comes again adds to those before."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
+    except ValueError as problem:  # too many, or bytes that are no UTF-8
+        raise UsageError("bad-query", msg("error.bad-query"), msg("hint.bad-query", n=MOST_PARAMETERS)) from problem
+    values: Values = {}
+    for name, value in pairs:
+        values.setdefault(ALIASES.get(name, name), []).append(value)
+    return values
+
+
+def from_body(body: bytes) -> Values:
+    """Values of a JSON object; null and a list of none mean not given."""
+    from whichgpu.workload.jsontext import read_object
+
+    try:
+        given = read_object(body.decode("utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise UsageError("bad-json", msg("error.bad-json", why=str(problem)[:200]), msg("hint.request")) from problem
+    named = {ALIASES.get(name, name): value for name, value in given.items() if value is not None and value != []}
+    return {name: value if isinstance(value, list) else [value] for name, value in named.items()}
+
+
+def argv(endpoint: Endpoint, values: Values) -> list[str]:
+    """The command line. A parameter the command does not know, or one given twice that takes one value, is refused."""
+    known = fields(endpoint)
+    options: list[str] = []
+    names: dict[str, list[str]] = {}
+    for name, given in values.items():
+        field = known.get(name)
+        if field is None:
+            raise unknown_word("field", name[:80], tuple(known))
+        if name in PAGED and endpoint.rows:
+            continue
+        texts = _texts(field, given)
+        if field.is_switch:
+            options += _switch(field, texts)
+        elif field.flag is None:
+            names[name] = texts
+        else:
+            options += [f"{field.flag}={text}" for text in texts]
+    required = [name for name, field in known.items() if field.required and name not in values]
+    if required:
+        raise UsageError("missing-field", msg("error.missing-field", name=required[0]), msg("hint.missing-parameter"))
+    ordered = [text for name, field in known.items() if field.flag is None for text in names.get(name, ())]
+    return [*endpoint.command, *options, "--", *ordered]
+
+
+def page(endpoint: Endpoint, values: Values) -> tuple[int | None, int]:
+    """The limit (None: all) and offset asked for."""
+    limit = _count("limit", values, 1, MOST_ROWS)
+    offset = _count("offset", values, 0, 10**9)
+    return limit if limit is not None else endpoint.page, offset or 0
+
+
+def _count(name: str, values: Values, low: int, high: int) -> int | None:
+    if name not in values:
+        return None
+    text = str(values[name][-1]).strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high):
+        wants = msg("wants.whole", low=low, high=f"{high:,}")
+        hint = msg("hint.bad-field", name=name, wants=wants)
+        raise UsageError("bad-field", msg("error.bad-field", name=name, value=repr(text[:60])), hint)
+    return int(text)
+
+
+def _texts(field: Field, given: Sequence[Any]) -> list[str]:
+    texts = [_text(field, value) for value in given]
+    if any(len(text) > LONGEST for text in texts):
+        raise _bad(field, texts[0], msg("wants.text", longest=LONGEST))
+    if field.name == "model":
+        for text in texts:
+            permitted(text)
+    if field.many:
+        names = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+        if len(names) > MOST_NAMES:
+            raise _bad(field, ",".join(names[:9]), msg("wants.names", most=MOST_NAMES))
+        return names if field.flag is None else [",".join(names)]
+    if len(texts) > 1:
+        raise UsageError("given-twice", msg("error.given-twice", name=field.name), msg("hint.given-twice"))
+    return texts
+
+
+def _text(field: Field, value: Any) -> str:
+    """A value as the command line spells it; numbers of a field with a unit are in its base unit."""
+    if isinstance(value, str):
+        return value
+    kind = KINDS.get(field.name)
+    if kind is not None and field.name not in ("gpus", "gpu"):
+        try:
+            return kind.write_text(kind.read(value))
+        except Refused:
+            pass  # the command says what is wrong with it
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+
+
+def _switch(field: Field, texts: Sequence[str]) -> list[str]:
+    word = texts[0].strip().lower()
+    if word not in ("", *TRUE, *FALSE):
+        raise _bad(field, texts[0], msg("wants.flag"))
+    if word in FALSE:
+        return [field.negative] if field.negative else []
+    assert field.flag is not None
+    return [field.flag]
+
+
+def _bad(field: Field, text: str, wants: Any) -> UsageError:
+    shown = repr(text if len(text) <= 60 else text[:57] + "…")
+    hint = msg("hint.bad-field", name=field.name, wants=wants)
+    return UsageError("bad-field", msg("error.bad-field", name=field.name, value=shown), hint)

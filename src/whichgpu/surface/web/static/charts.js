@@ -1,0 +1,105 @@
+// Draws the page's Vega-Lite specs with the bundle this server carries; loads it only where there is something to draw.
+import { say, word } from "./say.js";
+
+let bundle = null;
+const views = new Map();
+
+function vega() {
+  bundle ??= new Promise((done, failed) => {
+    const script = document.createElement("script");
+    script.src = "/assets/vega.js";
+    script.onload = () => done(window.vegaEmbed);
+    script.onerror = failed;
+    document.head.append(script);
+  });
+  return bundle;
+}
+
+// The stock tooltip brings a style element along, which the page's policy forbids: this one is plain.
+function tip(handler, event, item, value) {
+  let box = document.querySelector("#tip");
+  if (!box) {
+    box = document.createElement("div");
+    box.id = "tip";
+    document.body.append(box);
+  }
+  if (value === null || value === undefined || value === "") {
+    box.hidden = true;
+    return;
+  }
+  box.replaceChildren();
+  for (const [name, text] of Object.entries(value)) {
+    const line = document.createElement("div");
+    const title = document.createElement("span");
+    title.textContent = name;
+    line.append(title, ` ${text}`);
+    box.append(line);
+  }
+  box.hidden = false;
+  const wide = box.offsetWidth + 16;
+  const left = event.clientX + wide > innerWidth ? event.clientX - wide : event.clientX + 14;
+  box.style.left = `${Math.max(4, left)}px`;
+  box.style.top = `${Math.max(4, event.clientY - box.offsetHeight - 10)}px`;
+}
+
+export const specs = () => {
+  const block = document.querySelector("#charts");
+  return block ? JSON.parse(block.textContent) : {};
+};
+
+function sized(spec, place) {
+  const width = Math.max(240, place.clientWidth);
+  const narrow = width < 480;
+  const legend = { ...spec.config.legend, columns: narrow ? 2 : undefined, labelLimit: narrow ? 150 : 260 };
+  const axis = { ...spec.config.axis, labelLimit: narrow ? 110 : 200 };
+  return {
+    ...spec, width, config: { ...spec.config, legend, axis },
+  };
+}
+
+export async function draw(name, spec) {
+  const place = document.querySelector(`[data-chart="${name}"]`);
+  if (!place) return;
+  try {
+    const embed = await vega();
+    const made = await embed(place, sized(spec, place), {
+      ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: tip, mode: "vega-lite",
+    });
+    views.get(name)?.finalize();
+    views.set(name, made);
+    place.dataset.drawn = "true";
+    place.dataset.width = String(place.clientWidth);
+  } catch (problem) {
+    place.textContent = word("no-chart");
+    say(word("no-chart"));
+    console.warn(problem);
+  }
+}
+
+// New numbers into a chart already there: far quicker than drawing it anew.
+export async function renew(name, spec) {
+  const made = views.get(name);
+  const layers = spec.layer ?? [];
+  const sets = layers.map((layer) => layer.data).filter((data) => data?.name && data.values);
+  const alike = made && JSON.stringify(made.spec.layer.map((layer) => layer.encoding.color?.scale)) ===
+    JSON.stringify(layers.map((layer) => layer.encoding.color?.scale));
+  if (!alike || !sets.length) return draw(name, spec);
+  for (const data of sets) made.view.data(data.name, data.values);
+  await made.view.runAsync();
+}
+
+export async function drawCharts() {
+  const all = specs();
+  for (const [name, spec] of Object.entries(all)) await draw(name, spec);
+}
+
+let waiting = 0;
+addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => {
+    const all = specs();
+    for (const place of document.querySelectorAll("[data-chart][data-drawn]")) {
+      if (place.dataset.width !== String(place.clientWidth)) draw(place.dataset.chart, all[place.dataset.chart]);
+    }
+  }, 150);
+});

@@ -1,0 +1,80 @@
+// Questions without a page load: the address is the whole state, so the answer of any address can be put in its place.
+import { drawCharts } from "./charts.js";
+import { say, word } from "./say.js";
+import { startSorting } from "./sorting.js";
+
+let asked = 0;
+
+// The address a form spells, without what is empty or as it stands by itself.
+export function addressOf(form) {
+  const pairs = [...new FormData(form)].filter(([, value]) => typeof value === "string" && value.trim() !== "");
+  const task = form.querySelector('input[name="task"]:checked')?.value;
+  const unused = new Set([...form.querySelectorAll("[data-only]")]
+    .filter((field) => task && !field.dataset.only.split(" ").includes(task))
+    .flatMap((field) => [...field.querySelectorAll("[name]")].map((input) => input.name)));
+  const chooser = form.querySelector(".chooser");
+  if (chooser && [...chooser.querySelectorAll("input")].every((box) => box.checked === box.hasAttribute("data-usual"))) {
+    unused.add("columns");
+  }
+  const query = new URLSearchParams(pairs.filter(([name]) => !unused.has(name)));
+  return form.getAttribute("action") + (query.size ? `?${query}` : "");
+}
+
+async function pageAt(address) {
+  const reply = await fetch(address, { headers: { Accept: "text/html" } });
+  const kind = reply.headers.get("content-type") ?? "";
+  if (!kind.startsWith("text/html")) throw new Error(`no page at ${address}`);
+  return new DOMParser().parseFromString(await reply.text(), "text/html");
+}
+
+function settle(part) {
+  startSorting(part);
+  drawCharts();
+  say(word("updated"));
+  document.dispatchEvent(new CustomEvent("answered"));
+}
+
+// Shows the answer of an address; `whole` also takes over the form, as after back and forward.
+export async function show(address, { whole = false, push = true } = {}) {
+  const turn = ++asked;
+  const answer = document.querySelector("#answer");
+  answer.setAttribute("aria-busy", "true");
+  try {
+    const found = await pageAt(address);
+    if (turn !== asked) return;
+    const fresh = found.querySelector(whole ? "#main" : "#answer");
+    if (push) history.pushState({}, "", address);
+    document.title = found.title;
+    const place = whole ? document.querySelector("#main") : answer;
+    place.replaceChildren(...fresh.childNodes);
+    settle(place);
+  } catch (problem) {
+    say(word("failed"));
+    location.assign(address);
+  } finally {
+    document.querySelector("#answer")?.removeAttribute("aria-busy");
+  }
+}
+
+export function startForms() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("[data-ask], [data-basket]")) return;
+    event.preventDefault();
+    show(addressOf(form), { whole: form.matches("[data-basket]") });
+  });
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest("form[data-ask]");
+    if (!form || event.target.closest(".slider")) return;
+    if (event.target.matches("input[type=radio], select, input[type=checkbox], input[type=date]")) {
+      show(addressOf(form), { whole: event.target.name === form.dataset.whole });
+    }
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-swap]");
+    if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+    event.preventDefault();
+    show(link.getAttribute("href"), { whole: true });
+  });
+  addEventListener("popstate", () => show(location.pathname + location.search, { whole: true, push: false }));
+}

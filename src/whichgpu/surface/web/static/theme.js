@@ -1,0 +1,8 @@
+// Before the first paint: say that scripts run, and take the theme chosen last time.
+(() => {
+  const root = document.documentElement;
+  root.classList.add("js");
+  let chosen = null;
+  try { chosen = localStorage.getItem("theme"); } catch { /* storage may be forbidden */ }
+  if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+})();

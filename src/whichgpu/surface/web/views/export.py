@@ -1,0 +1,46 @@
+"""A page as one file that needs no server: styles inside, charts drawn, nothing that runs, links that lead home removed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+STATIC = Path(__file__).resolve().parent.parent / "static"
+SHEETS = (("page.css", "all"), ("print.css", "print"))
+_HEAD = re.compile(
+    r'<link rel="(?:icon|stylesheet)"[^>]*>\s*|<script src="[^"]*"></script>\s*|<script type="module"[^>]*></script>\s*'
+)
+_DATA = re.compile(r'<script type="application/json" id="charts">.*?</script>', re.DOTALL)
+_BARE = re.compile(r"<noscript>.*?</noscript>|<template .*?</template>", re.DOTALL)
+_CONTROLS = re.compile(r'<form class="(?:ask|filters)[^"]*".*?</form>|<ul class="twins">.*?</ul>|<nav .*?</nav>', re.DOTALL)
+_BUTTONS = re.compile(r"<button[^>]*>.*?</button>", re.DOTALL)
+_BRAND = re.compile(r'<a class="brand"[^>]*>(.*?)</a>', re.DOTALL)
+_OWN_LINK = re.compile(r'<a(?: [a-z-]+(?:="[^"]*")?)*? href="/[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
+_PLOT = re.compile(r'(<div class="plot plot-[^"]*" data-chart="([a-z-]+)"[^>]*>)(</div>)')
+
+
+def single_file(html: str, charts: Mapping[str, dict[str, Any]]) -> str:
+    """The page of this HTML and these charts, alone."""
+
+    def drawn(match: re.Match[str]) -> str:
+        return match[1] + (_svg(charts[match[2]]) if match[2] in charts else "") + match[3]
+
+    bare = html
+    for pattern in (_HEAD, _DATA, _BARE, _CONTROLS, _BUTTONS):
+        bare = pattern.sub("", bare)
+    bare = _PLOT.sub(drawn, _OWN_LINK.sub(r"\1", _BRAND.sub(r'<span class="brand">\1</span>', bare)))
+    bare = bare.replace('<div class="split">', '<div class="wide">')  # no form beside the answer
+    return bare.replace("</head>", f"{_styles()}</head>").replace('<html lang="', '<html class="js" lang="', 1)
+
+
+def _svg(spec: dict[str, Any]) -> str:
+    return str(import_module("vl_convert").vegalite_to_svg(spec))
+
+
+@cache
+def _styles() -> str:
+    return "".join(f'<style media="{media}">\n{(STATIC / name).read_text(encoding="utf-8")}</style>\n' for name, media in SHEETS)

@@ -1,0 +1,153 @@
+"""Recommend: say what you want to run; the answer, its reasons, and what else there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whichgpu import api
+from whichgpu.api.recommending import ANY_MODEL, RecommendAnswer
+from whichgpu.api.shopping import Query
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.offer import TERMS
+from whichgpu.catalog.select import parse_span
+from whichgpu.decide.wishes import RANKS
+from whichgpu.surface.cli.recommend import TASKS
+from whichgpu.surface.web.page import Page, Shown, view
+from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.forms import Field, Form, day_of, flags, given, names_of, problem_of
+from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
+from whichgpu.surface.web.views.words import words
+from whichgpu.workload.spelling import from_texts
+from whichgpu.workload.workload import ENGINES, PRECISIONS
+
+# Which fields of the form a task uses; what another task left behind is not asked.
+WORK = {
+    "serve": ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
+    "batch": ("seq_in", "seq_out", "samples"),
+    "finetune": ("seq_in", "batch", "epochs", "samples", "lora_rank", "qlora"),
+    "train": ("batch", "seq_in", "image", "epochs", "samples", "tokens"),
+}
+EXAMPLES = {
+    "rate": "5/s", "seq_in": "2048", "seq_out": "256", "ttft_max": "500ms", "tpot_max": "50ms", "samples": "1281167",
+    "epochs": "3", "batch": "256", "image": "224", "tokens": "300B", "lora_rank": "16", "budget": "2usd/h", "deadline": "24h",
+    "gpus": "1..8", "min_memory": "40GB", "region": "Seoul", "near": "Seoul", "max_latency": "100ms", "owned": "8xV100-SXM-16GB",
+    "currency": "EUR", "duration": "730h", "needs": "bf16,nvlink",
+}  # fmt: skip
+SWITCHES = ("qlora", "buy")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the page can be asked: the fields of a request, and wishes."""
+
+    task: str = "serve"
+    model: str = "llama-3.1-8b"
+    any_model: bool = False
+    rate: str | None = None
+    seq_in: str | None = None
+    seq_out: str | None = None
+    ttft_max: str | None = None
+    tpot_max: str | None = None
+    batch: str | None = None
+    epochs: str | None = None
+    samples: str | None = None
+    tokens: str | None = None
+    image: str | None = None
+    lora_rank: str | None = None
+    qlora: bool = False
+    precision: str | None = None
+    engine: str | None = None
+    rank: str | None = None
+    budget: str | None = None
+    deadline: str | None = None
+    gpu: tuple[str, ...] = ()
+    gpus: str | None = None
+    min_memory: str | None = None
+    needs: tuple[str, ...] = ()
+    provider: tuple[str, ...] = ()
+    region: tuple[str, ...] = ()
+    near: str | None = None
+    max_latency: str | None = None
+    term: tuple[str, ...] = ()
+    currency: str | None = None
+    duration: str | None = None
+    owned: str | None = None
+    buy: bool = False
+    why_not: str | None = None
+    as_of: str | None = None
+
+
+WISHES = tuple(name for name in names_of(State) if name in Query.__dataclass_fields__)
+
+
+@view("recommend", State)
+def recommend(page: Page[State]) -> Shown:
+    """The answer, or why there is none, beside the form."""
+    state = page.state
+    work, wishes = _work(state), given(state, WISHES)
+    command = ["recommend", *flags({**work, **wishes, **given(state, ("as_of",))}, SWITCHES), "--", state.task]
+    command += [] if state.any_model else [state.model]
+    context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
+    try:
+        answer = _answer(state, work, wishes)
+    except WhichGpuError as error:
+        told, status = problem_of(error, page.language)
+        return Shown("recommend.html", context | {"error": told}, command, status=status)
+    charts = {"front": front_picture(answer, page.language)}
+    if len(answer.terms) > 1:
+        charts["terms"] = terms_picture(answer, page.language)
+    shown = {
+        "answer": answer,
+        "service": is_service(answer),
+        "cards": cards(answer, page.language),
+        "rows": rows(answer, page.language),
+        "rejected": [(page.language.text(f"rejected.{why}"), f"{count:,}") for why, count in answer.rejected.reasons.items()],
+    }
+    return Shown("recommend.html", context | shown, command, charts)
+
+
+def _work(state: State) -> dict[str, str]:
+    """The request's fields that its task uses."""
+    return given(state, (*WORK.get(state.task, ()), "precision", "engine"))
+
+
+def _answer(state: State, work: Mapping[str, str], wishes: Mapping[str, str]) -> RecommendAnswer:
+    texts: dict[str, Any] = {"task": state.task, "model": ANY_MODEL.name if state.any_model else state.model, **work}
+    asked: dict[str, Any] = {**wishes, "buy": state.buy}
+    if state.gpus is not None:
+        asked["gpus"] = parse_span(state.gpus)
+    day = day_of(state.as_of)
+    return api.recommend_spelled(from_texts(texts), Query(**asked), day, desk(), None, not state.any_model)
+
+
+def _form(page: Page[State]) -> dict[str, Any]:
+    form = Form(page)
+    only: dict[str, list[str]] = {}
+    for task, names in WORK.items():
+        for name in names:
+            only.setdefault(name, []).append(task)
+
+    def box(name: str, **more: Any) -> Field:
+        return form.field(name, example=EXAMPLES.get(name, ""), only=" ".join(only.get(name, ())), **more)
+
+    return {
+        "task": form.radios("task", TASKS, "web.task-"),
+        "model": form.field("model", known="models"),
+        "any_model": form.field("any_model", "switch"),
+        "work": [
+            form.field(name, "switch", only="finetune") if name == "qlora" else box(name)
+            for name in dict.fromkeys(name for names in WORK.values() for name in names)
+        ],
+        "how": [form.select("precision", PRECISIONS), form.select("engine", ENGINES)],
+        "rank": form.radios("rank", RANKS, "web.rank-"),
+        "limits": [box("budget"), box("deadline"), box("duration"), form.field("as_of", "date"), box("currency")],
+        "machines": [
+            form.field("gpu", known="gpus"), box("gpus"), box("min_memory"), box("needs"), form.field("why_not", known="gpus"),
+        ],
+        "offers": [form.field("provider", known="providers"), box("region"), box("near"), box("max_latency")],
+        "term": form.checks("term", TERMS, "term."),
+        "owned": box("owned"),
+        "buy": form.field("buy", "switch"),
+    }  # fmt: skip

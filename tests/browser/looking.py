@@ -1,0 +1,49 @@
+"""What several browser tests look for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+Opener = Callable[..., Any]
+PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")
+# The rest takes no other road than these and is looked at before a release.
+FIRST = ("recommend", "fit", "gpus")
+SOME_LONG = [pytest.param(name, marks=() if name in FIRST else pytest.mark.long) for name in PAGES]
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+
+
+@cache
+def _axe() -> str:
+    return files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+def faults(page: Any) -> list[str]:
+    """What axe-core finds wrong: missing labels, contrast below AA, broken structure."""
+    page.evaluate(_axe() + "; undefined")
+    found = page.evaluate("rules => axe.run({ exclude: [['.plot svg']] }, rules)", RULES)  # a chart is one image to a reader
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary'][:300]}"
+        for one in found["violations"]
+        for node in one["nodes"][:3]
+    ]
+
+
+def marks(page: Any, chart: str, kind: str) -> list[str]:
+    """Labels of a chart's marks of a kind, as a screen reader would hear them."""
+    script = """([chart, kind]) => [...document.querySelectorAll(`[data-chart="${chart}"] .${kind} > *`)]
+        .map(mark => mark.getAttribute("aria-label")).filter(Boolean)"""
+    found: list[str] = page.evaluate(script, [chart, kind])
+    return found
+
+
+def number_in(label: str, title: str) -> float:
+    """The number a mark's label gives for a title."""
+    match = re.search(rf"{re.escape(title)}: (−?[0-9.,]+)", label)
+    assert match is not None, f"no {title} in {label}"
+    return float(match[1].replace(",", "").replace("−", "-"))

@@ -1,0 +1,157 @@
+"""The pages by phone, by keyboard alone, without JavaScript, on paper and as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages.browser import until
+
+from tests.browser.looking import SOME_LONG, Opener, faults
+
+OUTLINED = """() => {
+    const at = document.activeElement;
+    const seen = [at, at.nextElementSibling].filter(Boolean).some(one => {
+        const style = getComputedStyle(one);
+        return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    });
+    const box = at.getBoundingClientRect();
+    return { seen, name: at.id || at.name || at.textContent.trim().slice(0, 40), tag: at.tagName, wide: box.width };
+}"""
+
+
+@pytest.mark.parametrize("name", SOME_LONG)
+def test_a_phone_shows_all_of_it_in_its_width(opened: Opener, name: str) -> None:
+    page = opened(f"/{name}", "phone")
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    assert page.locator("#best, #basket").first.is_visible()
+    if name == "recommend":
+        assert faults(page) == []
+
+
+def test_the_keyboard_leads_past_the_bar_and_through_the_form(opened: Opener) -> None:
+    page = opened("/recommend")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    before = page.locator("#best").inner_text()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "f-model":
+            break
+    page.keyboard.press("Control+A")
+    page.keyboard.type("llama-3.1-70b")
+    page.keyboard.press("Enter")
+    until(page, "was => document.querySelector('#best').innerText !== was", before)
+    assert page.url.endswith("model=llama-3.1-70b") or "model=llama-3.1-70b&" in page.url
+
+
+@pytest.mark.parametrize("name", ["recommend", "gpus"])
+def test_focus_is_seen_wherever_it_goes(opened: Opener, name: str) -> None:
+    page = opened(f"/{name}" if name != "gpus" else "/gpus?name=H100")
+    seen: list[Any] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        at = page.evaluate(OUTLINED)
+        if at["tag"] == "BODY":
+            break
+        seen.append(at)
+    assert len(seen) > 20
+    assert [at["name"] for at in seen if not at["seen"]] == []
+
+
+@pytest.mark.parametrize("name", SOME_LONG)
+def test_without_javascript_a_page_has_its_answer_and_pictures(opened: Opener, name: str, home: str) -> None:
+    page = opened(f"/{name}", "bare")
+    assert page.locator("#best, #basket").first.is_visible()
+    for control in page.locator(".needs-js").all():
+        assert not control.is_visible()
+    pictures = page.locator("noscript img")
+    assert pictures.count() == page.locator("[data-chart]").count()
+    for picture in pictures.all():
+        assert picture.get_attribute("alt")
+        reply = page.request.get(home + str(picture.get_attribute("src")))
+        assert reply.status == 200
+        assert reply.headers["content-type"] == "image/svg+xml"
+        assert "<svg" in reply.text()
+
+
+def test_without_javascript_forms_go_by_get(opened: Opener) -> None:
+    page = opened("/fit", "bare")
+    page.fill("#f-model", "bert-large")
+    page.check("#f-task-train")
+    page.fill("#f-batch", "32")
+    page.click("form button.main")
+    page.wait_for_load_state()
+    assert "model=bert-large" in page.url
+    assert "batch=32" in page.url
+    assert page.locator("#best").inner_text().startswith("bert-large (train")
+    page.goto(page.url.replace("/fit?", "/gpus?name=H100&old="))
+    page.click("#basket thead a:has-text('memory bandwidth')")
+    page.wait_for_load_state()
+    assert "sort=memory_bandwidth" in page.url
+    assert page.locator("#basket th[aria-sort=ascending]").count() == 1
+
+
+def test_paper_has_the_answer_and_no_controls(opened: Opener) -> None:
+    page = opened("/recommend")
+    page.emulate_media(media="print")
+    assert not page.locator("form.ask").is_visible()
+    assert not page.locator(".top nav").is_visible()
+    assert page.locator("#best").is_visible()
+    assert page.locator("[data-chart=front] svg").is_visible()
+
+
+def test_one_file_holds_the_page_and_asks_for_nothing(opened: Opener, home: str, tmp_path: Path) -> None:
+    page = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM")
+    reply = page.request.get(home + str(page.locator("a[download]").get_attribute("href")))
+    assert reply.headers["content-disposition"].startswith("attachment")
+    sentence = page.locator("#best").inner_text()
+    kept = tmp_path / "answer.html"
+    kept.write_text(reply.text(), encoding="utf-8")
+    asked: list[str] = []
+    alone = page.context.new_page()
+    alone.on("request", lambda request: asked.append(request.url))
+    alone.goto(kept.as_uri())
+    assert asked == [kept.as_uri()]
+    assert alone.locator("#best").inner_text() == sentence
+    assert alone.locator("[data-chart=memory] svg").is_visible()
+    assert alone.locator("button, form, script").count() == 0
+    assert faults(alone) == []
+
+
+def test_the_command_line_and_the_link_can_be_copied(opened: Opener) -> None:
+    page = opened("/gpus?name=T4", permissions=["clipboard-read", "clipboard-write"])
+    page.click("[data-copy='#command']")
+    until(page, "async () => (await navigator.clipboard.readText()).startsWith('whichgpu gpus')")
+    page.click("[data-copy-link]")
+    until(page, "async () => (await navigator.clipboard.readText()) === location.href")
+
+
+@pytest.mark.long
+def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,prompt,output\n" + "".join(f"{place / 4},500,60\n" for place in range(400)), encoding="utf-8")
+    page = opened("/plan?what=server&count=200")
+    page.set_input_files("#f-trace", str(trace))
+    until(page, "() => !document.querySelector('#traced').hidden", seconds=90)
+    told = page.locator("#traced").inner_text()
+    assert "400 requests" in told
+    assert "ttft p99" in told
+
+
+@pytest.mark.long
+def test_a_day_is_drawn_with_the_keyboard(opened: Opener) -> None:
+    page = opened("/plan?count=200")
+    if page.locator("[data-day]").count() == 0:
+        pytest.skip("there is no planner")
+    page.locator("[data-day] input").nth(9).focus()
+    page.keyboard.press("ArrowUp")
+    drawn = page.input_value("#f-hourly").split(",")
+    assert len(drawn) == 24
+    assert float(drawn[9]) > float(drawn[8])
+    page.click("[data-shape=office]")
+    until(page, "() => location.search.includes('hourly=')")
+    page.wait_for_selector("[data-chart=hours][data-drawn]")

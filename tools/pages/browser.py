@@ -1,0 +1,80 @@
+"""The system's Chromium driven by Playwright, and a server of our own to look at."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1360, "height": 900}
+
+
+def chromium() -> str | None:
+    """The system's Chromium, where there is one."""
+    return next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def serving(workers: int = 1) -> Iterator[str]:
+    """The address of `whichgpu web` on a free port of this machine, for as long as it is used."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    words = [sys.executable, "-m", "whichgpu", "web", "--port", "0", "--workers", str(workers)]
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT
+    ) as server:
+        try:
+            assert server.stderr is not None
+            said = ""
+            for line in server.stderr:
+                said += line
+                if found := re.search(r"http://[0-9.]+:\d+", line):
+                    yield found[0]
+                    return
+            raise RuntimeError(f"the server did not start: {said}")
+        finally:
+            server.terminate()
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+@contextmanager
+def browsing() -> Iterator[Any]:
+    """A browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def until(page: Any, script: str, value: Any = None, seconds: float = 30.0) -> None:
+    """Wait until an expression holds; asked from outside, since the pages' policy lets nothing inside be evaluated."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(script, value):
+        if time.monotonic() > end:
+            raise TimeoutError(f"still not so after {seconds:g} s: {script} ({value})")
+        page.wait_for_timeout(20)
+
+
+def drawn(page: Any) -> None:
+    """Wait until every chart of a page is there."""
+    until(page, "() => [...document.querySelectorAll('[data-chart]')].every(plot => plot.dataset.drawn)")
