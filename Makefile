@@ -17,9 +17,11 @@ lint: environment
 	@cd "$(ROOT)src" && "$(BIN)/lint-imports" --no-logo --config ../pyproject.toml
 
 test: lint
+	@"$(ROOT)tools/chromium"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long"
 
 test-long: lint
+	@"$(ROOT)tools/chromium"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest --cov --cov-branch --cov-report=term
 
 format: environment

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from itertools import chain
 
-from benchmarks import layouts, prices, recommend, serving, speed_grid, start, watch
+from benchmarks import fleet, layouts, pages, plan, prices, recommend, serving, speed_grid, start, watch, web_load
 
 if __name__ == "__main__":
-    rooms = (start, speed_grid, layouts, recommend, serving, prices, watch)
+    rooms = (start, speed_grid, layouts, recommend, plan, serving, fleet, prices, watch, web_load, pages)
     sys.exit(start.table(chain.from_iterable(room.results() for room in rooms)))

@@ -76,15 +76,18 @@ def test_2021_pcie_scales_worse_than_nvlink(model: str) -> None:
     assert pcie < nvlink - 0.1
 
 
-def test_2021_the_instances_themselves_differ_so() -> None:
-    """g4dn.12xlarge and p3.8xlarge have four GPUs each; the T4 is slower besides, and still loses more."""
-    fields: dict[str, Any] = {"precision": "amp-fp16", "seq_in": 128, "parallel": {"dp": 4}, "batch": 32}
-    shares = {}
+@pytest.mark.parametrize(("model", "fields"), [("bert-large", {"seq_in": 128}), ("vgg16", {})])
+def test_2021_the_instances_themselves_differ_so(model: str, fields: dict[str, Any]) -> None:
+    """g4dn.12xlarge and p3.8xlarge have four GPUs each: messages of the same step take over twice as long on the first.
+
+    Their share of the step is about the same on both, since the T4's own work takes three times as long: it tells nothing.
+    """
+    seconds = {}
     for name in ("g4dn.12xlarge", "p3.8xlarge"):
-        answer = api.estimate("train", "bert-large", gpu=name, **fields)
+        answer = api.estimate("train", model, gpu=name, precision="amp-fp16", parallel={"dp": 4}, batch=32, **fields)
         assert answer.group is not None
-        shares[name] = answer.group.communication_share
-    assert shares["g4dn.12xlarge"] > shares["p3.8xlarge"]
+        seconds[name] = answer.group.communication.value + answer.group.hidden
+    assert seconds["g4dn.12xlarge"] > 2 * seconds["p3.8xlarge"]
 
 
 # 2024-04-08: "With llama2, inference time fell in proportion to the number of GPUs: 10 s on one, about 5 s on two."
@@ -98,7 +101,10 @@ def test_2024_llama_2_on_two_gpus_takes_about_half_the_time(model: str, gpu: str
 
 
 def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
-    """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so."""
+    """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so.
+
+    Splitwise measured 2.5 times from two A100s to eight (vLLM, one prompt of 2,048 tokens): the proportion is a rough one.
+    """
     fields: dict[str, Any] = {"batch": 64, "seq_in": 2048, "engine": "tensorrt-llm"}
     answer = api.estimate("prefill", "llama-2-70b", gpu="a100-sxm-80gb", gpus=8, **fields)
     assert answer.group is not None
@@ -106,7 +112,7 @@ def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
     assert scaling is not None
     inside = [point for point in scaling.points if point.gpus <= 8]
     assert all(after.speed / before.speed > 1.4 for before, after in pairwise(inside))
-    assert inside[-1].efficiency > 0.6
+    assert inside[-1].efficiency > 0.55
     assert scaling.stops == 8
     said = [english().render(warning) for warning in answer.warnings]
     assert any("stops at 8 GPUs" in line for line in said)

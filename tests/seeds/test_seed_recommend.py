@@ -54,10 +54,11 @@ class TestAws2021:
 
     def test_cost_effective_several_gpus(self, catalog: Catalog) -> None:
         """The document says p3.8xlarge or p3.16xlarge. By work for the money p4d is ahead of those even at 32.77 USD/h; where
-        that is more than there is to spend, it is the document's two."""
+        that is more than there is to spend, it is the document's two once time counts as well. Where money alone does, four T4
+        get a tenth more done for it, at less than half the speed."""
         several = aws(catalog, rank="value", gpus=(4.0, 8.0))
         assert several.answer.instance == "p4d.24xlarge"
-        within = aws(catalog, rank="value", gpus=(4.0, 8.0), budget="25usd/h")
+        within = aws(catalog, rank="balanced", gpus=(4.0, 8.0), budget="25usd/h")
         assert set(machines(within)[:2]) == {"p3.8xlarge", "p3.16xlarge"}
 
     def test_several_machines(self, catalog: Catalog) -> None:
@@ -94,8 +95,10 @@ class TestAws2021:
         assert families == {"p4", "p3", "g4"}
 
     def test_save_money_with_spot(self, catalog: Catalog) -> None:
-        """The catalog knows spot prices of P2 for that year; on the same machine spot is the answer, its reruns in the cost."""
-        answer = asked(catalog, AWS_DAY, provider="aws", gpu="K80", gpus=(1.0, 1.0), rank="cost").answer
+        """The last spot prices of P2 known by then are of 2017, so they count only where spot is asked for by name; then spot
+        is the answer on the same machine, its reruns in the cost."""
+        wishes: dict[str, Any] = {"gpu": "K80", "gpus": (1.0, 1.0), "rank": "cost", "term": "on-demand,spot"}
+        answer = asked(catalog, AWS_DAY, provider="aws", **wishes).answer
         assert answer.term == "spot"
         assert answer.reruns > 0
 

@@ -189,3 +189,8 @@ def test_plot(tmp_path: Any) -> None:
     path = tmp_path / "front.svg"
     assert call(*SERVE, "--plot", str(path)).code == 0
     assert path.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("share", ["1", "3", "-0.1", "nan", "inf"])
+def test_idle_is_a_share_of_the_time(share: str) -> None:
+    assert assert_refused_json(call("recommend", "train", "resnet50", "--idle", share, "--json"), 2)["kind"] == "bad-field"

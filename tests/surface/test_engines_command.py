@@ -93,3 +93,9 @@ def test_what_an_engine_rests_on_comes_from_the_calibration(monkeypatch: pytest.
     assert row["evidence"] == told["vllm"]
     assert "12 measured rows over 1 kinds of GPU" in call("engines", "vllm").err
     assert rows("engines", "mxnet")[0]["evidence"] == {"rows": 0, "gpus": [], "tasks": {}, "years": [], "sources": []}
+
+
+def test_a_day_before_anything_was_recorded_has_no_engines_and_no_models() -> None:
+    for command in ("engines", "models"):
+        error = assert_refused_json(call(command, "--catalog-as-known", "2020-01-01", "--json"), 1)
+        assert error["kind"] == f"no-{command[:-1]}"

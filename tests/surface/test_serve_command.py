@@ -161,6 +161,41 @@ def test_a_model_that_leaves_no_room_still_has_an_answer() -> None:
     assert any("no room" in warning for warning in answer["warnings"])
 
 
+def test_the_best_layout_under_a_load_bears_it() -> None:
+    """Alone a request is fastest over all GPUs; many are served by copies, which a single step does not tell."""
+    words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--gpus", "4", "--in", "500", "--out", "100", "--best-layout")
+    alone, loaded, most = (
+        document(*words, *more)["request"]["parallel"] for more in ((), ("--rate", "20/s"), ("--rate", "999/s"))
+    )
+    assert (alone["tp"], alone["dp"]) == (4, 1)
+    assert (loaded["dp"], most["dp"]) == (4, 4)
+    answer = document(*words, "--rate", "20/s")
+    assert answer["serving"]["copies"] == 4
+    assert answer["serving"]["saturated"] is False
+
+
+def test_histograms_bring_their_means() -> None:
+    answer = document(*WORDS[:5], "--rate", "2/s", "--in-histogram", "100:1,300:1", "--out-histogram", "50:1,100:3")
+    assert (answer["request"]["seq_in"], answer["request"]["seq_out"]) == (200, 88)
+
+
+def test_a_trace_whose_prompts_begin_alike_says_how_much_was_found(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"timestamp": 500 * turn, "input_length": 2048, "output_length": 20, "hash_ids": [0, 1, 2, 1000 + turn]})
+        for turn in range(200)
+    ]
+    (tmp_path / "alike.jsonl").write_text("\n".join(lines) + "\n")
+    words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--trace", str(tmp_path / "alike.jsonl"))
+    found = call(*words)
+    assert "75% of the prompts' tokens were found in the cache" in found.err
+    assert "found in the cache" not in call(*words, "--no-prefix-caching").err
+    serving = document(*words)["serving"]
+    assert (
+        serving["sustainable_rate"]["value"]
+        > 1.5 * document(*words, "--no-prefix-caching")["serving"]["sustainable_rate"]["value"]
+    )
+
+
 def test_requests_with_a_rate_are_served_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "requests.jsonl"
     line = {"task": "serve", "model": "llama-3.1-8b", "gpu": "h100-sxm", "seq_in": 200, "seq_out": 50}

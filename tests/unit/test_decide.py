@@ -111,14 +111,22 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     answer = api.recommend("serve", "llama-3.1-8b", Query(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
     for one in answer.candidates:
         said = {message.id for message in one.because}
-        assert {"because.speed", "because.memory", "because.rate", "because.tpot", "because.ttft", "because.price-term"} <= said
+        assert {"because.speed", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
+        assert said & {"because.rate", "because.rate-simulated"}
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 
 
 def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
     answer = api.recommend("train", "llama-3.1-8b", Query(), DAY, catalog, own=False)
     said = {message.id for message in answer.assumptions}
-    assert {"assumed.precision", "assumed.engine", "assumed.sequence", "assumed.work", "assumed.startup", "assumed.gpus"} <= said
+    assert {
+        "assumed.precision",
+        "assumed.engine",
+        "assumed.sequence-train",
+        "assumed.work",
+        "assumed.startup",
+        "assumed.gpus",
+    } <= said
     given = api.recommend(
         "train", "llama-3.1-8b", Query(gpus=(8.0, 8.0)), DAY, catalog, own=False, precision="bf16", tokens=10**9, engine="pytorch"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,20 @@ import pytest
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.calibration import PLAIN
+from whichgpu.estimate.group.eager import LIGHT, RAY_CALL, SUMS, actor_seconds, host_calls, uncaptured
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.parts import TERMS, Told
+from whichgpu.estimate.group.ranks import rank_pass
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.group.steps import GroupSteps
+from whichgpu.estimate.group.traffic import passed
 from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.lower.host import VIEW
+from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
@@ -134,3 +140,31 @@ def test_corrections_are_one_where_nothing_was_fitted() -> None:
 
     found = PLAIN.factors([group_setting(fabric, "pytorch", 2026, "train")])
     assert {term: float(value[0, 0]) for term, value in found.items()} == dict.fromkeys(TERMS, 1.0)
+
+
+def test_an_engine_without_graphs_pays_pytorch_s_price_for_every_call() -> None:
+    """vLLM of 2023: its step is the longer of device and host, and the host's grows with calls alone."""
+    workload, _ = asked("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
+    assert uncaptured(workload)
+    assert not uncaptured(replace(workload, year=2024))
+    own = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
+    now = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2024)
+    assert float(own.decode(1, 512)) > 1.5 * float(now.decode(1, 512))
+    assert float(own.decode(1, 4096) / own.decode(1, 512)) < 1.02
+    slow = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023, host_speed=0.5)
+    assert float(slow.decode(1, 512) / own.decode(1, 512)) > 1.6
+
+
+def test_calls_of_an_eager_engine_are_counted_from_its_source() -> None:
+    """A layer of LLaMA in vLLM 0.2.1: ten kernels, two sums over ranks, two residual sums, and a few light calls."""
+    workload, shape = asked("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
+    assert isinstance(shape, Transformer)
+    task = replace(workload, task="decode")
+    counts = []
+    for layers in (10, 20):
+        own = replace(shape, layers=layers)
+        lowered = Lowered(tuple(rank_pass(task, own, 1.0, 1.0, 512.0)))
+        counts.append(float(host_calls(task, own, lowered, passed(task, own, 1.0, 1.0)).sum()))
+    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + SUMS + LIGHT * VIEW)
+    assert actor_seconds(task) == pytest.approx(8 * RAY_CALL)
+    assert actor_seconds(replace(task, parallel=Parallel())) == 0.0

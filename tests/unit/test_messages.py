@@ -16,9 +16,14 @@ SOURCE = Path(whichgpu.__file__).parent
 USED = re.compile(r"""\b(?:msg|text)\(\s*f?["']([a-z0-9.{}_()' -]+?)["'][,)]""")
 
 
+def texts_with_ids() -> list[str]:
+    """Everything that names ids: the code and the templates of pages."""
+    return [path.read_text(encoding="utf-8") for ending in ("py", "html") for path in SOURCE.rglob(f"*.{ending}")]
+
+
 def ids_in_code() -> set[str]:
     """Ids as they stand in the code; an f-string's holes become `*`."""
-    found = {id for path in SOURCE.rglob("*.py") for id in USED.findall(path.read_text(encoding="utf-8"))}
+    found = {id for text in texts_with_ids() for id in USED.findall(text)}
     return {re.sub(r"\{[^}]*\}", "*", id) for id in found}
 
 
@@ -29,7 +34,7 @@ def test_every_id_in_the_code_has_a_sentence() -> None:
 
 
 def test_every_sentence_is_reached_from_the_code() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    code = "\n".join(texts_with_ids()).replace("'", '"')
     patterns = [re.compile(re.escape(id).replace(r"\*", "[a-z0-9_.-]+")) for id in ids_in_code()]
     # help texts are built from the names of commands and options; headings from the names of fields
     built = re.compile(r"(command\.[a-z-]+\.(help|short|examples)|option\.[a-z-]+|field\..+)")

@@ -55,6 +55,12 @@ def test_a_trace_comes_as_it_was_or_at_a_rate_and_again_from_its_beginning() -> 
     assert [one[1:3] for one in twice] == [(5, 1), (6, 2), (7, 3), (5, 1), (6, 2)]
 
 
+def test_a_trace_of_one_moment_comes_at_the_rate_too() -> None:
+    together = Trace("t", array("d", [0.0, 0.0]), array("q", [5, 6]), array("q", [1, 2]))
+    came = times(Load(2.0, Lengths(1), Lengths(1), 4000, trace=together))
+    assert np.diff(came).mean() == pytest.approx(0.5, rel=0.05)
+
+
 def test_lengths_of_a_trace_without_times_come_at_the_rate() -> None:
     bare = Trace("t", array("d"), array("q", [5, 6]), array("q", [1, 2]))
     load = list(Load(2.0, Lengths(1), Lengths(1), 4, trace=bare).arrivals())

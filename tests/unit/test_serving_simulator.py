@@ -129,6 +129,18 @@ def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
     assert four.span < 1.3 * alone.span
 
 
+def test_a_long_batch_in_a_pipeline_holds_up_those_behind_it() -> None:
+    """Two stages: while a prompt of 400 steps' length passes, the other batch gets a token once it is through, not every step."""
+    limits = replace(PLAIN, max_batched_tokens=400, max_sequences=4)
+    server = linear(limits, stages=2, fixed=STEP, token=STEP)
+    alone = server.run(requests((0.0, 1, 100)))
+    both = server.run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
+    assert float(both.finished[0] - alone.finished[0]) == pytest.approx(401 * STEP, rel=0.02)
+    # with a pipeline each, nobody is held up
+    apart = linear(limits, copies=2, fixed=STEP, token=STEP).run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
+    assert float(apart.finished[0]) == pytest.approx(float(alone.finished[0]))
+
+
 @pytest.mark.parametrize(
     ("model", "gpu", "fields"),
     [

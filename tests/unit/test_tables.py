@@ -67,6 +67,11 @@ def allocated(**fields: object) -> float:
     return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).allocated.value
 
 
+def part(name: str, **fields: object) -> float:
+    asked = workload(**fields)  # type: ignore[arg-type]
+    return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).parts[name].value
+
+
 def device(**fields: object) -> float:
     asked = workload(**fields)  # type: ignore[arg-type]
     return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).device.value
@@ -244,6 +249,13 @@ def test_zero_takes_a_share_and_never_costs_more() -> None:
     sizes = [allocated(parallel=Parallel(dp=8, zero=stage), **fields) for stage in (3, 2, 1, 0)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
+
+
+def test_zero_is_counted_where_it_is_fullest_itself() -> None:
+    """ViT-L in one picture: unsharded the end of backward is fullest, sharded the loss, with all activations there."""
+    fields = {"batch": 8, "optimizer": "adamw", "model": "vit_l_16"}
+    plain, sharded = (part("activations", parallel=Parallel(dp=8, zero=stage), **fields) for stage in (0, 2))
+    assert sharded > 1.5 * plain
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from whichgpu.api.estimates import (
         estimate_spelled as estimate_spelled,
     )
+    from whichgpu.api.evidence import AccuracyAnswer as AccuracyAnswer
+    from whichgpu.api.evidence import accuracy as accuracy
     from whichgpu.api.facts import (
         Compared as Compared,
     )
@@ -120,9 +122,18 @@ if TYPE_CHECKING:
     from whichgpu.api.memory import (
         fit_spelled as fit_spelled,
     )
+    from whichgpu.api.memory import (
+        needs as needs,
+    )
+    from whichgpu.api.planfile import read_plan as read_plan
+    from whichgpu.api.planning import PlanAnswer as PlanAnswer
+    from whichgpu.api.planning import plan as plan
+    from whichgpu.api.planrequest import PlanRequest as PlanRequest
     from whichgpu.api.prices import OffersAnswer as OffersAnswer
     from whichgpu.api.prices import OffersQuery as OffersQuery
     from whichgpu.api.prices import offers as offers
+    from whichgpu.api.provenance import SourcesAnswer as SourcesAnswer
+    from whichgpu.api.provenance import sources as sources
     from whichgpu.api.recommending import RecommendAnswer as RecommendAnswer
     from whichgpu.api.recommending import recommend as recommend
     from whichgpu.api.recommending import recommend_spelled as recommend_spelled
@@ -146,12 +157,15 @@ _MODULES = {
     "machine": "Watching doctor no_gpu watch",
     "measuring": "MeasureAnswer VerifyAnswer import_record measure share_record verify",
     "group_layouts": "LayoutRow layouts",
-    "memory": "FitAnswer FitRow fit fit_spelled",
+    "memory": "FitAnswer FitRow fit fit_spelled needs",
     "builtin": "ModelRow ModelsAnswer models",
     "engine_facts": "EngineEvidence EngineRow EnginesAnswer engines",
     "recommending": "RecommendAnswer recommend recommend_spelled",
     "buying": "BuyAnswer BuyInputs buy",
     "shopping": "Query",
+    "planrequest": "PlanRequest",
+    "planfile": "read_plan",
+    "planning": "PlanAnswer plan",
     "relative_speed": "RelativeAnswer RelativeRow relative",
     "serving": "Asked serve serve_spelled",
     "side_by_side": "ComparedSpeed compare_speed",
@@ -160,6 +174,8 @@ _MODULES = {
     "catalog_refresh live_status",
     "changes": "ChangeRow DiffAnswer WatchAnswer catalog_diff catalog_watch",
     "history": "HistoryAnswer catalog_history",
+    "evidence": "AccuracyAnswer accuracy",
+    "provenance": "SourcesAnswer sources",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from whichgpu.base.errors import UnknownName
+from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
 from whichgpu.catalog.host import Source
@@ -51,6 +51,8 @@ class ModelsAnswer:
 def models(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | None = None) -> ModelsAnswer:
     """Built-in models by name, by the words or the beginning of one (`llama`, `qwen 3`), or by kind."""
     catalog = catalog or Catalog()
+    if not catalog.models:
+        raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
     chosen = {model.id: model for name in names for model in _named(catalog, name)}.values() if names else catalog.models
     rows = ordered([_row(model, catalog) for model in chosen], sort, ModelRow)
     return ModelsAnswer(rows, catalog.cited(*(row.sources for row in rows)))

@@ -9,7 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from whichgpu.api.prices import offers
+from whichgpu.api.refusals import bad_wish
 from whichgpu.api.wanted import OffersQuery, listed
+from whichgpu.base.dates import first_day
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
@@ -37,6 +39,7 @@ from whichgpu.price.own import (
 )
 
 FAR = 20.0  # times the use: how far sensitivity is told
+MOST_GPUS = 100_000
 RENTED = ("on-demand",)
 
 
@@ -110,6 +113,9 @@ def buy(
         raise UsageError(
             "missing-argument", msg("error.missing-argument", name="GPU"), msg("hint.see-help", command="whichgpu buy")
         )
+    for count in (inputs.gpus, *(count for count, _ in asked)):
+        if count is not None and not 1 <= count <= MOST_GPUS:
+            raise bad_wish("gpus", count, msg("wants.whole", low=1, high=f"{MOST_GPUS:,}"))
     rows = tuple(
         _row(find_gpu(catalog, bare), count or inputs.gpus or 1, inputs, day, catalog, exchanger, currency, overlay)
         for count, bare in asked
@@ -117,7 +123,7 @@ def buy(
     filled, defaults = _filled(inputs)
     cited = [row.rent.source for row in rows if row.rent]
     gpus = tuple(source for row in rows for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    sources = catalog.cited(tuple(cited), (POWER_SOURCE, PUE_SOURCE), gpus)
+    sources = catalog.cited(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
     return BuyAnswer(day.isoformat(), filled, defaults, rows, sources)
 
 
@@ -131,6 +137,8 @@ def _row(
     currency: str,
     overlay: Path | None,
 ) -> BuyRow:
+    if first_day(gpu.launch_date) > day:
+        raise NoAnswer("not-yet", msg("error.not-launched", gpu=gpu.name, day=gpu.launch_date), msg("hint.not-launched"))
     own, basis = _owning(gpu, count, inputs, catalog, exchanger, currency)
     rent = _rent(gpu, count, inputs, day, catalog, currency, overlay)
     hourly = float(rent.price_per_gpu_hour.amount) * count if rent else None

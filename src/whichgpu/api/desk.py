@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichgpu.base.names import split_count
@@ -31,13 +32,21 @@ class Device:
 class Desk:
     """A catalog with a memory of what was asked of it."""
 
-    def __init__(self, catalog: Catalog | None = None, trusting: bool = True, own: bool = True) -> None:
+    def __init__(
+        self, catalog: Catalog | None = None, trusting: bool = True, own: bool = True, as_of: date | None = None
+    ) -> None:
+        self.as_of = as_of  # the day of prices
         self._own = own  # whether the user's own measurements are used
         self._calibration: Calibration | None = None
         self.catalog = catalog or Catalog()
         self._trace = _recognise if trusting else None  # tracing runs the model's code: never for a file of requests
         self._shapes: dict[str, Shape] = {}
         self._devices: dict[str, Device] = {}
+
+    @property
+    def own(self) -> bool:
+        """Whether the user's own measurements are used."""
+        return self._own
 
     def shape(self, model: str | Mapping[str, Any]) -> Shape:
         """The shape of a model."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from whichgpu.base.errors import UnknownName
+from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
 from whichgpu.catalog.engine import Engine
@@ -47,6 +47,8 @@ class EnginesAnswer:
 def engines(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> EnginesAnswer:
     """Engines by name or synonym, by the beginning of one (`tensorrt`), or by what they do (`train`, `serve`)."""
     catalog = catalog or Catalog()
+    if not catalog.engines:
+        raise NoAnswer("no-engine", msg("error.no-engine"), msg("hint.nothing-known"))
     asked = (names,) if isinstance(names, str) else tuple(names or ())
     chosen = {engine.id: engine for name in asked for engine in _named(catalog, name)}.values() if asked else catalog.engines
     evidence = _evidence()

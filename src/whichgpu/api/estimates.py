@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.advice import advice, machine_of
@@ -23,6 +24,7 @@ from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from whichgpu.api.runs import Run
     from whichgpu.estimate.group.answer import GroupTime
     from whichgpu.estimate.serving.answer import ServingAnswer
     from whichgpu.estimate.time.answer import TimeEstimate
@@ -52,6 +54,7 @@ class EstimateAnswer:
     headroom: int | None
     tier: str | None
     group: GroupTime | None  # how the time of several GPUs comes about
+    run: Run | None  # of the whole run, where its length was given
     serving: ServingAnswer | None  # many users at once, where a rate was given: `ttft` and `tpot` are then its medians
     calibrated: str | None
     checked: str | None
@@ -145,6 +148,7 @@ def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None, loadin
         headroom=fits.headroom if fits else None,
         tier=timed.tier if timed else None,
         group=group,
+        run=_run(asked, desk, timed),
         serving=serving,
         calibrated=timed.calibrated if timed else None,
         checked=gpu.checked if gpu else None,
@@ -166,6 +170,16 @@ def _time(asked: Asked, desk: Desk) -> tuple[TimeEstimate | None, GroupTime | No
     from whichgpu.estimate.time.answer import time_of
 
     return time_of(workload, shape, gpu, desk.calibration), None
+
+
+def _run(asked: Asked, desk: Desk, timed: TimeEstimate | None) -> Run | None:
+    """How long the whole run takes and what it costs, where its length was given."""
+    if timed is None or asked.gpu is None or not asked.given & {"epochs", "steps", "tokens", "samples"}:
+        return None
+    from whichgpu.api.runs import run_of
+
+    day = desk.as_of or desk.catalog.as_known or date.today()
+    return run_of(asked.workload, asked.shape, timed.throughput, asked.gpu, day, desk.catalog, asked.given)
 
 
 def _serving(

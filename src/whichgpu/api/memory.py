@@ -65,6 +65,43 @@ class FitAnswer:
     sources: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GpuNeed:
+    """What a workload takes on one GPU, part by part, and whether that fits. Bytes."""
+
+    gpu: str
+    gpu_name: str
+    fits: Verdict
+    needed: Figure
+    usable: int
+    parts: Mapping[str, Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsAnswer:
+    """Needs on each GPU named, without the largest sizes and remedies: cheap enough for a slider."""
+
+    request: dict[str, Any]
+    gpus: tuple[GpuNeed, ...]
+
+
+def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> NeedsAnswer:
+    """What a request takes on each of some GPUs."""
+    desk = desk or Desk()
+    shape = desk.shape(spelled.workload.model)
+    workload = fill_defaults(spelled.workload, shape)
+    found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
+    alike = workload.training or not isinstance(shape, Transformer)  # hardly depends on the GPU
+    common = memory(workload, shape, None)
+    rows = []
+    for gpu in found:
+        shown = common if alike else memory(workload, shape, gpu)
+        need = fitting.needed(shown, workload)
+        answer = fitting.fit(need, workload, gpu)
+        rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
+    return NeedsAnswer(echo(workload, spelled.given), tuple(rows))
+
+
 def fit(
     model: str | Mapping[str, Any],
     gpu: str | Sequence[str] = (),

@@ -62,7 +62,7 @@ def serve_spelled(
     """`serve` of a request already read."""
     asked = asked or Asked()
     trace = read_trace(asked.trace) if asked.trace else None
-    spelled = _rated(spelled, trace)
+    spelled = rated(spelled, trace, asked)
 
     def loading(
         workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure
@@ -117,13 +117,21 @@ def _drawn(server: Server, load: Load) -> int:
     return int(min(MOST, max(LEAST, STAYS * told.batch * server.copies * server.stages)))
 
 
-def _rated(spelled: Spelled, trace: Trace | None) -> Spelled:
-    """With the trace's mean lengths, and its own rate where none was given."""
+def rated(spelled: Spelled, trace: Trace | None, asked: Asked | None = None) -> Spelled:
+    """With the mean lengths of the trace or of histograms, and the trace's own rate where none was given."""
     if trace is None:
         if spelled.workload.rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
-        return spelled
+        return _with_means(spelled, asked or Asked())
     if spelled.workload.rate is None and trace.rate is None:
         raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
     lengths: dict[str, Any] = {"seq_in": round(fmean(trace.prompts)), "seq_out": round(fmean(trace.outputs))}
     return Spelled(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
+
+
+def _with_means(spelled: Spelled, asked: Asked) -> Spelled:
+    histograms = {"seq_in": asked.in_histogram, "seq_out": asked.out_histogram}
+    lengths: dict[str, Any] = {
+        name: max(1, round(_lengths(1, 0.0, values).mean)) for name, values in histograms.items() if values
+    }
+    return Spelled(replace(spelled.workload, **lengths), spelled.given) if lengths else spelled

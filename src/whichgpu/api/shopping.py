@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from decimal import Decimal
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+from whichgpu.api.refusals import bad_wish, refuse
 from whichgpu.api.wanted import OffersQuery, listed, wanted
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import split_count
 from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
+from whichgpu.catalog.engine import Engine
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.live.offers import live_offers
@@ -66,6 +69,7 @@ class Query:
     disk: int | str | None = None
     egress: int | str | None = None
     power_price: str | None = None
+    max_age: float | str | None = None  # of prices
     why_not: str | None = None
     limit: int | None = None
 
@@ -89,13 +93,17 @@ class Basket:
     spelled: dict[str, str]
     assumptions: tuple[Message, ...]
     purchase: Mapping[str, Decimal] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
 
 
-def basket(query: Query, day: date, catalog: Catalog, overlay: Path | None) -> Basket:
-    """The offers of a day that the query's filters leave."""
+def basket(
+    query: Query, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
+) -> Basket:
+    """The offers of a day that the query's filters leave; `slices` of GPUs too; only GPUs the engine runs on."""
     rates = query.exchange_rate
     exchanger = Exchanger(day, catalog.exchange, parse_rates(rates) if isinstance(rates, str) else rates or {})
-    wishes = _wishes(query, day, catalog, exchanger)
+    wishes = replace(_wishes(query, day, catalog, exchanger), slices=slices)
+    given = frozenset(_given_prices(query, catalog, exchanger))
     assumptions: list[Message] = []
     purchase: dict[str, Decimal] = {}
     if query.buy:
@@ -103,14 +111,14 @@ def basket(query: Query, day: date, catalog: Catalog, overlay: Path | None) -> B
         assumptions.append(msg("assumed.owning", power=f"{_power_price(query, exchanger):g}", price=f"{POWER_PRICE:g}"))
         table = price_table(_Bare(catalog), runs) if runs else None
         if table is None:
-            raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=day.isoformat()), msg("hint.relax-filters"))
+            raise _nothing_to_buy(query, catalog, wishes, exchanger)
         wishes = replace(wishes, budget=None) if wishes.budget_per is None else wishes
     else:
         terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
         table = price_table(catalog, _others(catalog, day, wishes, terms, query, exchanger))
     off = {name: float(share) for name, share in terms.discounts.items()} if not query.buy and terms else None
-    found = market(table, catalog, wishes, exchanger, _places(query, catalog), off)
-    return Basket(wishes, found, query.spelled(), tuple(assumptions), purchase)
+    found = market(table, catalog, wishes, exchanger, _places(query, catalog), off, engine)
+    return Basket(wishes, found, query.spelled(), tuple(assumptions), purchase, given)
 
 
 class _Bare(Catalog):
@@ -178,6 +186,16 @@ def _for_sale(
     return runs, purchase
 
 
+def _nothing_to_buy(query: Query, catalog: Catalog, wishes: Wishes, exchanger: Exchanger) -> NoAnswer:
+    """With the price of the cheapest card of the day."""
+    _, prices = _for_sale(query, catalog, replace(wishes, budget=None), exchanger)
+    hint = msg("hint.relax-filters")
+    if prices and wishes.budget is not None:
+        least = exchanger.convert(Money(min(prices.values()), DOLLAR), wishes.currency)[0].amount
+        hint = msg("hint.relax", ways=(msg("relax.budget", value=f"{ceil(least)}{wishes.currency.lower()}"),))
+    return NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=wishes.day.isoformat()), hint)
+
+
 def _launched(gpu: Gpu) -> date:
     from whichgpu.base.dates import first_day
 
@@ -188,7 +206,9 @@ def _given_prices(query: Query, catalog: Catalog, exchanger: Exchanger) -> dict[
     """`RTX 3090=700usd` as dollars by GPU."""
     found = {}
     for part in listed(query.price or ()):
-        name, _, text = part.partition("=")
+        name, equals, text = part.partition("=")
+        if not equals:
+            raise UsageError("bad-price", msg("error.bad-card-price", text=part), msg("hint.bad-card-price"))
         money, _ = parse_money(text)
         found[find_gpu(catalog, name.strip()).id] = exchanger.convert(money, DOLLAR)[0].amount
     return found
@@ -204,13 +224,15 @@ def _standing(gpu: Gpu, count: int, provider: str, hourly: float, day: date) -> 
 
 
 def _wishes(query: Query, day: date, catalog: Catalog, exchanger: Exchanger) -> Wishes:
-    if query.max_latency is not None and query.near is None:
-        raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
+    refuse(query)
+    _power_price(query, exchanger)
     offers = OffersQuery(
         gpu=query.gpu, instance=query.instance, provider=query.provider, region=query.region, term=query.term, gpus=query.gpus
     )
     filter = wanted(catalog, offers)
     budget, per = parse_money(query.budget) if query.budget else (None, None)
+    if budget is not None:
+        exchanger.check(budget.currency)
     currency = exchanger.check(query.currency) if query.currency else budget.currency if budget else DOLLAR
     if budget is not None:
         budget = Money(exchanger.convert(budget, currency)[0].amount, currency)
@@ -219,7 +241,7 @@ def _wishes(query: Query, day: date, catalog: Catalog, exchanger: Exchanger) -> 
     habits = replace(
         habits,
         interruptions=_per_hour(query.interruptions) if query.interruptions is not None else habits.interruptions,
-        idle=query.idle or 0.0,
+        idle=_idle(query.idle),
         disk_gb=_gigabytes(query.disk),
         egress_gb=_gigabytes(query.egress),
     )
@@ -230,7 +252,7 @@ def _wishes(query: Query, day: date, catalog: Catalog, exchanger: Exchanger) -> 
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory, near=query.near,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
         rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), habits=habits,
-        duration=_seconds(query.duration),
+        duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip
 
 
@@ -249,6 +271,8 @@ def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:
     found = []
     for name in listed(text or ()):
         count, bare = split_count(name)
+        if count is not None and count < 1:
+            raise bad_wish("owned", name, msg("wants.counts"))
         found.append(Owned(find_gpu(catalog, bare).id, count or 1))
     return tuple(found)
 
@@ -287,3 +311,11 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return "true" if value is True else str(value)
+
+
+def _idle(share: float | None) -> float:
+    """The share of rented time in which nothing runs; with all of it no work is ever done."""
+    if share is not None and not 0 <= share < 1:
+        hint = msg("hint.bad-field", name="--idle", wants=msg("wants.share"))
+        raise UsageError("bad-field", msg("error.bad-field", name="--idle", value=repr(share)), hint)
+    return share or 0.0

@@ -102,7 +102,13 @@ def write_chart(spec: dict[str, Any], path: str) -> None:
     else:
         content = converter.vegalite_to_html(spec, bundle=True).encode()
     try:
-        Path(path).expanduser().write_bytes(content)
+        whole = Path(path).expanduser()
+        part = whole.with_name(f".{whole.name}.part")  # an interrupted run leaves no half picture under the name
+        try:
+            part.write_bytes(content)
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as problem:
         message = msg("error.cannot-write-file", name=path, why=problem.strerror or str(problem))
         raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem

@@ -7,41 +7,39 @@ from typing import Any
 from whichgpu.api.recommending import RecommendAnswer
 from whichgpu.base.messages import Language
 from whichgpu.decide.answer import Candidate
+from whichgpu.decide.explain import counted
 from whichgpu.surface.charts import PALETTE, SCHEMA
 
 HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # months of a year
 
 
 def front_chart(answer: RecommendAnswer, language: Language) -> dict[str, Any]:
-    """Points of all candidates shown, a line through the front."""
-    text = language.text
-    points = list({(one["name"], one["machine"]): one for one in map(_point, (*answer.candidates, *answer.pareto))}.values())
-    x = {"field": "hours", "type": "quantitative", "title": text("chart.hours"), "scale": {"type": "log"}}
-    cost = text("chart.cost", currency=answer.answer.cost.currency)
-    y = {"field": "cost", "type": "quantitative", "title": cost, "scale": {"type": "log"}}
-    line = {
-        "data": {"values": [_point(one) for one in answer.pareto]},
-        "mark": {"type": "line", "color": PALETTE[0]},
-        "encoding": {"x": x, "y": y},
-    }
-    dots = {
-        "data": {"values": points},
-        "mark": {"type": "point", "filled": True, "size": 60, "color": PALETTE[0]},
-        "encoding": {"x": x, "y": y, "tooltip": [{"field": "name"}, {"field": "machine"}, {"field": "cost"}, {"field": "hours"}]},
-    }
-    names = {
-        "data": {"values": points},
-        "mark": {"type": "text", "dy": -9},
-        "encoding": {"x": x, "y": y, "text": {"field": "name"}},
-    }
+    """Points of all candidates shown, a line through the front; a service's time is that of an answer."""
+    text, service = language.text, answer.kind == "service"
+    shown = [_point(one, answer) for one in (*answer.candidates, *answer.pareto)]
+    points = list({(one["name"], one["machine"]): one for one in shown}.values())
+    front = [_point(one, answer) for one in answer.pareto]
+    title = text("chart.answer-seconds" if service else "chart.hours")
+    axis = {"type": "log", "nice": False, "padding": 24}
+    x = {"field": "time", "type": "quantitative", "title": title, "scale": axis, "axis": {"format": "~g"}}
+    cost = text("chart.cost-month" if service else "chart.cost", currency=answer.answer.cost.currency)
+    y = {"field": "cost", "type": "quantitative", "title": cost, "scale": axis, "axis": {"format": "~s"}}
+    place = {"x": x, "y": y}
+    tips = [{"field": name} for name in ("name", "machine", "cost", "time")]
+    line = {"data": {"values": front}, "mark": {"type": "line", "color": PALETTE[0]}, "encoding": place}
+    mark = {"type": "point", "filled": True, "size": 60, "color": PALETTE[0], "opacity": 0.6}
+    dots = {"data": {"values": points}, "mark": mark, "encoding": {**place, "tooltip": tips}}
+    named = {one["name"]: one for one in (*front, _point(answer.answer, answer))}  # others would lie on top of each other
+    label = {"type": "text", "dy": -11, "align": "left"}
+    names = {"data": {"values": list(named.values())}, "mark": label, "encoding": {**place, "text": {"field": "name"}}}
     best = {
-        "data": {"values": [_point(answer.answer)]},
+        "data": {"values": [_point(answer.answer, answer)]},
         "mark": {"type": "point", "size": 260, "color": PALETTE[5]},
-        "encoding": {"x": x, "y": y},
+        "encoding": place,
     }
-    front = {"title": text("chart.front"), "width": 640, "height": 420, "layer": [line, dots, names, best]}
+    whole = {"title": text("chart.front"), "width": 640, "height": 420, "layer": [line, dots, names, best]}
     more = [chart for chart in (_terms(answer, language), _curve(answer, language)) if chart]
-    return {"$schema": SCHEMA, "vconcat": [front, *more]}
+    return {"$schema": SCHEMA, "vconcat": [whole, *more]}
 
 
 def _terms(answer: RecommendAnswer, language: Language) -> dict[str, Any] | None:
@@ -82,10 +80,19 @@ def _curve(answer: RecommendAnswer, language: Language) -> dict[str, Any] | None
     }
 
 
-def _point(one: Candidate) -> dict[str, Any]:
+def _point(one: Candidate, answer: RecommendAnswer) -> dict[str, Any]:
+    service = answer.kind == "service"
+    time = _answered(one, answer) if service else one.run_time.value / 3600.0
     return {
-        "name": f"{one.gpus}x {one.gpu_name}",
+        "name": f"{counted(one.gpus)} {one.gpu_name}",
         "machine": f"{one.provider} {one.instance}, {one.region}, {one.term}",
-        "hours": round(one.run_time.value / 3600.0, 4),
-        "cost": float(one.cost.amount),
+        "time": round(time, 4),
+        "cost": float((one.cost_per_month if service else one.cost).amount),
     }
+
+
+def _answered(one: Candidate, answer: RecommendAnswer) -> float:
+    """Seconds from a request to the end of its answer."""
+    first = one.ttft.value if one.ttft else one.time.value
+    tokens = max(1, int(answer.request.get("seq_out") or 1)) - 1
+    return first + tokens * one.tpot.value if one.tpot else first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def is_numeric(column: Sequence[object]) -> bool:
     return bool(cells) and all(cell.lstrip("-")[:1].isdigit() for cell in cells)
 
 
-def csv_text(header: Sequence[str], rows: Rows) -> str:
-    """The CSV as one string."""
+def text_of(write: Callable[[TextIO, Sequence[str], Rows], None], header: Sequence[str], rows: Rows) -> str:
+    """What one of the writers above writes."""
     stream = io.StringIO()
-    write_csv(stream, header, rows)
+    write(stream, header, rows)
     return stream.getvalue()

@@ -198,9 +198,11 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that is not ours or is of a later schema."""
+    connection.execute("BEGIN")  # all three of one moment: another process may be making the store
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
     if tables and application != APPLICATION:
         raise DataError("store-foreign", msg("error.store-foreign", path=str(path)), msg("hint.store-foreign"))
     if version > len(MIGRATIONS):

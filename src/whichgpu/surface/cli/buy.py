@@ -9,12 +9,12 @@ import click
 
 from whichgpu import api
 from whichgpu.api.buying import BuyAnswer, BuyInputs, BuyRow
+from whichgpu.api.saying import amount
 from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.offer import TERMS
 from whichgpu.surface.cli.frame import GPU, SELLER, Parsed, Words, catalog_of, command, option
-from whichgpu.surface.cli.recommend import amount
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
 from whichgpu.surface.cli.sources import say_sources

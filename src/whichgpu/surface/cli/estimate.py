@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,8 +25,11 @@ from whichgpu.surface.replies import document, error_body, without_blanks
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.workload import TASKS, TRAINING
 
+if TYPE_CHECKING:
+    from whichgpu.api.runs import Run
+
 OPTIONAL = (
-    "fits usable headroom time time_device time_host throughput ttft tpot bound tier group serving calibrated checked"
+    "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"
 ).split()
 
 TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
@@ -64,11 +67,21 @@ def estimate(
         from whichgpu.surface.charts import check_plot
 
         check_plot(load["plot"])
-    desk, asked = Desk(catalog_of(session), own=not no_own_measurements), spelled({"task": task, "model": model, **flags})
-    chosen = laid_out_best(asked, desk) if best_layout else asked
+    desk = Desk(catalog_of(session), own=not no_own_measurements, as_of=session.as_of)
+    asked = spelled({"task": task, "model": model, **flags})
+    chosen = _laid_out(asked, desk, load) if best_layout else asked
     answer = _loaded(session, chosen, desk, load) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
     _show(session, answer)
     return 0
+
+
+def _laid_out(asked: Spelled, desk: Desk, load: dict[str, Any]) -> Spelled:
+    """In the best layout: for a load where there is one, for a single step otherwise."""
+    if asked.workload.task == "serve" and (_rated(asked) or "trace" in load):
+        from whichgpu.api.serving_layouts import laid_out_for_load
+
+        return laid_out_for_load(asked, desk, serving.asked(load))
+    return laid_out_best(asked, desk)
 
 
 def _rated(asked: Spelled) -> bool:
@@ -92,11 +105,13 @@ def _loaded(session: Session, asked: Spelled, desk: Desk, load: dict[str, Any]) 
 
 def _show(session: Session, answer: EstimateAnswer) -> None:
     if session.format == "json":
-        session.out.write(to_json(_told(Reply(1, None, answer), session.language)))
+        session.out.write(to_json(reply_document(Reply(1, None, answer), session.language)))
         return
     if answer.time:
         session.say(_speed(answer))
     serving.tell(session, answer)
+    if answer.run:
+        session.say(_run(answer.run))
     session.say(_sentence(answer))
     rows = _figures(answer)
     if session.format == "csv":
@@ -107,6 +122,8 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], told)
     for warning in answer.warnings:
         session.say(msg("fit.warning", what=warning))
+    if session.as_of is not None and answer.run is None:
+        session.say(msg("fit.warning", what=msg("estimate.as-of-unused")))
     session.say(assumed(answer.request))
     if answer.tier:
         session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"])))
@@ -158,6 +175,22 @@ def _speed(answer: EstimateAnswer) -> Message:
     )
 
 
+def _run(run: Run) -> Message:
+    """The whole run, and its cost where such GPUs are for rent."""
+    from whichgpu.api.saying import long  # with all of `recommend`, which few estimates need
+
+    time = run.time
+    values: dict[str, Any] = {"amount": f"{run.amount:,.0f}", "unit": msg(f"unit.{run.unit}"), "time": long(time.value)}
+    values |= {"low": long(time.low), "high": long(time.high)}
+    if run.cost is None or run.offer is None:
+        return msg("estimate.run", **values)
+    offer = run.offer
+    several = f"{offer.machines}x " if offer.machines > 1 else ""
+    values |= {"machine": f"{offer.provider} {several}{offer.instance}", "day": offer.observed_at}
+    values |= {"price": significant(float(offer.price.amount) * offer.machines), "cost": significant(float(run.cost.amount))}
+    return msg("estimate.run-cost", currency=run.cost.currency, **values)
+
+
 def _devices(answer: EstimateAnswer) -> Message | str:
     """The GPU's name, and how many where there are several."""
     name = str(answer.request["gpu"])
@@ -186,7 +219,7 @@ def _many(session: Session, source: str, own: bool = True) -> int:
     with opened(source) as stream:
         lines = Lines(stream, source)
         for reply in api.estimate_requests(lines, catalog_of(session), together(stream), own):
-            session.out.write(to_json_line(_told(reply, session.language)))
+            session.out.write(to_json_line(reply_document(reply, session.language)))
             session.out.flush()
             lines.answered += reply.error is None
             first_error = first_error or reply.error
@@ -197,7 +230,8 @@ def _many(session: Session, source: str, own: bool = True) -> int:
     return first_error.exit_code
 
 
-def _told(reply: Reply, language: Language) -> dict[str, Any]:
+def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
+    """A reply as it is written."""
     if reply.error is not None:
         return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
     return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL)}

@@ -81,7 +81,7 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
     if error:
         session.fail(error)
     else:
-        session.say(_sentence(answer))
+        session.say(sentence(answer))
     rows = [_row(row) for row in answer.gpus]
     usual = [name for name in USUAL if name != "largest_context" or any(row.largest_context is not None for row in answer.gpus)]
     session.show(answer, rows, usual)
@@ -112,7 +112,8 @@ def _row(row: FitRow) -> dict[str, Any]:
     return told | sizes | {"remedies": [remedy.id for remedy in row.remedies]}
 
 
-def _sentence(answer: FitAnswer) -> Message:
+def sentence(answer: FitAnswer) -> Message:
+    """The answer in a line: which of the GPUs asked for hold it, or how many of all."""
     need = _need(answer)
     verdicts = {word: [row.gpu_name for row in answer.gpus if row.fits == word] for word in ("fits", "tight", "no")}
     if not answer.request["gpu"]:

@@ -166,7 +166,12 @@ def catalog_of(session: Session) -> Catalog:
     """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
     from whichgpu.catalog.store import Catalog  # help does without it, and it takes longer to load than all the rest
 
-    return Catalog(session.catalog_folder, session.as_known)
+    key = (session.catalog_folder, session.as_known)
+    if session.catalogs is None:
+        return Catalog(*key)
+    if key not in session.catalogs:
+        session.catalogs[key] = Catalog(*key)
+    return session.catalogs[key]
 
 
 class Words(click.ParamType[Any]):
@@ -175,15 +180,15 @@ class Words(click.ParamType[Any]):
     def __init__(self, what: str, known: Sequence[str] | Callable[[], Sequence[str]], many: bool = False) -> None:
         self.name = what
         self._known = known
-        self._many = many
+        self.many = many
 
     def known(self) -> tuple[str, ...]:
         """The words allowed."""
         return tuple(self._known() if callable(self._known) else self._known)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        words = [self._one(word.strip()) for word in str(value).split(",")] if self._many else [self._one(str(value))]
-        return tuple(words) if self._many else words[0]
+        words = [self._one(word.strip()) for word in str(value).split(",")] if self.many else [self._one(str(value))]
+        return tuple(words) if self.many else words[0]
 
     def _one(self, word: str) -> str:
         known = self.known()
@@ -193,7 +198,7 @@ class Words(click.ParamType[Any]):
         raise unknown_word(self.name, word, known)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        done, comma, last = incomplete.rpartition(",") if self._many else ("", "", incomplete)
+        done, comma, last = incomplete.rpartition(",") if self.many else ("", "", incomplete)
         return [CompletionItem(done + comma + word) for word in self.known() if word.lower().startswith(last.lower())]
 
 

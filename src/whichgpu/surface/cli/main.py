@@ -34,7 +34,9 @@ COMMANDS = {
     "fit": "fit",
     "estimate": "estimate",
     "recommend": "recommend",
+    "plan": "plan",
     "buy": "buy",
+    "web": "web",
     "doctor": "doctor",
     "measure": "measure",
     "watch": "watch",
@@ -167,7 +169,7 @@ def _answer(args: list[str], session: Session) -> int:
     except WhichGpuError as error:
         return session.fail(error)
     except click.UsageError as error:
-        return session.fail(_usage_error(error, session))
+        return session.fail(usage_error(error, session))
     except click.exceptions.Exit as stop:
         session.out.flush()
         return stop.exit_code
@@ -205,7 +207,7 @@ def _system_language() -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "en")
 
 
-def _usage_error(error: click.UsageError, session: Session) -> UsageError:
+def usage_error(error: click.UsageError, session: Session) -> UsageError:
     """The parser's complaint in our words."""
     hint = msg("hint.see-help", command=" ".join(["whichgpu", *session.command]))
     if isinstance(error, click.NoSuchOption):

@@ -81,15 +81,15 @@ def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, over
     if session.for_eyes:
         query.setdefault("limit", ROWS)
     answer = api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
-    headline = _headline(answer, sort, session.language)
+    said = headline(answer, sort, session.language)
     if session.format in ("json", "csv") or session.columns:
-        session.show(answer, answer.offers, (), headline)
+        session.show(answer, answer.offers, (), said)
     else:
-        session.say(headline)
+        session.say(said)
         columns = _columns(answer, per or ("hour",), session.language)
         rows = [[cell(offer) for _, cell in columns] for offer in answer.offers]
         session.table([session.language.text(f"offers.{name}") for name, _ in columns], rows)
-    for note in _notes(answer, per or (), sort, wanted.get("max_latency") is not None, session.language):
+    for note in notes(answer, per or (), sort, wanted.get("max_latency") is not None, session.language):
         session.say(note)
     say_sources(session, answer.sources, SOURCES)
 
@@ -102,15 +102,15 @@ def _columns(answer: api.OffersAnswer, per: Sequence[str], language: Language) -
         ("machine", lambda offer: f"{offer.provider} {offer.instance}"),
         ("gpus", lambda offer: f"{offer.gpus:g}x {offer.gpu_name}"),
         ("region", lambda offer: offer.region),
-        ("term", lambda offer: _term(offer, language)),
+        ("term", lambda offer: term_of(offer, language)),
     ]
     if "hour" in per:
-        columns.append(("hour", lambda offer: _money(offer.price)))
+        columns.append(("hour", lambda offer: money(offer.price)))
     if "month" in per:
-        columns.append(("month", lambda offer: _money(offer.price_month, month=True)))
-    columns.append(("gpu-hour", lambda offer: _money(offer.price_per_gpu_hour)))
+        columns.append(("month", lambda offer: money(offer.price_month, month=True)))
+    columns.append(("gpu-hour", lambda offer: money(offer.price_per_gpu_hour)))
     if answer.near:
-        columns.append(("round-trip", lambda offer: _trip(offer, language)))
+        columns.append(("round-trip", lambda offer: trip(offer, language)))
     if any(offer.cheapest_of for offer in answer.offers):
         columns.append(("cheapest-of", lambda offer: str(offer.cheapest_of or "")))
     columns.append(("seen", lambda offer: _seen(offer, language)))
@@ -118,7 +118,8 @@ def _columns(answer: api.OffersAnswer, per: Sequence[str], language: Language) -
     return columns
 
 
-def _term(offer: Offer, language: Language) -> str:
+def term_of(offer: Offer, language: Language) -> str:
+    """The term, how it is paid, and what it leaves out."""
     own = (
         language.text(f"offers.{offer.standing}", off=f"{float(offer.discount or 0) * 100:.4g}%")
         if offer.standing != "list"
@@ -128,15 +129,16 @@ def _term(offer: Offer, language: Language) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _money(money: Money, month: bool = False) -> str:
+def money(price: Money, month: bool = False) -> str:
     """Rents to four digits after the point at most, months to two; a currency of small units to whole ones."""
     places = 2 if month else 4
-    amount = money.amount.quantize(Decimal(1)) if money.amount >= 10000 else money.amount
+    amount = price.amount.quantize(Decimal(1)) if price.amount >= 10000 else price.amount
     text = f"{amount:,.{places}f}" if amount != amount.to_integral_value() else f"{amount:,.0f}"
-    return f"{text.rstrip('0').rstrip('.') if '.' in text and not month else text} {money.currency}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text and not month else text} {price.currency}"
 
 
-def _trip(offer: Offer, language: Language) -> str:
+def trip(offer: Offer, language: Language) -> str:
+    """The round trip in words; empty where it is not known."""
     if offer.round_trip is None:
         return ""
     kind = "measured" if offer.round_trip.basis == "measured" else "estimated"
@@ -147,7 +149,7 @@ def _seen(offer: Offer, language: Language) -> str:
     return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
 
 
-def _headline(answer: api.OffersAnswer, sort: str | None, language: Language) -> Message:
+def headline(answer: api.OffersAnswer, sort: str | None, language: Language) -> Message:
     """How many, and the cheapest with the day it was seen; where that is long ago, the cheapest of those seen lately too."""
     first = answer.offers[0]
     if sort is not None:
@@ -168,33 +170,34 @@ def _told(offer: Offer, near: str | None, language: Language) -> Message:
     seen = msg("offers.seen-before" if offer.age_days else "offers.seen-then", day=offer.observed_at, n=offer.age_days)
     where: tuple[str, ...] = (machine, offer.region, offer.term)
     if near and offer.round_trip:
-        where = (*where, language.text("offers.trip-from", trip=_trip(offer, language), city=near))
-    return msg("offers.told", price=_money(offer.price_per_gpu_hour), where=where, seen=seen)
+        where = (*where, language.text("offers.trip-from", trip=trip(offer, language), city=near))
+    return msg("offers.told", price=money(offer.price_per_gpu_hour), where=where, seen=seen)
 
 
-def _notes(answer: api.OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
-    notes = []
+def notes(answer: api.OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
+    """What else to say of the offers shown."""
+    said = []
     shown = answer.offers
     if answer.near and not is_bounded and sort is None:
         nearest = answer.nearest
         told = None if nearest is None else _told(nearest, answer.near, language)
-        notes.append(msg("offers.by-price") if told is None else msg("offers.by-price-nearest", offer=told))
-    notes += [msg("offers.without-rate", n=count, currency=code) for code, count in answer.without_rate.items()]
-    notes += [msg("offers.unused-rate", currency=code) for code in answer.unused_rates]
+        said.append(msg("offers.by-price") if told is None else msg("offers.by-price-nearest", offer=told))
+    said += [msg("offers.without-rate", n=count, currency=code) for code, count in answer.without_rate.items()]
+    said += [msg("offers.unused-rate", currency=code) for code in answer.unused_rates]
     if len(shown) < answer.matching:
-        notes.append(msg("offers.limited", n=len(shown), matching=answer.matching))
+        said.append(msg("offers.limited", n=len(shown), matching=answer.matching))
     if "month" in per or answer.hours_per_month != MONTH_HOURS:
-        notes.append(msg("offers.month-hours", hours=answer.hours_per_month))
+        said.append(msg("offers.month-hours", hours=answer.hours_per_month))
     if any(offer.includes == "gpu" for offer in shown):
-        notes.append(msg("offers.alone", n=sum(offer.includes == "gpu" for offer in shown)))
+        said.append(msg("offers.alone", n=sum(offer.includes == "gpu" for offer in shown)))
     rates = {(offer.listed_price.currency, offer.price.currency): offer.exchange_rate for offer in shown if offer.exchange_rate}
     for (source, target), rate in rates.items():
         id = "offers.rate" if rate.date else "offers.rate-given"
-        notes.append(msg(id, value=f"{rate.value:,.6g}", target=target, source=source, day=rate.date or ""))
+        said.append(msg(id, value=f"{rate.value:,.6g}", target=target, source=source, day=rate.date or ""))
     if answer.stale:
         oldest = min(offer.observed_at for offer in shown if offer.stale)
-        notes.append(msg("offers.stale", n=answer.stale, oldest=oldest))
-    notes += [msg("offers.note", machine=f"{offer.provider} {offer.instance}", note=offer.note) for offer in shown if offer.note][
+        said.append(msg("offers.stale", n=answer.stale, oldest=oldest))
+    said += [msg("offers.note", machine=f"{offer.provider} {offer.instance}", note=offer.note) for offer in shown if offer.note][
         :10
     ]
-    return notes
+    return said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,22 @@ import click
 from whichgpu import api
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommending import ANY_MODEL, RecommendAnswer
+from whichgpu.api.saying import amount as amount
 from whichgpu.api.shopping import Query
 from whichgpu.base.codec import to_json
+from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import significant
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
-from whichgpu.decide.answer import Candidate
 from whichgpu.decide.wishes import RANKS
 from whichgpu.surface.cli.frame import GPU, INSTANCE, SELLER, Parsed, Words, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
 from whichgpu.surface.cli.sources import say_sources
 from whichgpu.surface.cli.workload import MODEL, Spelling, spelled, workload_options
+from whichgpu.surface.recommended import cell, columns, short, unit_costs
+from whichgpu.surface.recommended import run_time as run_time  # pages tell lengths with it
 from whichgpu.surface.replies import document
 
 TASKS = ("train", "finetune", "serve", "batch")
@@ -55,6 +57,7 @@ WISHES = (
     option("--disk", metavar="SIZE"),
     option("--egress", metavar="SIZE"),
     option("--power-price", metavar="MONEY"),
+    option("--max-age", metavar="TIME", help="option.recommend-max-age"),
     option("--why-not", type=GPU, metavar="GPU"),
     option("--limit", type=int, metavar="N"),
 )
@@ -85,6 +88,12 @@ def recommend(
     **flags: Any,
 ) -> int:
     """Say which GPU."""
+    if plot is not None:
+        from whichgpu.surface.charts import check_plot
+
+        check_plot(plot)
+    if task not in TASKS:
+        raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=TASKS), TASKS)
     names = Query.__dataclass_fields__
     asked = {name: value for name, value in flags.items() if name in names and value is not None}
     work = {name: value for name, value in flags.items() if name not in names}
@@ -92,10 +101,9 @@ def recommend(
     read = spelled({"task": task, "model": model or ANY_MODEL.name, **work})
     answer = api.recommend_spelled(read, Query(**asked), session.as_of, desk, overlay, model is not None)
     if plot is not None:
-        from whichgpu.surface.charts import check_plot, write_chart
+        from whichgpu.surface.charts import write_chart
         from whichgpu.surface.frontchart import front_chart
 
-        check_plot(plot)
         write_chart(front_chart(answer, session.language), plot)
     _show(session, answer)
     return 0
@@ -110,8 +118,9 @@ def _show(session: Session, answer: RecommendAnswer) -> None:
         return
     session.say(answer.sentence)
     text = session.language.text
-    heads = ("gpus", "machine", "term", "time", "speed", "cost")
-    session.table([text(f"recommend.column-{name}") for name in heads], [_cells(session, one) for one in answer.candidates])
+    heads = columns(answer)
+    cells = [[cell(name, one, text) for name in heads] for one in answer.candidates]
+    session.table([text(f"recommend.column-{name}") for name in heads], cells)
     for line in _lines(answer):
         session.say(line)
     say_sources(session, answer.sources, SOURCES)
@@ -122,46 +131,36 @@ def _show(session: Session, answer: RecommendAnswer) -> None:
 def _lines(answer: RecommendAnswer) -> list[Message]:
     """Everything under the table, in the order it is read."""
     said = [msg("recommend.because", what=one) for one in answer.answer.because]
-    said.append(msg("recommend.front", cheapest=_short(answer.cheapest), fastest=_short(answer.fastest)))
+    kind = answer.kind
+    if len(lines := answer.answer.cost_lines) > 1:
+        told = tuple(
+            msg("recommend.cost-line", name=msg(f"cost.{name}"), cost=amount(one.amount), currency=one.currency)
+            for name, one in lines.items()
+        )
+        said.append(msg("recommend.cost-lines", what=told))
+    if kind != "mix" and (told := unit_costs(answer.answer)):
+        said.append(msg("recommend.unit-costs", what=told))
+    if answer.answer.purchase is None or kind != "mix":
+        said.append(msg("recommend.front", cheapest=short(answer.cheapest, kind), fastest=short(answer.fastest, kind)))
+    if answer.fallback is not None:
+        term = msg(f"term.{answer.fallback.term}")
+        said.append(msg("recommend.fallback", what=short(answer.fallback, kind), term=term))
+    if answer.shares:
+        told = tuple(
+            msg("recommend.share", share=f"{one.on_demand:.0%}", cost=amount(one.cost.amount), currency=one.cost.currency)
+            for one in answer.shares
+        )
+        said.append(msg("recommend.shares", what=told))
+    if answer.with_cuda is not None:
+        said.append(msg("recommend.with-cuda", what=short(answer.with_cuda, kind)))
     said += [one for lines in answer.why_not.values() for one in lines]
     said += [msg("recommend.lacks", what=one) for one in (*answer.lacks, *answer.warnings)]
     said += [msg("recommend.host", what=one) for one in answer.host]
     said += [msg("recommend.assumed", what=one) for one in answer.assumptions]
-    why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}"), n=count) for name, count in answer.rejected.reasons.items())
-    said.append(msg("recommend.considered", considered=f"{answer.considered:,}", why=why))
+    if answer.engines:
+        others = tuple(msg("recommend.engine", name=one.engine, speed=significant(one.speed, 2)) for one in answer.engines)
+        said.append(msg("recommend.engines", what=others))
+    counts = answer.rejected.reasons.items()
+    why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}"), n=f"{count:,}") for name, count in counts if count)
+    said.append(msg("recommend.considered" if why else "recommend.considered-all", considered=f"{answer.considered:,}", why=why))
     return said
-
-
-def _cells(session: Session, one: Candidate) -> list[str]:
-    term = session.language.text(f"term.{one.term}")
-    speed = f"{significant(one.throughput.value)} {one.throughput.unit}"
-    machine = one.instance if one.machines == 1 else f"{one.machines}x {one.instance}"
-    return [
-        f"{one.gpus}x {one.gpu_name}",
-        f"{one.provider} {machine}",
-        f"{one.region}, {term}" if one.region else term,
-        run_time(one.run_time.value),
-        speed,
-        f"{amount(one.cost.amount)} {one.cost.currency} ({amount(one.cost_per_hour.amount)}/h)",
-    ]
-
-
-def _short(one: Candidate) -> Message:
-    time, cost = run_time(one.run_time.value), amount(one.cost.amount)
-    return msg("recommend.candidate", gpus=one.gpus, gpu=one.gpu_name, cost=cost, currency=one.cost.currency, time=time)
-
-
-def run_time(seconds: float) -> str:
-    """A run's length: hours, or days where there are many.
-
-    >>> run_time(90.0), run_time(36000.0), run_time(1e6)
-    ('90 s', '10 h', '11.6 d')
-    """
-    if seconds < 3600:
-        return format_seconds(seconds)
-    return f"{significant(seconds / 3600)} h" if seconds < 2 * 86400 else f"{significant(seconds / 86400)} d"
-
-
-def amount(value: Decimal) -> str:
-    """Money to three digits."""
-    return significant(float(value))

@@ -134,6 +134,8 @@ def tell(session: Session, answer: EstimateAnswer) -> None:
             cache=f"{limits.cache_tokens:,}", share=f"{100 * limits.memory_share:.0f}",
         )
     )  # fmt: skip
+    if serving.cached_share > 0:
+        session.say(msg("serving.cached", share=f"{100 * serving.cached_share:.0f}"))
     if session.format is None and session.out.isatty():
         from whichgpu.surface.servingchart import curve_lines
 
@@ -143,7 +145,10 @@ def tell(session: Session, answer: EstimateAnswer) -> None:
 
 @contextmanager
 def progress(session: Session) -> Iterator[Callable[[float], None] | None]:
-    """A bar on a terminal's stderr; None where nobody would see it."""
+    """A bar on a terminal's stderr, or whoever follows; None where nobody would see it."""
+    if session.progress is not None:
+        yield session.progress
+        return
     if session.format == "json" or not session.err.isatty():
         yield None
         return

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import WhichGpuError
@@ -18,6 +18,9 @@ from whichgpu.base.messages import Language, Message
 from whichgpu.surface import tables
 from whichgpu.surface.cli.output import silence
 from whichgpu.surface.fields import chosen, flat_rows, human, label
+
+if TYPE_CHECKING:
+    from whichgpu.catalog.store import Catalog
 
 FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts stand in rows
 
@@ -37,6 +40,8 @@ class Session:
     today: date = field(default_factory=date.today)
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
+    catalogs: MutableMapping[object, Catalog] | None = None  # kept from answer to answer by who gives many
+    progress: Callable[[float], None] | None = None  # told how much of a long answer is done, where somebody follows it
 
     @property
     def for_eyes(self) -> bool:

@@ -10,6 +10,7 @@ from whichgpu.surface.cli.frame import Names, Words, option
 from whichgpu.workload.kinds import KINDS, LAYOUT, SWITCHES, Flag, Word
 from whichgpu.workload.spelling import ALIASES, Spelled, flag_of, from_texts
 
+LORA_RANK = 16  # of --lora alone
 APART = ("task", "model", "gpu")  # arguments, or flags with a form of their own
 METAVARS = {"parallel": "tp=N,…", "rate": "N/s", "ttft_max": "TIME", "tpot_max": "TIME", "lora_targets": "NAMES"}
 # Defaults that need no saying.
@@ -28,6 +29,7 @@ def workload_options(function: Any, without: tuple[str, ...] = ()) -> Any:
     for name in reversed(LAYOUT):
         switch = {"is_flag": True, "default": None} if name in SWITCHES else {"metavar": "N"}
         function = option(f"--{name}", help=f"option.workload-{name}", **switch)(function)
+    function = option("--lora", is_flag=True, default=None, help="option.workload-lora")(function)
     for name in reversed([name for name in KINDS if name not in (*APART, *without)]):
         function = _flag(name)(function)
     return function
@@ -50,6 +52,8 @@ def _flag(name: str) -> Callable[[Any], Any]:
 def spelled(values: dict[str, Any], **usual: Any) -> Spelled:
     """The workload of a command's flags."""
     degrees = {name: values.pop(name, None) for name in LAYOUT}
+    if values.pop("lora", None) and values.get("lora_rank") is None:
+        values["lora_rank"] = str(LORA_RANK)
     stated = [f"{name}={str(value).lower()}" for name, value in degrees.items() if value is not None]
     if stated:
         values["parallel"] = ",".join([*filter(None, [values.get("parallel")]), *stated])

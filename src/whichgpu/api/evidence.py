@@ -1,0 +1,96 @@
+"""The verb `accuracy`: predicted times against measured ones, by GPU, task or source, and the worst of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, quantiles
+
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.host import Source
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.pairs import Pair, pairs
+
+KEYS = ("gpu", "task", "source", "engine", "precision", "field")
+WORST = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of a group of pairs, as shares of what was measured; `inside` is the share in the predicted 90% range."""
+
+    group: str
+    rows: int
+    mean: float
+    median: float
+    p90: float
+    bias: float
+    inside: float
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyAnswer:
+    """All pairs asked for, what they amount to together and by group, and the farthest off."""
+
+    by: str
+    total: Score
+    scores: tuple[Score, ...]
+    worst: tuple[Pair, ...]
+    pairs: tuple[Pair, ...]
+    sources: tuple[Source, ...]
+    fitted: str  # the day the predictions were made
+
+
+def accuracy(
+    gpu: Sequence[str] = (),
+    task: Sequence[str] = (),
+    source: Sequence[str] = (),
+    by: str = "gpu",
+    worst: int = WORST,
+    catalog: Catalog | None = None,
+) -> AccuracyAnswer:
+    """Pairs of the GPUs, tasks and sources named, or all; grouped by one of KEYS, most rows first."""
+    catalog, known = catalog or Catalog(), pairs()
+    if by not in KEYS:
+        raise unknown_word("group", by, KEYS)
+    wanted = {
+        "gpu": {found.id for name in gpu for found in find_gpus(catalog, name)},
+        "task": _words("task", task, known),
+        "source": _words("source", source, known),
+    }
+    found = [pair for pair in known if all(not names or getattr(pair, key) in names for key, names in wanted.items())]
+    if not found:
+        raise NoAnswer("no-pairs", msg("error.no-pairs", n=len(known)), msg("hint.loosen"))
+    groups: dict[str, list[Pair]] = defaultdict(list)
+    for pair in found:
+        groups[getattr(pair, by)].append(pair)
+    scores = sorted((_score(name, rows) for name, rows in groups.items()), key=lambda one: (-one.rows, one.group))
+    return AccuracyAnswer(
+        by=by,
+        total=_score("", found),
+        scores=tuple(scores),
+        worst=tuple(sorted(found, key=lambda pair: -pair.distance)[:worst]),
+        pairs=tuple(found),
+        sources=catalog.cited(tuple(pair.source for pair in found)),
+        fitted=str(load_calibration().made["date"]),
+    )
+
+
+def _words(key: str, asked: Iterable[str], known: Sequence[Pair]) -> set[str]:
+    values = sorted({getattr(pair, key) for pair in known})
+    for word in asked:
+        if word not in values:
+            raise unknown_word(f"measured-{key}", word, values)
+    return set(asked)
+
+
+def _score(name: str, rows: Sequence[Pair]) -> Score:
+    errors = [abs(pair.error) for pair in rows]
+    late = quantiles(errors, n=10, method="inclusive")[-1] if len(errors) > 1 else errors[0]
+    told = (fmean(errors), median(errors), late, median(pair.error for pair in rows), fmean(pair.inside for pair in rows))
+    return Score(name, len(rows), *(round(number, 4) for number in told))

@@ -1,0 +1,239 @@
+"""The verb `plan`: the cheapest fleet for traffic and jobs, from offers and owned GPUs, and how near the cheapest it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from whichgpu.api.desk import Desk
+from whichgpu.api.planrequest import ModelAsked, PlanRequest, spelled
+from whichgpu.api.plantelling import answered
+from whichgpu.api.shopping import Basket, basket
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.money import parse_money
+from whichgpu.catalog.find import find_gpu, find_gpus
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.plan.answer import PlanAnswer
+from whichgpu.decide.plan.build import Built, Limits, Served, build, eased_for
+from whichgpu.decide.plan.capacity import Goals
+from whichgpu.decide.plan.jobs import Wanted, jobs_of
+from whichgpu.decide.plan.problem import Solution, Stay
+from whichgpu.decide.plan.refusal import refusal
+from whichgpu.decide.plan.solve import simplified, solve
+from whichgpu.decide.plan.supply import Stand, Supply, owned, rented
+from whichgpu.decide.plan.traffic import Traffic, traced, traffic_of
+from whichgpu.decide.plan.verify import Checked, check
+from whichgpu.decide.way import Asked
+from whichgpu.decide.wishes import Owned
+from whichgpu.estimate.serving.load import Lengths
+from whichgpu.estimate.time.grid import speaks
+from whichgpu.price.currency import DOLLAR, Exchanger
+from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
+from whichgpu.workload.spelling import fill_defaults, from_texts
+from whichgpu.workload.traces import read_trace
+
+HEADROOMS = (0.15, 0.25, 0.35, 0.45)  # tried in turn until the simulated objectives hold
+GAP = 0.01
+RATE = 1.0  # requests a second, where nobody says
+Told = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What came of it, before it is told."""
+
+    request: PlanRequest
+    built: Built
+    solution: Solution
+    optimum: float  # cost before kinds were joined
+    checked: tuple[Checked, ...]
+    spare: dict[str, float]  # share of its copies' time kept free, by model
+    basket: Basket
+    supply: Supply
+    limits: Limits
+    desk: Desk
+    overlay: Path | None
+
+    @property
+    def headroom(self) -> float:
+        """The most any model's copies keep free."""
+        return max(self.spare.values(), default=0.0)
+
+
+def plan(
+    request: PlanRequest,
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
+    overlay: Path | None = None,
+    own: bool = True,
+    progress: Told | None = None,
+) -> PlanAnswer:
+    """The cheapest fleet; `progress` hears what is being done and how far it is."""
+    desk = Desk(catalog, own=own)
+    if request.profiles is not None:
+        from whichgpu.api.planprofiles import plan_profiles
+
+        return plan_profiles(request, as_of or date.today())
+    if not request.models and not request.jobs:
+        raise UsageError("no-model", msg("error.plan-no-model"), msg("hint.plan"))
+    day = as_of or desk.catalog.as_known or date.today()
+    told = progress or (lambda *_: None)
+    return answered(solved(request, day, desk, overlay, told), told)
+
+
+def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, progress: Told, gap: float = GAP) -> Solved:
+    """Offers, throughput, the program, the simulation; more headroom where that is not met."""
+    progress("estimates", 0.0)
+    found = basket(request.query, day, desk.catalog, overlay)
+    supply = _supply(request, found, desk)
+    served = tuple(_served(one, request.seed, desk) for one in request.models)
+    limits = _limits(request, found, desk.catalog)
+    wanted = [_wanted(one.name, dict(one.fields), one.deadline, desk) for one in request.jobs]
+    jobs = jobs_of(wanted, supply.stands, found.wishes.habits)
+    built = build(served, supply.stands, limits, jobs)
+    spare = {one.name: request.headroom if request.headroom is not None else HEADROOMS[0] for one in served}
+    best: tuple[Built, Solution, float, tuple[Checked, ...], dict[str, float]] | None = None
+    for place in range(len(HEADROOMS)):
+        eased = eased_for(built, spare)
+        progress("solving", place / len(HEADROOMS))
+        solution = solve(eased.problem, request.time_limit, gap)
+        if solution is None:
+            if best is not None:
+                break
+            reasons, ways_out = refusal(eased, found.wishes.currency)
+            raise _nothing(reasons, ways_out)
+        told = simplified(eased.problem, solution, request.tolerance)
+        progress("simulating", 0.0)
+        checked = _checked(eased, told, request, progress)
+        best = eased, told, solution.cost, checked, dict(spare)
+        late = [one.model for one in checked if not one.holds]
+        if not late or request.headroom is not None:
+            break
+        for name in late:  # only those that miss their objectives get more
+            spare[name] = next((more for more in HEADROOMS if more > spare[name]), spare[name])
+    assert best is not None
+    progress("telling", 0.0)
+    return Solved(request, *best, found, supply, limits, desk, overlay)
+
+
+def _checked(built: Built, told: Solution, request: PlanRequest, progress: Told) -> tuple[Checked, ...]:
+    if not request.simulate:
+        return ()
+    return check(built, told, seed=request.seed, progress=lambda share: progress("simulating", share))
+
+
+def _supply(request: PlanRequest, found: Basket, desk: Desk) -> Supply:
+    wishes = found.wishes
+    mine = owned([_owned(one.gpu, one.gpus, one.power_cost, request, found, desk.catalog) for one in request.owned], desk.catalog)
+    if request.only_owned:
+        if not mine:
+            raise UsageError("nothing-owned", msg("error.nothing-owned"), msg("hint.plan"))
+        return Supply(mine, 0)
+    offers = rented(found.market, desk.catalog, wishes.span, request.horizon, wishes.habits, "spot" in wishes.terms)
+    stands: tuple[Stand, ...] = (*mine, *offers.stands)
+    if not stands:
+        why = tuple(
+            msg("rejected.counted", why=msg(f"rejected.{name}"), n=count)
+            for name, count in found.market.rejected.items()
+            if count
+        )
+        raise _nothing(why, (msg("hint.relax-filters"),))
+    return Supply(stands, offers.offers)
+
+
+def _owned(name: str, count: int, power: str | None, request: PlanRequest, found: Basket, catalog: Catalog) -> Owned:
+    """With what an hour of work of one GPU costs, in the plan's currency."""
+    gpu = find_gpu(catalog, name)
+    exchanger = Exchanger(found.wishes.day, catalog.exchange)
+    if power is not None:
+        money, _ = parse_money(power)
+        return Owned(gpu.id, count, float(exchanger.convert(money, found.wishes.currency)[0].amount))
+    price = POWER_PRICE
+    if request.query.power_price is not None:
+        price = float(exchanger.convert(parse_money(request.query.power_price)[0], DOLLAR)[0].amount)
+    own = Owning(0.0, float(gpu.tdp_watts or HOST_WATTS), 0.0, power_price=price)
+    return Owned(gpu.id, count, own.power(0.9) * price * found.market.rate)
+
+
+def _served(one: ModelAsked, seed: int, desk: Desk) -> Served:
+    """A model with its traffic and objectives, every default filled in."""
+    texts = {"rate": f"{RATE:g}/s", **one.fields} if one.trace is None and not one.hourly else dict(one.fields)
+    read = from_texts({"task": "serve", "model": one.model, **texts})
+    shape = desk.shape(one.model)
+    if not speaks(shape):
+        raise UsageError("not-generating", msg("error.plan-not-generating", model=one.model), msg("hint.plan"))
+    workload = fill_defaults(replace(read.workload, rate=read.workload.rate or RATE), shape)
+    given = read.given if "rate" in one.fields else read.given - {"rate"}
+    traffic = _traffic(one, read.workload.rate if "rate" in given else None, workload.seq_in or 1, workload.seq_out or 1, seed)
+    sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
+    goals = Goals(workload.ttft_max, workload.tpot_max, one.latency_max, workload.percentile)
+    return Served(one.model, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals)
+
+
+def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
+    if one.trace is not None:
+        return traced(read_trace(one.trace), rate, one.hourly)
+    prompts, outputs = (
+        Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
+        for mean, spread, histogram in (
+            (seq_in, one.in_spread, one.in_histogram),
+            (seq_out, one.out_spread, one.out_histogram),
+        )
+    )
+    return traffic_of(rate if rate is not None or one.hourly else RATE, prompts, outputs, one.hourly, seed)
+
+
+def _wanted(name: str, texts: dict[str, str], deadline: float, desk: Desk) -> Wanted:
+    """A job as a request of its own."""
+    read = from_texts(texts)
+    shape = desk.shape(read.workload.model)
+    given = read.given | ({"batch"} if read.workload.steps is not None else frozenset())
+    return Wanted(name, Asked(fill_defaults(read.workload, shape), given, shape, desk.calibration, read.workload), deadline)
+
+
+def _limits(request: PlanRequest, found: Basket, catalog: Catalog) -> Limits:
+    quotas = tuple((name, frozenset(gpu.id for gpu in find_gpus(catalog, name)), most) for name, most in request.quotas.items())
+    budget = found.wishes.budget
+    hourly = None
+    if budget is not None:
+        scale = {"hour": 1.0, "month": 1.0 / 730.0}.get(found.wishes.budget_per or "", 1.0 / request.horizon)
+        hourly = float(budget.amount) * scale
+    return Limits(
+        headroom=request.headroom if request.headroom is not None else HEADROOMS[0],
+        slices=request.slices,
+        quotas=quotas,
+        budget=hourly,
+        horizon=request.horizon,
+        levels=request.levels,
+        current=_current(request, found, catalog),
+        spot_share=request.spot_share,
+    )
+
+
+def _current(request: PlanRequest, found: Basket, catalog: Catalog) -> Stay | None:
+    """The fleet there is; a change costs 5% of a GPU hour of two dollars where nobody says."""
+    if request.current is None:
+        return None
+    from whichgpu.api.planfile import owned_text
+
+    kept: dict[str, float] = {}
+    for one in owned_text(request.current):
+        kept[find_gpu(catalog, one.gpu).id] = float(one.gpus)
+    cost = 0.1 * found.market.rate
+    if request.change_cost is not None:
+        money, _ = parse_money(request.change_cost)
+        cost = float(Exchanger(found.wishes.day, catalog.exchange).convert(money, found.wishes.currency)[0].amount)
+    return Stay(kept, cost)
+
+
+def _nothing(reasons: Sequence[Message], ways_out: Sequence[Message]) -> NoAnswer:
+    message = msg("error.no-plan")
+    if reasons:
+        message = msg("error.because", what=message, why=tuple(reasons))
+    return NoAnswer("no-plan", message, msg("hint.relax", ways=tuple(ways_out)) if ways_out else msg("hint.relax-filters"))
+
+
+__all__ = ["PlanAnswer", "PlanRequest", "plan", "solved", "spelled"]

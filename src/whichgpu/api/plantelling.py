@@ -1,0 +1,230 @@
+"""A solved plan as an answer: sentence, tables, what it would cost otherwise, what to start it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from shlex import join
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whichgpu.api.planextras import alone_rows, cost_curve, hints_of, own_rows, reproduce
+from whichgpu.api.planrequest import spelled
+from whichgpu.api.planroles import designs_of, policies_of, roles_of
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_seconds, significant
+from whichgpu.decide.answer import Cost
+from whichgpu.decide.plan.answer import (
+    CheckRow,
+    GroupRow,
+    PlanAnswer,
+    money,
+)
+from whichgpu.decide.plan.build import Built
+from whichgpu.decide.plan.telling import Telling, sure_of
+from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.price.terms import MONTH_HOURS
+
+if TYPE_CHECKING:
+    from whichgpu.api.planning import Solved
+
+
+def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer:
+    """The whole of it."""
+    found, wishes, solution, built = told.basket, told.basket.wishes, told.solution, told.built
+    currency = wishes.currency
+    telling = Telling(built, solution, found.market, currency)
+    groups, bill = telling.groups(), telling.bill()
+    cost = Cost(money(solution.bill, currency).amount, *(_ends(groups, solution.bill, currency)), currency)
+    return PlanAnswer(
+        request=spelled(told.request),
+        as_of=wishes.day.isoformat(),
+        sentence=_sentence(told, groups, cost),
+        cost_per_hour=cost,
+        cost_per_month=money(solution.bill * MONTH_HOURS, currency),
+        cost=money(solution.bill * told.request.horizon, currency),
+        horizon_hours=told.request.horizon,
+        bound=money(max(0.0, solution.bound - solution.change), currency),
+        gap=solution.gap,
+        optimum_per_hour=money(max(0.0, told.optimum - solution.change), currency),
+        headroom=told.headroom,
+        groups=groups,
+        bill=bill,
+        levels=telling.levels(),
+        alone=alone_rows(built.problem, _names(built), currency, _in_plan(groups)),
+        jobs=telling.jobs(),
+        owned=telling.owned(),
+        breaks_first=(*telling.breaks_first(), *_margins(told)),
+        simulation=_simulation(told),
+        curve=cost_curve(told, progress),
+        timeline=telling.timeline(),
+        own=own_rows(told),
+        hints=hints_of(told, groups),
+        offers=told.supply.offers,
+        columns=len(built.columns),
+        program=solution.kept,
+        seconds=solution.seconds,
+        assumptions=tuple(_assumptions(told)),
+        warnings=tuple(_warnings(told)),
+        sources=_sources(told, bill),
+        verify=_verify(told, groups),
+        reproduce=reproduce(told.request, wishes.day.isoformat()),
+        changes=_changes(told),
+        roles=roles_of(told, progress) if told.request.roles else None,
+        designs=designs_of(told, groups, progress) if told.request.roles else (),
+        policies=policies_of(told, progress) if told.request.policies else (),
+    )
+
+
+def _ends(groups: Sequence[GroupRow], cost: float, currency: str) -> tuple[Decimal, Decimal]:
+    """The bill were GPUs as fast, or as slow, as their ranges allow: as many more or fewer of them."""
+    low, high = (sum(float(getattr(row.cost_per_hour, end)) for row in groups) for end in ("low", "high"))
+    whole = sum(float(row.cost_per_hour.amount) for row in groups)
+    if whole <= 0:
+        return money(cost, currency).amount, money(cost, currency).amount
+    return money(cost * min(1.0, low / whole), currency).amount, money(cost * max(1.0, high / whole), currency).amount
+
+
+def _sentence(told: Solved, groups: Sequence[GroupRow], cost: Cost) -> Message:
+    kinds: dict[str, int] = {}
+    for row in groups:
+        name = f"{row.gpu_name} ({row.provider})" if row.provider != "owned" else row.gpu_name
+        kinds[name] = kinds.get(name, 0) + row.gpus
+    what = tuple(f"{n}x {name}" for name, n in kinds.items())
+    served = tuple(msg("plan.traffic", rate=significant(one.traffic.peak), model=one.name) for one in told.built.served)
+    values: dict[str, Any] = {
+        "hour": significant(float(cost.amount)),
+        "month": significant(float(cost.amount) * MONTH_HOURS),
+        "currency": cost.currency,
+        "gap": f"{told.solution.gap:.1%}",
+    }
+    if not served:
+        return msg("plan.sentence-jobs", n=len(told.request.jobs), **values)
+    return msg("plan.sentence", what=what, served=served, **values)
+
+
+def _names(built: Built) -> dict[str, str]:
+    return {stand.gpu.id: stand.gpu.name for stand in built.stands}
+
+
+def _in_plan(groups: Sequence[GroupRow]) -> list[str]:
+    return list(dict.fromkeys(row.gpu for row in groups))
+
+
+def _simulation(told: Solved) -> tuple[CheckRow, ...]:
+    """Percentiles with the range of the step times behind them."""
+    rows = []
+    for one, model in zip(told.checked, told.built.served, strict=False):
+        stands = [
+            (told.built.stands[column.stand], column.copy.tp)
+            for j, column in enumerate(told.built.columns)
+            if told.solution.copies[0, j] > 0 and told.built.served[column.model] is model
+        ]
+        sure = sure_of(model.asked, *stands[0])
+        figures = {name: sure.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
+        rows.append(CheckRow(one.model, one.percentile, met=one.met, holds=one.holds, requests=one.requests, **figures))
+    return tuple(rows)
+
+
+def _margins(told: Solved) -> list[Message]:
+    """The objective that is nearest its limit."""
+    near = [one for one in told.checked if one.worst]
+    if not near:
+        return []
+    one = min(near, key=lambda checked: checked.margin)
+    return [msg("plan.breaks-goal", model=one.model, goal=msg(f"plan.goal-{one.worst}"), margin=f"{one.margin:.0%}")]
+
+
+def _assumptions(told: Solved) -> list[Message]:
+    said = []
+    if told.request.headroom is None and told.spare:
+        said.append(msg("assumed.plan-headroom", share=f"{min(told.spare.values()):.0%}"))
+    for one in told.built.served:
+        workload, traffic = one.asked.workload, one.traffic
+        if traffic.peak_of == "parts":
+            said.append(msg("assumed.plan-parts", model=one.name, rate=significant(traffic.peak), mean=significant(traffic.mean)))
+        if "engine" not in one.asked.given:
+            said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
+        if not {"seq_in", "seq_out"} & one.asked.given and traffic.trace is None and len(traffic.buckets) == 1:
+            said.append(msg("assumed.sequence", seq_in=workload.seq_in or 0, seq_out=workload.seq_out or 0))
+        if "rate" not in one.asked.given and traffic.trace is None and traffic.peak_of == "rate":
+            said.append(msg("assumed.rate", rate=significant(traffic.peak)))
+        if not one.goals.any:
+            said.append(msg("assumed.plan-no-goals", model=one.name))
+    if told.request.horizon == MONTH_HOURS:
+        said.append(msg("assumed.plan-horizon"))
+    if "spot" not in told.basket.wishes.terms and not told.request.only_owned:
+        said.append(msg("assumed.plan-no-spot"))
+    if told.solution.cost > told.optimum * (1 + 1e-9):
+        said.append(msg("assumed.plan-simpler", share=f"{told.solution.cost / told.optimum - 1:.1%}"))
+    if told.supply.offers:
+        said.append(msg("assumed.plan-available"))
+    return list(dict.fromkeys(said)) + list(told.basket.assumptions)
+
+
+def _warnings(told: Solved) -> list[Message]:
+    said = []
+    for name, share in told.spare.items():
+        if told.request.headroom is None and share > told.limits.headroom + 1e-9:
+            said.append(msg("plan.headroom-raised", model=name, share=f"{share:.0%}"))
+    for one in told.checked:
+        if not one.holds:
+            said.append(
+                msg(
+                    "plan.misses",
+                    model=one.model,
+                    percentile=f"{one.percentile:g}",
+                    ttft=format_seconds(one.ttft),
+                    tpot=format_seconds(one.tpot),
+                )
+            )
+    for m, hard in enumerate(told.built.excused):
+        if hard:
+            model = told.built.served[m]
+            share = sum(model.traffic.buckets[b].share for b in hard)
+            said.append(msg("plan.excused", model=model.name, share=f"{share:.1%}"))
+    return said
+
+
+def _sources(told: Solved, bill: Sequence[Any]) -> tuple[Any, ...]:
+    catalog = told.desk.catalog
+    spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
+    gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
+    return catalog.cited(tuple(row.source for row in bill if row.source), spot, gpus)
+
+
+def _verify(told: Solved, groups: Sequence[GroupRow]) -> str:
+    """The command that measures what one copy of the largest group is said to bear."""
+    if not groups:
+        return ""
+    row = groups[0]
+    one = next(served for served in told.built.served if served.name == row.model)
+    words = [
+        "estimate",
+        "serve",
+        row.model,
+        f"--gpu={row.gpu}",
+        f"--gpus={row.gpus_per_copy}",
+        f"--tp={row.gpus_per_copy}",
+        f"--rate={row.rate / max(1, row.copies):.4g}/s",
+        f"--in={round(one.traffic.prompt)}",
+        f"--out={round(one.traffic.output)}",
+    ]
+    return join(["whichgpu", "measure", "--verify", " ".join(words)])
+
+
+def _changes(told: Solved) -> dict[str, int]:
+    stay = told.limits.current
+    if stay is None:
+        return {}
+    level = int(np.argmax(told.built.problem.demand.sum(axis=1)))
+    have = dict(stay.gpus)
+    now: dict[str, float] = {}
+    for (at, p, _), n in told.solution.machines.items():
+        if at == level:
+            stand = told.built.stands[p]
+            now[stand.gpu.id] = now.get(stand.gpu.id, 0.0) + n * stand.pool.size
+    return {
+        gpu: int(now.get(gpu, 0.0) - have.get(gpu, 0.0)) for gpu in sorted({*now, *have}) if now.get(gpu, 0) != have.get(gpu, 0)
+    }

@@ -1,0 +1,135 @@
+"""The sentences of a recommendation: the answer, what was assumed, what to beware of."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_seconds, significant
+from whichgpu.catalog.engine import Engine, support
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.decide.answer import Candidate
+from whichgpu.decide.explain import counted
+from whichgpu.decide.mix import UNIT, indices
+from whichgpu.decide.way import Asked
+from whichgpu.decide.wishes import Rank, Wishes
+from whichgpu.decide.work import Work
+from whichgpu.price.billing import assumed_extras
+
+QUIRKS = 3  # told of the answer's GPU
+UNSURE = ("other", "none", "group-other")
+
+
+def kind_of(modelled: bool, work: Work) -> str:
+    """What is asked for: a run, a service, or no model but the mix."""
+    return "mix" if not modelled else "service" if work.hours is not None else "run"
+
+
+def sentence(one: Candidate, kind: str) -> Message:
+    """The answer in a sentence."""
+    cost, time = one.cost, one.run_time
+    values: dict[str, Any] = {
+        "gpus": counted(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_several(one)}",
+        "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": long(time.value),
+        "low": long(time.low), "high": long(time.high), "cost": amount(cost.amount), "currency": cost.currency,
+        "cheap": amount(cost.low), "dear": amount(cost.high), "hour": amount(one.cost_per_hour.amount),
+        "month": amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}",
+    }  # fmt: skip
+    wait = one.tpot or one.ttft or time
+    id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
+    values["wait"] = msg(id, time=format_seconds(wait.value))
+    if one.purchase is not None:
+        return msg(f"recommend.sentence-{kind}-buy", price=amount(one.purchase.amount), **values)
+    if one.term == "owned":
+        return msg(f"recommend.sentence-{kind}-owned", **values)
+    where = msg("recommend.where" if one.region else "recommend.anywhere", **values)
+    return msg(f"recommend.sentence-{kind}", where=where, **values)
+
+
+def assumptions(best: Candidate, asked: Asked, wishes: Wishes, work: Work, rank: Rank, modelled: bool) -> list[Message]:
+    """Everything taken where nobody said so, with the flag that says otherwise."""
+    workload, habits = asked.workload, wishes.habits
+    kind = kind_of(modelled, work)
+    order = f"{rank}-service" if kind == "service" and rank in ("time", "balanced") else rank
+    said = [msg(f"assumed.rank-{order}")]
+    if kind == "mix":
+        said.append(msg("assumed.mix", names=indices(workload.task, wishes.day), unit=UNIT))
+    else:
+        said += _of_work(best, asked, work)
+    if best.term != "owned" or best.purchase is not None:
+        said.append(msg("assumed.startup", time=format_seconds(habits.startup)))
+    if best.term == "spot":
+        said.append(msg("assumed.spot", rate=f"{habits.interruptions:g}", every=format_seconds(habits.checkpoint_every)))
+    if best.includes == "gpu":
+        said.append(msg("assumed.host-beside"))
+    beside = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
+    if beside and best.term != "owned" and assumed_extras(best.provider, beside):
+        said.append(msg("assumed.extras", what=tuple(beside), provider=best.provider))
+    if isinstance(best.gpus, float):
+        said.append(msg("assumed.slice"))
+    if wishes.gpus is None and best.purchase is None:
+        said.append(msg("assumed.gpus", most=int(wishes.span[1])))
+    if workload.task == "serve" and modelled:
+        id = "assumed.simulated" if best.simulated else "assumed.queueing"
+        said.append(msg(id, percentile=f"{workload.percentile:g}", n=best.simulated or 0))
+    return said
+
+
+def _of_work(best: Candidate, asked: Asked, work: Work) -> list[Message]:
+    """Of the request: precision, engine, lengths, rate, how long."""
+    workload, given = asked.workload, asked.given
+    said = []
+    if "precision" not in given:
+        said.append(msg("assumed.precision", precision=best.precision))
+    if "engine" not in given:
+        said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
+    if workload.seq_in and not {"seq_in", "seq_out"} & given:
+        id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
+        said.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))
+    if workload.task == "serve" and "rate" not in given and workload.rate is not None:
+        said.append(msg("assumed.rate", rate=f"{workload.rate:g}"))
+    if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given:
+        said.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))
+    if work.assumed:
+        told = f"{work.amount:,.0f}" if work.amount else f"{work.hours:,.0f}"
+        said.append(msg("assumed.work" if work.amount else "assumed.service", amount=told, unit=msg(f"unit.{work.unit}")))
+    return said
+
+
+def warnings(best: Candidate, gpu: Gpu, engine: Engine | None) -> list[Message]:
+    """What to beware of."""
+    said = []
+    if best.price_stale and best.term != "owned":
+        said.append(msg("recommend.stale", day=best.price_observed_at, n=best.price_age_days))
+    if best.fits == "tight":
+        said.append(msg("recommend.tight", gpu=best.gpu_name))
+    if best.tier in UNSURE:
+        said.append(msg("recommend.unmeasured", gpu=best.gpu_name))
+    told = engine is not None and engine.framework is not None  # what a GPU lacks names the framework's last release
+    if engine is not None and not told and (how := support(engine, gpu)) in ("earlier", "unsure"):
+        said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
+    return said + [msg("recommend.quirk", gpu=best.gpu_name, text=text) for text in gpu.quirks[:QUIRKS]]
+
+
+def _several(one: Candidate) -> str:
+    return one.instance if one.machines == 1 or one.copies > 1 else f"{one.machines}x {one.instance}"
+
+
+def long(seconds: float) -> str:
+    """A run's length for people.
+
+    >>> long(90), long(400), long(5400), long(400000)
+    ('90 s', '6.67 min', '1.5 h', '4.63 d')
+    """
+    if seconds < 120:
+        return format_seconds(seconds)
+    for unit, size, most in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
+        if seconds < most:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 86400.0)} d"
+
+
+def amount(value: Decimal) -> str:
+    """Money for people: three digits, thousands grouped."""
+    return significant(float(value))

@@ -1,0 +1,198 @@
+"""From candidates in order to the reply: who is shown, beside what, with which sources and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from shlex import join
+from typing import Any
+from urllib.parse import urlencode
+
+from whichgpu.api.advice import sees
+from whichgpu.api.desk import Desk
+from whichgpu.api.recommended import RecommendAnswer, Rejected, Reproduce
+from whichgpu.api.saying import assumptions, kind_of, sentence, warnings
+from whichgpu.api.shopping import Basket
+from whichgpu.api.wanted import listed
+from whichgpu.base.messages import Message
+from whichgpu.base.money import Money
+from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.host import Source
+from whichgpu.decide import explain
+from whichgpu.decide.answer import Candidate, group_at, money, shown, term_lines
+from whichgpu.decide.candidates import Candidates, pareto
+from whichgpu.decide.engines import alternatives
+from whichgpu.decide.frameworks import CUDA
+from whichgpu.decide.groups import Groups
+from whichgpu.decide.host import build_advice, host_advice
+from whichgpu.decide.lacks import lacks, lacks_sources
+from whichgpu.decide.market import machine_of
+from whichgpu.decide.mix import indices
+from whichgpu.decide.shares import shares
+from whichgpu.decide.way import Asked, Outcome
+from whichgpu.decide.wishes import RANKS, Rank
+from whichgpu.decide.work import Work
+from whichgpu.estimate.time.grid import speaks
+from whichgpu.price.billing import billing_on, extras_sources
+from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.price.table import Ints
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import echo, to_argv
+from whichgpu.workload.unused import unused
+
+PAGE = "/recommend"
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """All that is known, on its way to being an answer."""
+
+    asked: Asked
+    found: Basket
+    groups: Groups
+    outcomes: Sequence[Outcome]
+    told: Candidates
+    order: Ints
+    rank: Rank
+    work: Work
+    desk: Desk
+    modelled: bool
+
+    def answer(self, asked_after: str | None, limit: int) -> RecommendAnswer:
+        """The reply."""
+        told, market, asked = self.told, self.found.market, self.asked
+        places = self._distinct(limit)
+        cheapest, fastest = (int(told.order(by, market)[0]) for by in RANKS[:2])
+        front = pareto(told, self.order)
+        spare, able = self._without("spot", places[0]), self._with_cuda(places[0])
+        beside = [place for place in (spare, able) if place is not None]
+        rows = {place: self._row(place) for place in dict.fromkeys((*places, cheapest, fastest, *front, *beside))}
+        best, second = rows[places[0]], rows[places[1]] if len(places) > 1 else None
+        rows = {place: self._explained(one, second if one is best else best) for place, one in rows.items()}
+        best = rows[places[0]]
+        group, way = group_at(places[0], told, self.groups)
+        engine = next((one for one in self.desk.catalog.engines if one.id == asked.workload.engine), None)
+        speaking = self.modelled and isinstance(asked.shape, Transformer) and speaks(asked.shape)
+        lacking = lacks(group.gpu, asked.workload, speaking)
+        return RecommendAnswer(
+            request=self._echo(), as_of=self.found.wishes.day.isoformat(), rank=self.rank, kind=kind_of(self.modelled, self.work),
+            answer=best, sentence=sentence(best, kind_of(self.modelled, self.work)),
+            runner_up=rows[places[1]] if len(places) > 1 else None, cheapest=rows[cheapest], fastest=rows[fastest],
+            candidates=tuple(rows[place] for place in places), pareto=tuple(rows[place] for place in front),
+            fallback=rows[spare] if spare is not None else None, with_cuda=rows[able] if able is not None else None,
+            shares=shares(places[0], best, told, market),
+            engines=alternatives(asked, group, way, self.desk.catalog.engines) if self.modelled else (),
+            considered=told.considered, rejected=Rejected(dict(told.rejected.most_common()), ()),
+            why_not=self._why_not(asked_after, best, rows), host=self._host(places[0], best), lacks=lacking,
+            assumptions=(*assumptions(best, asked, self.found.wishes, self.work, self.rank, self.modelled),
+                         *self.found.assumptions),
+            warnings=(*warnings(best, group.gpu, engine), *self._remarks()), sources=self._sources(rows.values(), lacking),
+            verify=self._verify(best), reproduce=self._reproduce(), curve=way.curve, terms=term_lines(best, market),
+        )  # fmt: skip
+
+    def _remarks(self) -> tuple[Message, ...]:
+        """Flags that change nothing."""
+        return unused(self.asked.workload, self.asked.shape, self.asked.given) if self.modelled else ()
+
+    def _distinct(self, limit: int) -> list[int]:
+        """The best of each GPU and count."""
+        seen: dict[tuple[str, float], int] = {}
+        for place in self.order.tolist():
+            key = (self.groups.groups[int(self.told.group[place])].gpu.id, float(self.told.gpus[place]))
+            seen.setdefault(key, place)
+            if len(seen) >= limit:
+                break
+        return list(seen.values())
+
+    def _without(self, term: str, first: int) -> int | None:
+        """The best on other terms, where the first is on this one."""
+        terms = self.found.market.terms[self.told.offer[self.order]]
+        others = self.order[terms != term]
+        return int(others[0]) if terms[0] == term and len(others) else None
+
+    def _with_cuda(self, first: int) -> int | None:
+        """The best that runs CUDA, where the first does not."""
+        able = [CUDA in group.gpu.supports for group in self.groups.groups]
+        if able[int(self.told.group[first])]:
+            return None
+        return next((place for place in self.order.tolist() if able[int(self.told.group[place])]), None)
+
+    def _row(self, place: int) -> Candidate:
+        one = shown(place, self.told, self.found.market, self.groups, self.asked, self.work, self.found.wishes.currency)
+        paid = self.found.purchase.get(one.gpu)
+        return one if paid is None else replace(one, purchase=self._paid(paid, one))
+
+    def _paid(self, price: Decimal, one: Candidate) -> Money:
+        return money(float(price) * one.gpus * self.found.market.rate, self.found.wishes.currency)
+
+    def _explained(self, one: Candidate, other: Candidate | None) -> Candidate:
+        launched = self.desk.catalog.gpu_by_id[one.gpu].launch_date
+        listed = None if one.gpu in self.found.given else launched
+        return replace(one, because=explain.because(one, other, self.asked.workload, self.work.hours is not None, listed))
+
+    def _why_not(self, names: str | None, best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
+        why = {}
+        for gpu in (one for name in listed(names or ()) for one in find_gpus(self.desk.catalog, name)):
+            at = explain.best_of(gpu.id, self.told, self.groups, self.order)
+            row = rows.get(at) or self._row(at) if at is not None else None
+            serving = self.work.hours is not None
+            why[gpu.id] = explain.why_not(gpu.id, gpu.name, self.told, self.groups, self.outcomes, best, row, serving)
+        return why
+
+    def _host(self, place: int, best: Candidate) -> tuple[Message, ...]:
+        group, way = group_at(place, self.told, self.groups)
+        if best.purchase is not None:
+            return build_advice(group.gpu, group.gpus)
+        machines = {(one.provider, one.instance): one for one in self.desk.catalog.instances}
+        machine = machine_of(self.found.market, int(self.told.offer[place]), machines)
+        return host_advice(self.asked.workload, group, way, machine, best.provider, sees(self.asked.shape), best.term)
+
+    def _echo(self) -> dict[str, Any]:
+        told = echo(self.asked.workload, self.asked.given)
+        if not self.modelled:
+            told |= {"model": None, "mix": list(indices(self.asked.workload.task, self.found.wishes.day))}
+        return told | {"wishes": self.found.spelled}
+
+    def _sources(self, rows: Iterable[Candidate], lacking: tuple[Message, ...]) -> tuple[Source, ...]:
+        rows = list(rows)
+        spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
+        billing = billing_on(rows[0].provider, self.found.wishes.day).sources
+        gpus = tuple(source for row in rows[:1] for source in self.desk.catalog.gpu_by_id[row.gpu].sources)
+        prices = tuple(row.source for row in rows)
+        habits = self.found.wishes.habits
+        asked = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
+        charged = extras_sources(rows[0].provider, asked)
+        said = lacks_sources(lacking)
+        return self.desk.catalog.cited(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
+
+    def _verify(self, best: Candidate) -> str:
+        """The command that measures this very claim on that hardware."""
+        if not self.modelled:
+            return "whichgpu measure"
+        return join(["whichgpu", "measure", "--verify", f"estimate {self._argv(best)}"])
+
+    def _argv(self, best: Candidate) -> str:
+        workload = self.asked.workload
+        told = replace(
+            self.asked.bare, gpu=best.gpu, gpus=max(1, int(best.gpus / best.copies)), parallel=best.parallel,
+            precision=best.precision, batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation,
+            checkpointing=best.checkpointing, rate=None,
+        )  # fmt: skip
+        words = [word for word in to_argv(told) if not word.startswith(("--task", "--model"))]
+        return join([workload.task, *([workload.model] if isinstance(workload.model, str) else []), *words])
+
+    def _reproduce(self) -> Reproduce:
+        bare = self.asked.bare
+        words = [word for word in to_argv(bare) if not word.startswith(("--task", "--model"))]
+        model = [bare.model] if self.modelled and isinstance(bare.model, str) else []
+        wishes = [_flag(name, value) for name, value in self.found.spelled.items()]
+        day = [f"--as-of={self.found.wishes.day.isoformat()}"]
+        split = [word.removeprefix("--").partition("=") for word in (*words, *wishes, *day)]
+        pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
+        query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])
+        return Reproduce(join(["whichgpu", "recommend", bare.task, *model, *words, *wishes, *day]), f"{PAGE}?{query}")
+
+
+def _flag(name: str, value: str) -> str:
+    return "--buy" if name == "buy" else f"--{name.replace('_', '-')}={value}"

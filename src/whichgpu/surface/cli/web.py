@@ -1,0 +1,81 @@
+"""`whichgpu web`: the same answers as pages and REST, on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.files import read_regular
+from whichgpu.base.messages import msg
+from whichgpu.surface.cli.frame import Parsed, Words, catalog_of, command, option
+from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.settings import user_path
+
+EXTRA = ("fastapi", "uvicorn", "jinja2", "vl_convert")
+TOKEN = "WHICHGPU_WEB_TOKEN"
+
+
+@command("web", "[OPTIONS]", epilog=True)
+@option("--host", metavar="ADDRESS", default="127.0.0.1")
+@option("--port", type=click.IntRange(0, 65535), metavar="N", default=8765)
+@option("--token-file", type=Parsed("path", user_path), metavar="FILE")
+@option("--host-name", metavar="NAMES", multiple=True)
+@option("--workers", type=click.IntRange(1, 64), metavar="N")
+@option("--allow", type=Words("permission", ("hf",), many=True), metavar="WHAT")
+@option("--open", "look", is_flag=True, help="option.web-open")
+def web(
+    session: Session,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    host_name: tuple[str, ...],
+    workers: int | None,
+    allow: tuple[str, ...] | None,
+    look: bool,
+) -> int:
+    """Serve until interrupted."""
+    _check_extra()
+    from whichgpu.surface.web.limits import Limits
+    from whichgpu.surface.web.safety import Door, hosts_of
+    from whichgpu.surface.web.serve import serve
+    from whichgpu.surface.web.service import Service
+
+    token = _token(token_file)
+
+    def ready(url: str) -> None:
+        session.say(msg("web.serving", url=url))
+        if token is not None:
+            session.say(msg("web.with-token", url=url))
+        if look:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    catalog_of(session)  # a folder that is none is told before anything is started
+    folder = str(session.catalog_folder.absolute()) if session.catalog_folder else None
+    names = [name.strip() for text in host_name for name in text.split(",") if name.strip()]
+    serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), Door(hosts_of(host, names), token), ready)
+    return 0
+
+
+def _check_extra() -> None:
+    from importlib.util import find_spec
+
+    missing = next((name for name in EXTRA if find_spec(name) is None), None)
+    if missing:
+        raise UsageError("needs-extra", msg("error.needs-web-extra", name=missing), msg("hint.needs-web-extra"))
+
+
+def _token(path: Path | None) -> str | None:
+    """From a file or the environment: on the command line every user of the machine could read it."""
+    if path is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        return read_regular(path, 4096).decode("utf-8").strip()
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        message = msg("error.token-unreadable", path=str(path), why=why)
+        raise UsageError("token-unreadable", message, msg("hint.needs-token")) from problem

@@ -1,0 +1,82 @@
+"""Whatever the fleet, the load and the lives of its machines: nothing is lost unless it is told, and time goes forward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.serving_cases import PLAIN, linear
+from whichgpu.estimate.serving.fleet import Fleet, Interruptions, Port, Routing, Station, simulate_fleet
+
+LIMITS = st.fixed_dictionaries(
+    {
+        "max_batched_tokens": st.integers(20, 400),
+        "max_sequences": st.integers(1, 8),
+        "block_tokens": st.sampled_from([1, 16, 64]),
+        "cache_tokens": st.sampled_from([512, 1024, 4096]),
+        "chunked_prefill": st.booleans(),
+        "mixed_steps": st.booleans(),
+        "reserve_answers": st.booleans(),
+        "prefix_caching": st.booleans(),
+    }
+)
+REQUESTS = st.lists(st.tuples(st.floats(0, 0.3), st.integers(1, 300), st.integers(1, 60)), min_size=1, max_size=40)
+LIVES = st.builds(
+    Interruptions,
+    rate=st.sampled_from([0.0, 3600.0, 40_000.0]),
+    notice=st.sampled_from([0.0, 0.01]),
+    warm_up=st.sampled_from([0.0, 0.02]),
+    outage=st.sampled_from([0.0, 0.05]),
+    fallback=st.booleans(),
+    retries=st.integers(0, 50),
+)
+PORTS = st.builds(Port, out=st.sampled_from([1e6, 1e9]), into=st.sampled_from([1e6, 1e9]), latency=st.sampled_from([0.0, 1e-3]),
+                  token_bytes=st.just(1e3))  # fmt: skip
+
+
+@st.composite
+def fleets(draw: Any) -> Fleet:
+    def station(name: str, role: Any) -> Station:
+        server = linear(replace(PLAIN, **draw(LIMITS)), 1, draw(st.integers(1, 2)), token=1e-6, sequence=1e-5, context=1e-9)
+        copies = draw(st.integers(1, 3))
+        spot = draw(st.integers(0, copies))
+        return Station(name, server, copies, role, 1, draw(st.sampled_from([0.5, 1.0, 3.0])), spot, draw(PORTS))
+
+    shape = draw(st.sampled_from(["whole", "halves", "both"]))
+    stations = [station("w", "both")] if shape != "halves" else []
+    stations += [station("r", "prefill"), station("d", "decode")] if shape != "whole" else []
+    routing = Routing()
+    if draw(st.booleans()):
+        row = tuple(1.0 for _ in stations)
+        routing = Routing("shares", (100,), (), (row, row))
+    return Fleet(tuple(stations), routing, draw(LIVES), draw(st.integers(0, 9)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(fleet=fleets(), requests=REQUESTS)
+def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[float, int, int]]) -> None:
+    load = [(time, prompt, output, tuple(range(prompt // 32))) for time, prompt, output in sorted(requests)]
+    outcome = simulate_fleet(fleet, load, hash_tokens=32)
+    served = outcome.served
+    done = served.answered
+    assert outcome.answered + outcome.lost + served.refused == len(load)
+    if fleet.interruptions.rate == 0:
+        assert outcome.lost == outcome.retried == outcome.interruptions == 0
+    assert (served.first[done] >= served.arrived[done]).all()
+    assert (served.finished[done] >= served.first[done]).all()
+    # every prompt answered was read or found, once and as often again as it was thrown out
+    assert served.read + served.cached >= int(served.prompts[done].sum())
+    if not served.preempted and not outcome.retried and not outcome.lost:
+        assert served.read + served.cached == int(served.prompts[done].sum())
+        steps = int((np.arange(len(served.batch_steps)) * served.batch_steps).sum())
+        assert steps == int((served.outputs[done] - 1).sum())
+    assert served.peak_cache <= 1.0 + 1e-12
+    for use in outcome.stations:
+        assert 0 <= use.utilisation <= 1 + 1e-9
+        assert use.busy_seconds >= 0
+    again = simulate_fleet(fleet, load, hash_tokens=32)
+    assert (again.served.finished == served.finished).all()

@@ -1,0 +1,225 @@
+"""`plan` as users and scripts meet it: fields, forms, exit codes, refusals that say what would help."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plan_cases import TWO_TYPES
+from tests.surface.cli import assert_refused, assert_refused_json, call
+
+SERVE = "plan llama-3.1-8b --rate 10/s --in 1000 --out 300 --ttft 1s --tpot 50ms --no-curve --as-of 2026-10-01".split()
+OWNED = "8xV100-SXM-16GB,4xA100-SXM-80GB,2xH100-SXM"
+REPLY = """request as_of sentence cost_per_hour cost_per_month cost bound gap groups bill levels alone jobs owned breaks_first
+simulation curve timeline own hints assumptions warnings sources verify reproduce""".split()
+GROUP = """model gpu gpus copies machines provider instance region term parallel batch rate capacity utilisation cost_per_hour
+serves""".split()
+
+
+@pytest.fixture(scope="module")
+def planned() -> dict[str, Any]:
+    reply = call(*SERVE, "--json")
+    assert reply.code == 0, reply.err
+    told: dict[str, Any] = reply.json()
+    return told
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> str:
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(TWO_TYPES))
+    return str(path)
+
+
+def test_reply_has_every_field(planned: dict[str, Any]) -> None:
+    assert set(REPLY) <= set(planned)
+    assert planned["groups"]
+    for one in planned["groups"]:
+        assert set(GROUP) <= set(one)
+
+
+def test_the_plan_serves_all_traffic_within_its_objectives(planned: dict[str, Any]) -> None:
+    assert sum(one["rate"] for one in planned["groups"]) == pytest.approx(10.0)
+    for one in planned["groups"]:
+        assert one["capacity"]["low"] <= one["capacity"]["value"] <= one["capacity"]["high"]
+        assert 0 < one["utilisation"] <= 1 - planned["headroom"] + 1e-6
+    (check,) = planned["simulation"]
+    assert check["holds"]
+    assert check["ttft"]["value"] <= 1.0
+    assert check["tpot"]["value"] <= 0.05
+
+
+def test_money_is_text_and_the_bill_adds_up(planned: dict[str, Any]) -> None:
+    cost = planned["cost_per_hour"]
+    assert Decimal(cost["low"]) <= Decimal(cost["amount"]) <= Decimal(cost["high"])
+    whole = sum(Decimal(row["cost_per_hour"]["amount"]) for row in planned["bill"])
+    assert float(whole) == pytest.approx(float(cost["amount"]), abs=1e-3)
+    assert Decimal(planned["bound"]["amount"]) <= Decimal(cost["amount"])
+    assert 0 <= planned["gap"] <= 0.03
+
+
+def test_no_kind_alone_is_cheaper_than_the_bound(planned: dict[str, Any]) -> None:
+    for row in planned["alone"]:
+        if row["cost_per_hour"] is not None:
+            assert Decimal(row["cost_per_hour"]["amount"]) >= Decimal(planned["bound"]["amount"]) - Decimal("0.0001")
+
+
+def test_defaults_are_marked(planned: dict[str, Any]) -> None:
+    assert {"horizon", "headroom"} <= set(planned["request"]["defaults"])
+    assert planned["request"]["model"][0]["name"] == "llama-3.1-8b"
+
+
+def test_reproduce_asks_the_same(planned: dict[str, Any]) -> None:
+    words = planned["reproduce"].split()[1:]
+    again = call(*words, "--json").json()
+    assert again["cost_per_hour"] == planned["cost_per_hour"]
+
+
+def test_words_go_to_stderr_and_rows_to_stdout() -> None:
+    reply = call(*SERVE, "--no-simulate")
+    assert reply.code == 0
+    assert reply.err.startswith("Use ")
+    assert "bound: " in reply.err
+    assert "breaks first: " in reply.err
+    assert len(reply.tsv()[0]) == 6
+    listed = call(*SERVE, "--no-simulate", "--csv").csv()
+    assert {"gpu", "copies", "cost_per_hour.amount"} <= set(listed[0])
+
+
+@pytest.mark.parametrize(("flags", "cost"), [(("--slices", "1"), "6.7"), (("--slices", "4"), "5.69"), ((), "4.68")])
+def test_profiles_as_published(profiles: str, flags: tuple[str, ...], cost: str) -> None:
+    told = call("plan", "--profiles", profiles, *flags, "--json").json()
+    assert told["cost_per_hour"]["amount"] == cost
+    assert told["bound"]["amount"] == cost
+    assert {row["gpu"]: row["cost_per_hour"]["amount"] for row in told["alone"]}["A10G"] == "12.12"
+
+
+def test_every_owned_gpu_has_a_role_or_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    models = (("llama-3.1-8b", "3/s"), ("llama-3.1-70b", "0.3/s"), ("qwen2.5-7b", "2/s"))
+    tables = "".join(
+        f'[[model]]\nname = "{name}"\nrate = "{rate}"\nin = 1000\nout = 300\ntpot = "80ms"\n' for name, rate in models
+    )
+    path.write_text("only_owned = true\ncurve = false\n" + tables)
+    reply = call("plan", str(path), "--owned", OWNED, "--json")
+    assert reply.code == 0, reply.err or reply.out
+    told = reply.json()
+    assert [(row["gpu"], row["gpus"]) for row in told["owned"]] == [("v100-sxm-16gb", 8), ("a100-sxm-80gb", 4), ("h100-sxm", 2)]
+    for row in told["owned"]:
+        assert row["used"] <= row["gpus"]
+        assert row["roles"] if row["used"] else row["reasons"]
+        assert row["used"] == row["gpus"] or row["reasons"]
+    assert {one["model"] for one in told["groups"]} == {name for name, _ in models}
+    assert all(one["provider"] == "owned" for one in told["groups"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason", "way_out"),
+    [
+        (("--tpot", "1ms"), "between tokens", "--tpot"),
+        (("--budget", "0.01usd/h"), "budget", "--budget"),
+        (("--gpu", "H100 SXM", "--quota", "H100 SXM=1", "--rate", "60/s"), "quota", '--quota "H100 SXM='),
+        (("--owned", "2xV100-SXM-16GB", "--only-owned"), "too few", "owned"),
+    ],
+)
+def test_what_cannot_be_says_why_and_the_smallest_change(flags: tuple[str, ...], reason: str, way_out: str) -> None:
+    asked = ["plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"]
+    rate = () if "--rate" in flags else ("--rate", "20/s")
+    error = assert_refused_json(call(*asked, *rate, *flags, "--json"), 1)
+    assert reason in error["message"]
+    assert way_out in error["hint"]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("plan",),
+        ("plan", "none.toml"),
+        ("plan", "llama-3.1-8b", "--horizon", "soon"),
+        ("plan", "llama-3.1-8b", "--headroom", "3"),
+        ("plan", "llama-3.1-8b", "--sweep", "colour=1"),
+        ("plan", "llama-3.1-8b", "--only-owned"),
+        ("plan", "llama-3.1-8b", "--quota", "H100"),
+        ("plan", "resnet50", "--rate", "3/s"),
+        ("plan", "no-such-model", "--rate", "3/s"),
+        ("plan", "llama-3.1-8b", "--trace", "none.csv"),
+        ("plan", "--profiles", "none.json"),
+        ("plan", "llama-3.1-8b", "--owned", "8xNoSuchGpu"),
+        ("plan", "llama-3.1-8b", "--hints", "docker"),
+    ],
+)
+def test_bad_input_is_exit_2(argv: tuple[str, ...]) -> None:
+    assert_refused(call(*argv, "--no-curve"), 2)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "",
+        "time,prompt,output\n",
+        "time,prompt\n1,2\n",
+        "time,prompt,output\n-1,10,10\n",
+        "time,prompt,output\n1,nan,10\n",
+        "time,prompt,output\n5,10,10\n1,10,10\n",
+    ],
+)
+def test_bad_traces_are_named(tmp_path: Path, lines: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(lines)
+    error = assert_refused_json(call("plan", "llama-3.1-8b", "--trace", str(path), "--json"), 2)
+    assert "trace.csv" in error["message"]
+
+
+def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{place / 4},{200 + place % 700},{20 + place % 90}\n" for place in range(1200))
+    trace.write_text("time,prompt,output\n" + rows)
+    folder = tmp_path / "deploy"
+    argv = ["plan", "llama-3.1-8b", "--trace", str(trace), "--tpot", "60ms", "--gpu", "H100 SXM,L4,A10G", "--no-curve"]
+    reply = call(*argv, "--export", str(folder), "--hints", "skypilot", "--as-of", "2026-10-01")
+    assert reply.code == 0, reply.err
+    assert json.loads((folder / "plan.json").read_text())["groups"]
+    assert [path.suffix for path in folder.iterdir() if path.name != "plan.json"] == [".yaml"] * len(list(folder.glob("*.yaml")))
+    assert list(folder.glob("*.yaml"))
+    printed = call(*argv, "--hints", "vllm", "--no-simulate", "--as-of", "2026-10-01")
+    assert "vllm serve meta-llama/" in printed.out
+    assert "--tensor-parallel-size=" in printed.out
+
+
+@pytest.mark.long
+def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G,L40S", "--no-simulate", "--as-of", "2026-10-01", "--json"]
+    told = []
+    for more in ((), ("--jobs", "2")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache{len(more)}"))  # nothing is taken from the run before
+        reply = call(*asked, "--sweep", "rate=2/s,5/s,20/s", *more)
+        assert reply.code == 0, reply.err or reply.out
+        told.append(reply.json()["curve"])
+    assert told[0] == told[1]
+    costs = [float(one["cost_per_hour"]["amount"]) for one in told[0]]
+    assert costs == sorted(costs)
+
+
+def test_a_sweep_tells_the_bill_at_every_value() -> None:
+    asked = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G", "--no-simulate", "--as-of", "2026-10-01", "--json"]
+    told = call(*asked, "--sweep", "rate=2/s,20/s").json()["curve"]
+    assert [(one["objective"], one["value"]) for one in told] == [("rate", 2.0), ("rate", 20.0)]
+    assert float(told[0]["cost_per_hour"]["amount"]) < float(told[1]["cost_per_hour"]["amount"])
+
+
+def test_hours_commitments_and_what_is_kept_through_them() -> None:
+    """Over three years a commitment bears the floor of a daily curve; every hour has the GPUs of its level."""
+    curve = ",".join(["2"] * 16 + ["10"] * 8)
+    terms = "on-demand,reserved-1y,reserved-3y,committed-1y,committed-3y"
+    asked = f"plan llama-3.1-8b --hourly {curve} --in 1000 --out 300 --tpot 60ms --provider aws,gcp --term {terms}".split()
+    told = call(*asked, "--horizon", "36 months", "--no-curve", "--no-simulate", "--as-of", "2026-10-01", "--json").json()
+    assert len(told["timeline"]) == 24
+    assert len(told["levels"]) == 2
+    committed = [row for row in told["bill"] if row["term"] != "on-demand"]
+    assert committed
+    assert all(len(set(row["machines_by_level"])) == 1 for row in committed)
+    assert told["levels"][0]["gpus"] > told["levels"][1]["gpus"]

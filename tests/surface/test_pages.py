@@ -1,0 +1,135 @@
+"""Pages as functions of their address: each answers in every form, with the numbers of its command, in HTML without faults."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jinja2", reason="the page needs the web extra")
+
+from whichgpu.base.messages import english
+from whichgpu.surface.web.asking import Told
+from whichgpu.surface.web.drawing import drawn
+from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.views.export import single_file
+
+VOID = ("meta", "link", "input", "br", "img", "path", "circle", "rect", "hr", "col")
+BRIEF = {"accuracy": "gpu=T4", "gpus": "name=H100", "sources": "find=h100", "plan": "what=server&count=200"}
+
+
+class Whole(HTMLParser):
+    """Every tag closed, every id once, every input named by a label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.labelled: set[str] = set()
+        self.inputs: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        assert "style" not in told, f"<{tag} style>: the policy forbids it"
+        assert not any(name.startswith("on") for name in told), f"<{tag} {told}>"
+        if told.get("id"):
+            self.ids.append(str(told["id"]))
+        if tag == "label" and told.get("for"):
+            self.labelled.add(str(told["for"]))
+        if tag in ("input", "select") and told.get("type") not in ("hidden", "radio", "checkbox"):
+            self.inputs.append(told)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def page(name: str, query: str = "", ending: str = "html") -> Told:
+    return drawn(name, ending, query, english())
+
+
+def read(told: Told) -> Whole:
+    found = Whole()
+    found.feed(told.body.decode())
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole(name: str) -> None:
+    told = page(name, BRIEF.get(name, ""))
+    assert told.status == 200
+    found = read(told)
+    assert found.open == []
+    assert len(found.ids) == len(set(found.ids))
+    for one in found.inputs:
+        assert one.get("aria-label") or one.get("id") in found.labelled, one
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_twins_are_there_in_every_form(name: str) -> None:
+    query = BRIEF.get(name, "")
+    assert isinstance(json.loads(page(name, query, "json").body), dict)
+    csv, markdown = page(name, query, "csv").body.decode(), page(name, query, "md").body.decode()
+    assert csv.count("\n") > 1
+    assert "| --- |" in markdown
+
+
+def test_the_page_shows_the_sentence_of_the_json() -> None:
+    query = "task=train&model=resnet50&epochs=90&samples=1281167"
+    html = page("recommend", query).body.decode()
+    answer: Any = json.loads(page("recommend", query, "json").body)
+    assert answer["sentence"] in html
+    reproduced = answer["reproduce"]["url"].partition("?")[2]
+    assert json.loads(page("recommend", reproduced, "json").body)["answer"] == answer["answer"]
+
+
+def test_every_page_with_a_day_takes_one() -> None:
+    for name, query in (("recommend", "as_of=2024-06-01"), ("gpus", "as_of=2019-01-01"), ("prices", "as_of=2024-06-01")):
+        assert page(name, query).status == 200
+        assert page(name, "as_of=someday").status == 400
+
+
+def test_fields_of_another_task_are_not_asked() -> None:
+    assert page("recommend", "task=train&model=resnet50&rate=5/s").status == 200
+
+
+def test_what_is_wrong_is_said_beside_the_form() -> None:
+    told = page("recommend", "budget=0.01usd/h")
+    assert told.status == 422
+    html = told.body.decode()
+    assert 'role="alert"' in html
+    assert 'value="0.01usd/h"' in html
+    assert page("gpus", "min_memory=lots").status == 400
+    assert page("prices", "currency=XYZ").status == 400
+
+
+def test_words_from_an_address_stay_words() -> None:
+    for name, query in (("gpus", "name=%3Cscript%3Ealert(1)%3C/script%3E"), ("prices", "near=%22%3E%3Cimg+src=x%3E")):
+        html = page(name, query).body.decode()
+        assert "<script>alert" not in html
+        assert "<img src=x>" not in html
+
+
+def test_a_slider_asks_for_the_bars_alone() -> None:
+    part = json.loads(page("fit", "quick=true&batch=3", "part").body)
+    assert list(part["charts"]) == ["memory"]
+    whole = json.loads(page("fit", "batch=3", "part").body)
+    assert part["charts"]["memory"] == whole["charts"]["memory"]
+
+
+def test_one_file_needs_nothing_else() -> None:
+    html = page("fit").body.decode()
+    alone = single_file(html, json.loads(page("fit", "", "part").body)["charts"])
+    assert "<svg" in alone
+    assert not re.search(r"<script|<link|<form|<button|<iframe", alone)
+    assert not re.search(r'(?:src|href)="/', alone)
+
+
+def test_an_order_is_told_and_turned_round() -> None:
+    html = page("gpus", "name=H100&sort=memory_bandwidth").body.decode()
+    assert re.search(r'aria-sort="ascending"[^>]*><a href="[^"]*sort=-memory_bandwidth', html)

@@ -1,0 +1,195 @@
+"""REST says what the command line says: the same fields, the same errors, for every endpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.surface.cli import call
+from tests.surface.web import Server
+from whichgpu.surface.web.endpoints import ENDPOINTS, Endpoint, fields
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "vocab_size": 32000,
+}  # fmt: skip
+
+
+def argv(endpoint: Endpoint, values: dict[str, Any]) -> list[str]:
+    """The command line a person would type for an endpoint's example."""
+    words = list(endpoint.command)
+    for name, field in fields(endpoint).items():
+        if name in values and field.flag is not None:
+            words += [field.flag, str(values[name])]
+    for name in ("task", "model", "name"):
+        if name in values and fields(endpoint)[name].flag is None:
+            words += values[name] if isinstance(values[name], list) else [str(values[name])]
+    return [*words, "--json"]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+def test_every_endpoint_answers_its_example_as_the_command_does(server: Server, endpoint: Endpoint) -> None:
+    values = {name: value for name, value in endpoint.example.items() if name not in ("limit", "offset")}
+    wanted = call(*argv(endpoint, values))
+    assert wanted.code == 0, wanted
+    asked = server.get(f"/api/v1/{endpoint.path}?{urlencode(values, doseq=True)}")
+    assert asked.status == 200, asked.text
+    assert asked.headers["content-type"] == "application/json"
+    found, expected = asked.json(), wanted.json()
+    if endpoint.path == "catalog/status":  # the user's own store lies in another folder
+        found["live"], expected["live"] = None, None
+    if endpoint.page is not None:  # what a page adds
+        assert found.pop("total") == len(expected[endpoint.rows or ""])
+        assert [found.pop(name) for name in ("limit", "offset", "next")] == [endpoint.page, 0, None]
+    assert found == expected
+    posted = server.post(f"/api/v1/{endpoint.path}", values)
+    assert posted.status == 200, posted.text
+    assert posted.body == asked.body
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "status"),
+    [
+        ("gpus?name=H101", ["gpus", "H101"], 400),
+        ("gpus?sort=nothing", ["gpus", "--sort", "nothing"], 400),
+        ("gpus?min_memory=lots", ["gpus", "--min-memory", "lots"], 400),
+        ("estimate?task=decode&model=llama-3.1-8b&gpu=A100", ["estimate", "decode", "llama-3.1-8b", "--gpu", "A100"], 400),
+        ("fit?model=llama-3.1-8b&precision=fp7", ["fit", "llama-3.1-8b", "--precision", "fp7"], 400),
+        ("recommend?task=train&model=resnet50&budget=0.01usd", ["recommend", "train", "resnet50", "--budget", "0.01usd"], 422),
+        ("buy?name=H100+SXM", ["buy", "H100 SXM"], 422),
+        ("models?name=lama-3.1-8b", ["models", "lama-3.1-8b"], 400),
+    ],
+)  # fmt: skip
+def test_errors_are_those_of_the_command_line(server: Server, path: str, words: list[str], status: int) -> None:
+    reply = server.get(f"/api/v1/{path}")
+    assert reply.status == status, reply.text
+    assert reply.json() == call(*words, "--json").json()
+
+
+def test_what_does_not_fit_is_told_with_its_rows(server: Server) -> None:
+    reply = server.get("/api/v1/fit?model=llama-3.1-405b&gpu=T4")
+    assert reply.status == 422
+    assert reply.json()["error"]["kind"] == "nothing-fits"
+    assert reply.json()["gpus"][0]["fits"] == "no"
+
+
+def test_parameters_nobody_knows_and_values_given_twice_are_refused(server: Server) -> None:
+    unknown = server.get("/api/v1/recommend?task=serve&modle=llama-3.1-8b")
+    assert (unknown.status, unknown.error["kind"]) == (400, "unknown-field")
+    assert "model" in unknown.error["choices"]
+    twice = server.get("/api/v1/recommend?task=serve&model=bert-large&model=resnet50")
+    assert (twice.status, twice.error["kind"]) == (400, "given-twice")
+    many = "&".join(f"a{n}=1" for n in range(300))
+    assert server.get(f"/api/v1/gpus?{many}").error["kind"] == "bad-query"
+    missing = server.get("/api/v1/fit")
+    assert (missing.status, missing.error["kind"]) == (400, "missing-field")
+    listed = server.get("/api/v1/fit?model=llama-3.1-8b&gpu=T4&gpu=L4").json()
+    assert [row["gpu_name"] for row in listed["gpus"]] == ["T4", "L4"]
+
+
+def test_switches_can_be_turned_on_and_off(server: Server) -> None:
+    base = "/api/v1/estimate?task=train&model=resnet50&gpu=T4&batch=8"
+    on, off = (server.get(f"{base}&optimizer_fused={word}").json()["request"]["optimizer_fused"] for word in ("true", "no"))
+    assert (on, off) == (True, False)
+    assert server.get(f"{base}&optimizer_fused=perhaps").error["kind"] == "bad-field"
+
+
+def test_words_that_look_like_flags_are_only_values(server: Server) -> None:
+    for query in ("name=--json", "name=--config%3D/etc/passwd", "name=--help", "sort=--csv", "name=--"):
+        reply = server.get(f"/api/v1/gpus?{query}")
+        assert reply.status == 400, query
+        assert reply.error["kind"] in ("unknown-gpu", "unknown-field", "bad-count"), reply.text
+
+
+def test_a_model_may_be_the_content_of_its_config(server: Server) -> None:
+    request = {"task": "decode", "model": LLAMA, "gpu": "H100 SXM", "batch": 4, "parallel": {"tp": 1}, "seq_in": 100}
+    by_body = server.post("/api/v1/estimate", request)
+    assert by_body.status == 200, by_body.text
+    assert by_body.json()["request"]["model"] == LLAMA
+    by_query = server.get(f"/api/v1/estimate?{urlencode({**request, 'model': json.dumps(LLAMA), 'parallel': 'tp=1'})}")
+    assert by_query.json() == by_body.json()
+    typed = server.post("/api/v1/recommend", {"task": "serve", "model": "llama-3.1-8b", "rate": 5, "ttft_max": 0.5})
+    assert typed.json()["request"]["ttft_max"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/passwd", "config.json", "./config.json", "~/config.json", "folder", "hf:org/name", "python:os:system",
+     "torchvision:resnet50", "timm:vit", "file:///etc/passwd", "a\\b", "x.gguf", "x.SAFETENSORS", " /etc/passwd", "..", "."],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["fit", "estimate", "recommend", "compare"])
+def test_no_file_is_opened_no_code_run_and_nothing_fetched(server: Server, name: str, path: str) -> None:
+    more = (
+        {"task": "decode" if path == "estimate" else "serve", "gpu": "T4"}
+        if path != "compare"
+        else {"task": "serve", "name": "T4"}
+    )
+    for reply in (
+        server.get(f"/api/v1/{path}?{urlencode({**more, 'model': name})}"),
+        server.post(f"/api/v1/{path}", {**more, "model": name}),
+    ):
+        assert reply.status == 400, (name, reply.text)
+        assert reply.error["kind"] in ("model-not-allowed", "unknown-model"), reply.text
+
+
+def test_flags_that_name_files_are_no_parameters(server: Server) -> None:
+    for path, name in (
+        ("offers", "overlay"), ("recommend", "overlay"), ("recommend", "plot"), ("estimate", "trace"), ("estimate", "requests"),
+        ("gpus", "catalog"), ("gpus", "config"), ("gpus", "format"), ("gpus", "json"), ("buy", "prices"),
+    ):  # fmt: skip
+        assert server.get(f"/api/v1/{path}?{name}=/etc/passwd").error["kind"] == "unknown-field", (path, name)
+
+
+def test_pages_of_rows_follow_each_other(server: Server) -> None:
+    whole = [row["id"] for row in server.get("/api/v1/gpus").json()["gpus"]]
+    seen, path, pages = [], "/api/v1/gpus?limit=50&vendor=nvidia", 0
+    while path:
+        reply = server.get(path)
+        page = reply.json()
+        seen += [row["id"] for row in page["gpus"]]
+        assert len(page["gpus"]) <= 50
+        assert ("next" in reply.headers.get("link", "")) == (page["next"] is not None)
+        path, pages = page["next"], pages + 1
+    assert len(seen) == len(set(seen)) == page["total"]
+    assert pages > 2
+    assert set(seen) < set(whole)
+    first = server.get("/api/v1/offers?gpu=H100&limit=3").json()
+    second = server.get(first["next"]).json()
+    both = server.get("/api/v1/offers?gpu=H100&limit=6").json()["offers"]
+    assert first["offers"] + second["offers"] == both
+    assert server.get("/api/v1/offers?gpu=H100&offset=999999").json()["offers"] == []
+    for bad in ("limit=0", "limit=-1", "limit=x", "limit=99999", "offset=-1", "limit=1.5"):
+        assert server.get(f"/api/v1/gpus?{bad}").error["kind"] == "bad-field", bad
+
+
+def test_bodies_that_are_no_json_objects_are_refused(server: Server) -> None:
+    for body in (b"", b"[]", b"nonsense", b'{"a":1,"a":2}', b'{"batch": NaN}', b"\xff\xfe", b"[" * 100_000, b'"' + b"x" * 1000):
+        reply = server.get("/api/v1/fit", "POST", body, content_type="application/json")
+        assert reply.status == 400, body[:20]
+        assert reply.error["kind"] in ("bad-json", "missing-field")
+    assert server.get("/api/v1/fit", "POST", b"{}", content_type="text/plain").error["kind"] == "not-json"
+    assert server.get("/api/v1/fit", "POST", b"model=bert-large", content_type="application/x-www-form-urlencoded").status == 415
+
+
+def test_lists_of_nothing_and_of_nulls_are_told_apart_from_values(server: Server) -> None:
+    nothing = {"name": ["T4"], "sort": [], "limit": [], "supports": None}
+    assert server.post("/api/v1/gpus", nothing).json() == server.get("/api/v1/gpus?name=T4").json()
+    for odd in ({"limit": [None]}, {"sort": [[]]}, {"name": [{}]}, {"relative_to": [True]}):
+        reply = server.post("/api/v1/gpus", odd)
+        assert reply.status == 400, (odd, reply.text)
+        assert reply.error
+
+
+def test_the_schema_names_every_flag_of_every_command(server: Server) -> None:
+    schema = server.get("/api/v1/openapi.json").json()
+    assert schema["openapi"].startswith("3.1")
+    for endpoint in ENDPOINTS:
+        path = schema["paths"][f"/api/v1/{endpoint.path}"]
+        assert {one["name"] for one in path["get"]["parameters"]} == set(fields(endpoint))
+        assert all(one["description"] for one in path["get"]["parameters"])
+        assert path["post"]["requestBody"]["content"]["application/json"]["example"] == endpoint.example
+    ids = [told["operationId"] for path in schema["paths"].values() for told in path.values()]
+    assert len(ids) == len(set(ids))

@@ -1,0 +1,65 @@
+"""Prompts read on newer GPUs and answers written on older ones, as published (Splitwise, ISCA 2024, arXiv 2311.18677).
+
+Llama-2-70B on machines of 8 H100 or 8 A100, rented at the paper's 38 and 17.6 dollars an hour, serving Azure's conversations with
+nine in ten first tokens within a second and at most 100 ms between tokens. Nothing about halves is written into the search.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.serving_cases import CATALOG, asked
+from whichgpu.decide.roles import Design, DesignsAnswer, Kind, Served, designs
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.workload.traces import read_trace
+
+SHARED = Path(os.environ.get("WHICHGPU_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+TRACE = SHARED / "traces" / "AzureLLMInferenceTrace_conv.csv"
+NEW, OLD = "h100-sxm", "a100-sxm-80gb"
+PRICES = {NEW: 38.0 / 8, OLD: 17.6 / 8}
+BUDGET = 4 * 38.0 + 4 * 17.6
+
+pytestmark = pytest.mark.long
+
+
+def found(traced: bool, rate: float, budget: float | None) -> DesignsAnswer:
+    if traced and not TRACE.is_file():
+        pytest.skip("the published trace does not lie beside the checkout")
+    workload, shape = asked("llama-2-70b")
+    trace = read_trace(TRACE) if traced else None
+    load = Load(rate, Lengths(1155, 0.8), Lengths(211, 0.8), 2000, trace=trace)
+    kinds = [Kind(CATALOG.gpu_by_id[gpu], None, price, 8, machines=True) for gpu, price in PRICES.items()]
+    return designs(kinds, Served("llama-2-70b", workload, shape, load, Objectives(1.0, 0.1, 90)), budget)
+
+
+def per_dollar(one: Design) -> float:
+    return one.bears.value / float(one.cost.amount)
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_cost(traced: bool) -> None:
+    told = found(traced, 60.0, BUDGET)
+    best, alone = told.best, [one for one in told.designs if len(one.gpus) == 1]
+    assert best.in_halves
+    readers = {one.gpu: one.gpus for one in best.groups if one.role == "prefill"}
+    writers = {one.gpu: one.gpus for one in best.groups if one.role == "decode"}
+    assert readers.get(NEW, 0) > 2 * readers.get(OLD, 0)
+    assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
+    assert {one.name for one in alone} >= {NEW, OLD}
+    assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in told.designs)
+    # each kind alone, whole; and each kind alone, in halves, at what a unit of money bears
+    assert best.bears.value > 1.3 * max(one.bears.value for one in alone if not one.in_halves)
+    assert per_dollar(best) > max(map(per_dollar, alone))
+
+
+def test_at_a_low_rate_one_machine_whole_is_cheapest() -> None:
+    told = found(True, 1.0, None)
+    assert not told.best.in_halves
+    assert len(told.best.gpus) == 1
+    assert all(one.cost.amount >= told.best.cost.amount for one in told.designs)
+    both = [one for one in told.designs if one.in_halves and len(one.gpus) > 1]
+    assert all(one.cost.amount > 2 * told.best.cost.amount for one in both)

@@ -1,0 +1,312 @@
+"""Fleets against what can be counted by hand, one server, exact queues and the accounts of machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet import (
+    Fleet,
+    FleetOutcome,
+    Interruptions,
+    Port,
+    Role,
+    Routing,
+    Station,
+    fleet_answer,
+    port_of,
+    simulate_fleet,
+)  # fmt: skip
+from whichgpu.estimate.serving.fleet.answer import met_of
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.queueing import mean_wait
+from whichgpu.estimate.serving.simulator import Arrival
+
+STEP = 1e-3
+SERVER = linear()
+SLOW = Port(out=1e9, into=1e9, latency=0.0, token_bytes=1e4)  # 100 tokens in a step
+
+
+def station(role: Role = "both", copies: int = 1, name: str = "", **fields: Any) -> Station:
+    return Station(name or role, fields.pop("server", SERVER), copies, role, **fields)
+
+
+def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
+    return [(time, prompt, output, ()) for time, prompt, output in lengths]
+
+
+def spans(outcome: FleetOutcome) -> list[tuple[float, float]]:
+    served = outcome.served
+    return [(round(float(a) / STEP, 6), round(float(b) / STEP, 6)) for a, b in zip(served.first, served.finished, strict=True)]
+
+
+def drawn(rate: float, count: int = 400, seed: int = 0) -> list[Arrival]:
+    return list(Load(rate, Lengths(200, 0.8), Lengths(40, 0.6), count, seed=seed).arrivals())
+
+
+def halves(port: Port = SLOW, reading: int = 1, writing: int = 1, **fields: Any) -> Fleet:
+    return Fleet((station("prefill", reading, port=port, **fields), station("decode", writing, port=port, **fields)))
+
+
+def test_one_station_is_one_server() -> None:
+    load, server = drawn(300.0), linear(copies=3, token=1e-6, sequence=1e-5)
+    fleet = Fleet((station(copies=3, server=replace(server, copies=1)),))
+    alone, told = server.run(load), simulate_fleet(fleet, load).served
+    assert told.busy == pytest.approx(alone.busy, rel=0.01)  # of equals another comes first
+    assert np.percentile(told.finished - told.arrived, [50, 90]) == pytest.approx(
+        np.percentile(alone.finished - alone.arrived, [50, 90]), rel=0.05
+    )
+    same = simulate_fleet(Fleet((station(server=server),)), load).served
+    assert (same.finished == replace(server, copies=1).run(load).finished).all()
+
+
+def test_read_here_sent_and_written_there() -> None:
+    """Read in a step, sent in one, then nine tokens; the second comes at 4.2, is sent at 5.2, there at 6.2, joins at 7."""
+    outcome = simulate_fleet(halves(), requests((0, 100, 10), (4.2 * STEP, 100, 3)))
+    assert spans(outcome) == [(1, 11), (5.2, 9)]
+    assert (outcome.transfers.count, outcome.transfers.bytes) == (2, 2e6)
+    assert outcome.transfers.mean_seconds == pytest.approx(STEP)
+    assert outcome.transfers.mean_wait == pytest.approx(0.0, abs=1e-12)
+
+
+def test_transfers_at_once_share_the_port() -> None:
+    """Four prompts of 100 read in one step leave one after another through one port: there at 2, 3, 4, 5."""
+    server = linear(replace(PLAIN, max_batched_tokens=2048))
+    load = requests(*((0, 100, 2),) * 5)
+    outcome = simulate_fleet(halves(server=server), load)
+    assert [first for first, _ in spans(outcome)] == [1, 2, 2, 2, 2]
+    assert [last for _, last in spans(outcome)] == [3, 4, 5, 6, 7]
+    assert outcome.transfers.mean_wait == pytest.approx((0 + 0 + 1 + 2 + 3) / 5 * STEP)
+    wide = simulate_fleet(halves(replace(SLOW, out=1e30, into=1e30), server=server), load)
+    assert [last for _, last in spans(wide)][1:] == [3, 4, 4, 4]  # an idle engine begins with whoever comes first
+    assert wide.transfers.mean_wait < 1e-9
+
+
+def test_a_slow_receiver_is_what_many_wait_for() -> None:
+    fast, slow = replace(SLOW, out=4e9, into=4e9), replace(SLOW, out=1e9, into=1e9)
+    server = linear(replace(PLAIN, max_batched_tokens=2048))
+    fleet = Fleet((station("prefill", port=fast, server=server), station("decode", 2, port=slow, server=server)))
+    outcome = simulate_fleet(fleet, requests(*((0, 100, 2),) * 5))
+    # one alone, then two of four to each receiver; the sender takes a quarter of the time
+    assert sorted(last for _, last in spans(outcome)) == [3, 4, 4, 5, 5]
+
+
+def test_an_answer_of_one_token_is_never_sent() -> None:
+    outcome = simulate_fleet(halves(), requests((0, 100, 1), (0, 100, 1)))
+    assert outcome.transfers.count == 0
+    assert spans(outcome) == [(1, 1), (2, 2)]
+
+
+def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
+    """A decoder with room for one: the second waits where it was read until the first is done."""
+    fleet = Fleet((station("prefill", port=SLOW), station("decode", port=SLOW, server=linear(small(128)))))
+    outcome = simulate_fleet(fleet, requests((0, 90, 11), (0, 90, 11)))
+    (_, one), (_, two) = spans(outcome)
+    assert one == 1 + 0.9 + 10
+    assert two == pytest.approx(one + 0.9 + 10)
+    assert outcome.stations[1].peak_cache <= 1.0
+
+
+def test_a_full_reader_reads_no_more_until_what_it_read_is_sent() -> None:
+    fleet = Fleet((station("prefill", port=SLOW, server=linear(small(112))), station("decode", port=SLOW)))
+    outcome = simulate_fleet(fleet, requests((0, 100, 2), (0, 100, 2), (0, 100, 2)))
+    assert [first for first, _ in spans(outcome)] == [1, 3, 5]
+
+
+def test_shares_are_kept_to_the_request() -> None:
+    routing = Routing("shares", (100,), (), ((0.75, 0.25), (0.0, 1.0)))
+    fleet = Fleet((station(name="a"), station(name="b")), routing)
+    short, long = ((place * STEP, 50, 2) for place in range(40)), ((1 + place * STEP, 100, 2) for place in range(10))
+    outcome = simulate_fleet(fleet, requests(*short, *long))
+    assert [one.answered for one in outcome.stations] == [30, 20]
+
+
+def test_least_loaded_goes_by_what_a_copy_bears() -> None:
+    fleet = Fleet((station(name="a", weight=3.0), station(name="b", weight=1.0)))
+    outcome = simulate_fleet(fleet, requests(*((0.0, 50, 10),) * 12))
+    assert [one.answered for one in outcome.stations] == [9, 3]
+
+
+def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> None:
+    fleet = Fleet((station(name="small", server=linear(small(256)), copies=5), station(name="large", server=linear(small(1024)))))
+    outcome = simulate_fleet(fleet, requests((0, 500, 10), (0, 100, 10), (0, 2000, 10)))
+    assert outcome.served.refused == 1
+    assert [one.answered for one in outcome.stations] == [1, 1]
+
+
+@pytest.mark.parametrize(("copies", "rate"), [(1, 0.6), (3, 2.4)])
+def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
+    """Copies that take one request each, answers of exponential length: M/M/1, and between M/M/c and c queues apart."""
+    limits = replace(PLAIN, max_sequences=1, max_batched_tokens=8)
+    chance = np.random.default_rng(5)
+    times, lengths = np.cumsum(chance.exponential(1 / rate, 30_000)), chance.exponential(1000, 30_000).round().astype(int) + 1
+    load = [(float(time), 1, int(length), ()) for time, length in zip(times, lengths, strict=True)]
+    fleet = Fleet((station(server=linear(limits), copies=copies),))
+    served = simulate_fleet(fleet, load).served
+    wait = float((served.first - served.arrived).mean()) - STEP
+    if copies == 1:
+        assert wait == pytest.approx(mean_wait(1, rate, 1.0015), rel=0.08)
+    else:  # a queue for each copy, joined at the shortest: between one common queue and three apart
+        assert mean_wait(copies, rate, 1.0) < wait < mean_wait(1, rate / copies, 1.0)
+
+
+def test_nobody_asks_and_nothing_happens() -> None:
+    outcome = simulate_fleet(Fleet((station(copies=2, spot=1),), Routing(), Interruptions(rate=1.0)), [])
+    assert (outcome.answered, outcome.seconds, outcome.stations[0].utilisation) == (0, 0.0, 0.0)
+
+
+def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None:
+    like = Figure(1.0, 0.8, 1.25, "s", "modelled")
+    load = Load(150.0, Lengths(200, 0.8), Lengths(40, 0.6), 1500)
+    told = fleet_answer(spotty(2, 2, retries=0), load, Objectives(1.0, 0.01, 90, 2.0), like)
+    assert told.lost > 0
+    assert told.met is not None
+    assert told.goodput is not None
+    outcome = simulate_fleet(spotty(2, 2, retries=0), load.arrivals())
+    assert met_of(outcome, Objectives(1e9), 0.0) == pytest.approx(1 - outcome.lost / 1500)
+    assert told.met.value == met_of(outcome, Objectives(1.0, 0.01, 90, 2.0))
+    assert told.goodput.value <= told.answered_rate.value
+    for name in ("p50", "p90", "p99", "mean"):
+        for times in (told.ttft, told.tpot, told.latency):
+            assert times[name].low <= times[name].value <= times[name].high
+    assert told.ttft["p50"].value < told.ttft["p90"].value < told.latency["p99"].value
+    assert told.stations[0].spot_hours > 0
+    alone = fleet_answer(Fleet((station(),)), load.at(5.0), Objectives(), like)
+    assert alone.goodput is None
+    assert alone.tpot["p50"].high == pytest.approx(1.25 * alone.tpot["p50"].value, rel=0.05)
+    with pytest.raises(NoAnswer, match="refused"):
+        fleet_answer(Fleet((station(server=linear(small(32))),)), Load(1.0, Lengths(100), Lengths(9), 50), Objectives(), like)
+
+
+def test_on_demand_machines_are_held_all_the_time() -> None:
+    outcome = simulate_fleet(Fleet((station(copies=3),)), drawn(100.0))
+    assert outcome.stations[0].on_demand_seconds == pytest.approx(3 * outcome.seconds)
+    assert outcome.stations[0].spot_seconds == 0
+    assert outcome.interruptions == 0
+
+
+def spotty(copies: int = 2, spot: int = 1, role: Role = "both", seed: int = 0, **fields: Any) -> Fleet:
+    wanted = Interruptions(**{"rate": 3600.0, "warm_up": 0.05, "outage": 0.5, **fields})
+    stations: tuple[Station, ...] = (station(role, copies, spot=spot, port=SLOW),)
+    if role != "both":
+        other: Role = "decode" if role == "prefill" else "prefill"
+        stations = (*stations, station(other, copies, port=SLOW))
+    return Fleet(stations, Routing(), wanted, seed)
+
+
+@pytest.mark.parametrize("role", ["both", "prefill", "decode"])
+@pytest.mark.parametrize("fallback", [True, False])
+@pytest.mark.parametrize("notice", [0.0, 0.02])
+def test_interruptions_lose_no_request_and_no_token(role: Role, fallback: bool, notice: float) -> None:
+    load = drawn(150.0, 1500)
+    outcome = simulate_fleet(spotty(2, 2, role, fallback=fallback, notice=notice, retries=1000), load)
+    assert outcome.interruptions > 5
+    assert outcome.retried > 0 or (notice and role == "prefill")  # prompts are read within the notice
+    assert outcome.lost == 0
+    assert outcome.answered == len(load)
+    served = outcome.served
+    assert (served.first >= served.arrived).all()
+    assert (served.finished >= served.first).all()
+    assert served.read >= served.prompts.sum()
+    again = simulate_fleet(spotty(2, 2, role, fallback=fallback, notice=notice, retries=1000), load)
+    assert (again.served.finished == served.finished).all()
+
+
+def test_requests_are_given_up_after_so_many_tries() -> None:
+    load = drawn(150.0, 1500)
+    outcome = simulate_fleet(spotty(2, 2, retries=0), load)
+    assert outcome.lost > 0
+    assert outcome.retried == 0
+    assert outcome.answered + outcome.lost == len(load)
+    assert (outcome.served.finished < 0).sum() == outcome.lost
+
+
+def test_the_life_of_a_machine_on_spot_by_hand() -> None:
+    """Told at t, gone n later, to be had o after that: spot is held but for those o, the spare from t until spot is warm."""
+    wanted = Interruptions(rate=360.0, notice=1.0, warm_up=2.0, outage=4.0)
+    fleet = Fleet((station(spot=1),), Routing(), wanted, seed=3)
+    chance = np.random.default_rng([3, 7, 0])
+    lost, out = chance.exponential(10.0), chance.exponential(4.0)
+    back = lost + 1.0 + out
+    end = back + 2.0 + 0.5 * chance.exponential(10.0)  # before it is taken again
+    load = requests((0, 10, 2), (end, 10, 2))
+    use = simulate_fleet(fleet, load).stations[0]
+    last = end + 2 * STEP
+    assert use.spot_seconds == pytest.approx(lost + 1.0 + last - back)
+    assert use.on_demand_seconds == pytest.approx(back + 2.0 - lost)
+    alone = simulate_fleet(replace(fleet, interruptions=replace(wanted, fallback=False)), load).stations[0]
+    assert alone.on_demand_seconds == 0
+    assert alone.spot_seconds == pytest.approx(use.spot_seconds)
+
+
+def test_nobody_there_makes_requests_wait_until_somebody_is() -> None:
+    wanted = Interruptions(rate=360.0, warm_up=2.0, outage=4.0, fallback=False)
+    chance = np.random.default_rng([3, 7, 0])
+    lost, out = chance.exponential(10.0), chance.exponential(4.0)
+    served = simulate_fleet(Fleet((station(spot=1),), Routing(), wanted, seed=3), requests((lost + 0.1, 10, 2))).served
+    assert served.first[0] == pytest.approx(lost + out + 2.0 + STEP)
+
+
+def test_more_interruptions_never_cost_less_time() -> None:
+    load = drawn(150.0, 1500)
+    outcomes = [simulate_fleet(spotty(2, 2, rate=rate, retries=99), load).served for rate in (0.0, 1200.0, 7200.0)]
+    stays = [float(np.mean(one.finished)) for one in outcomes]
+    assert stays == sorted(stays)
+
+
+@pytest.mark.parametrize("fleet", [Fleet((station(copies=2), station(copies=1, name="c"))), halves(reading=1, writing=2)])
+def test_more_requests_and_slower_steps_make_everybody_wait_longer(fleet: Fleet) -> None:
+    def mean(fleet: Fleet, rate: float) -> float:
+        served = simulate_fleet(fleet, drawn(rate, 1500)).served
+        return float((served.finished - served.arrived).mean())
+
+    stays = [mean(fleet, rate) for rate in (20.0, 100.0, 300.0)]
+    assert stays == sorted(stays)
+    assert mean(fleet.scaled(1.3), 100.0) > 1.2 * stays[1]
+
+
+def test_a_port_is_the_network_of_its_gpus_or_their_links() -> None:
+    workload, shape = asked("llama-2-70b", parallel={"tp": 8}, gpus=8)
+    h100 = CATALOG.gpu_by_id["h100-sxm"]
+    far, near = port_of(workload, shape, h100, 8), port_of(workload, shape, h100, 8, same_machine=True)
+    assert far.kind == "infiniband"
+    assert far.out == pytest.approx(8 * 400e9 / 8 * 0.92)
+    assert near.out == pytest.approx(8 * 450e9 * 0.824)
+    assert far.token_bytes == 2 * 80 * 8 * 128 * 2
+    assert port_of(workload, shape, CATALOG.gpu_by_id["l4"], 1).kind == "ethernet"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Fleet(()), "at least one station"),
+        (lambda: Fleet((station(copies=0),)), "copies"),
+        (lambda: Fleet((station(spot=2),)), "spot"),
+        (lambda: Fleet((station(weight=float("nan")),)), "weight"),
+        (lambda: Fleet((station("prefill"),)), "each half needs the other"),
+        (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "each half needs the other"),
+        (lambda: Fleet((station(),), Routing("random")), "no way to route"),  # type: ignore[arg-type]
+        (lambda: Fleet((station("all"),)), "no role"),  # type: ignore[arg-type]
+        (lambda: Fleet((station(),), Routing("shares", (10, 5), (), ((1,),) * 3)), "must rise"),
+        (lambda: Fleet((station(),), Routing("shares", (10,), (), ((1.0,),))), "row of shares"),
+        (lambda: Fleet((station(),), Routing("shares", (), (), ((0.0,),))), "some must go"),
+        (lambda: Fleet((station(),), Routing("lengths", (), (10,), ((1.0,), (1.0,)))), "not yet written"),
+        (lambda: Fleet((station(),), Routing(), Interruptions(rate=-1)), "rate"),
+        (lambda: Fleet((station(),), Routing(), Interruptions(outage=float("inf"))), "outage"),
+        (lambda: Fleet((station(),), Routing(), Interruptions(rate=1e9)), "at most"),
+        (lambda: simulate_fleet(Fleet((station(),)), requests((2, 5, 5), (1, 5, 5))), "in order of time"),
+        (lambda: simulate_fleet(Fleet((station(),)), requests((-1, 5, 5))), "in order of time"),
+        (lambda: simulate_fleet(Fleet((station(),)), requests((float("nan"), 5, 5))), "in order of time"),
+        (lambda: simulate_fleet(Fleet((station(),)), requests((0, 0, 5))), "at least one token"),
+    ],
+)
+def test_a_fleet_that_cannot_be_is_refused_with_the_reason(make: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make()

@@ -1,0 +1,117 @@
+"""A plan's request: files, flags and documents say the same; what is wrong is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whichgpu.api.planfile import from_mapping, histogram, hours, owned_text, quotas_text, read_plan
+from whichgpu.api.planrequest import spelled, to_mapping
+from whichgpu.api.plansweep import parse_sweep
+from whichgpu.base.errors import UsageError
+from whichgpu.decide.plan.hints import Hint, exported
+
+FILE = """
+horizon = "12 months"
+term = ["on-demand", "spot"]
+headroom = 0.2
+only_owned = false
+
+[[model]]
+name = "llama-3.1-8b"
+rate = "20/s"
+in = 1000
+out = 300
+tpot = "50ms"
+latency = "20s"
+in_histogram = { 100 = 1, 2000 = 3 }
+hourly = [1, 2, 3]
+
+[[job]]
+name = "tune"
+task = "finetune"
+model = "llama-3.1-8b"
+deadline = "24h"
+
+[[owned]]
+gpu = "V100 SXM 16GB"
+gpus = 8
+power_cost = "0.04usd/h"
+
+[quota]
+"H100 SXM" = 16
+"""
+
+
+def test_a_file_is_read_whole_and_reads_back_from_its_document(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(FILE)
+    told = read_plan(path)
+    assert told.horizon == 8760.0
+    assert told.query.term == "on-demand,spot"
+    (model,) = told.models
+    assert model.fields == {"rate": "20/s", "seq_in": "1000", "seq_out": "300", "tpot_max": "50ms"}
+    assert (model.latency_max, model.hourly, model.in_histogram) == (20.0, (1.0, 2.0, 3.0), {100.0: 1.0, 2000.0: 3.0})
+    assert told.jobs[0].deadline == 86400.0
+    assert (told.owned[0].gpus, told.owned[0].power_cost) == (8, "0.04usd/h")
+    assert told.quotas == {"H100 SXM": 16.0}
+    again = from_mapping(to_mapping(told))
+    assert (again.models, again.jobs, again.owned, again.quotas) == (told.models, told.jobs, told.owned, told.quotas)
+    assert (again.horizon, again.headroom, again.query) == (told.horizon, told.headroom, told.query)
+
+
+def test_an_echo_marks_its_defaults() -> None:
+    told = spelled(from_mapping({"headroom": 0.3}))
+    assert told["headroom"] == 0.3
+    assert "headroom" not in told["defaults"]
+    assert {"horizon", "levels", "tolerance"} <= set(told["defaults"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"horizn": "1y"},
+        {"headroom": 2},
+        {"levels": 0},
+        {"model": [{"rate": "1/s"}]},
+        {"model": [{"name": "m", "speed": 3}]},
+        {"model": "llama"},
+        {"job": [{"name": "j", "task": "train"}]},
+        {"owned": [{"gpu": "T4", "gpus": -1}]},
+        {"quota": {"T4": "many"}},
+        {"model": [{"name": "m", "hourly": [-1]}]},
+        {"model": [{"name": "m", "in_histogram": {"0": 1}}]},
+        {"only_owned": "yes"},
+        {"horizon": -3},
+    ],
+)
+def test_a_wrong_key_or_value_is_refused(content: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        from_mapping(content)
+
+
+def test_words_of_flags() -> None:
+    assert hours("12 months") == 8760.0
+    assert hours("720h") == 720.0
+    assert hours(100) == 100.0
+    assert histogram("100:1,200:3") == {100.0: 1.0, 200.0: 3.0}
+    assert [(one.gpu, one.gpus) for one in owned_text("8xV100-SXM-16GB,T4")] == [("V100-SXM-16GB", 8), ("T4", 1)]
+    assert quotas_text("H100 SXM=16,A100=4") == {"H100 SXM": 16.0, "A100": 4.0}
+    assert parse_sweep("rate=1/s,2/s") == ("rate", (1.0, 2.0))
+    for bad in ("speed=1", "rate=", "tpot=0ms"):
+        with pytest.raises(UsageError):
+            parse_sweep(bad)
+
+
+def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
+    hint = Hint("g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True)
+    assert "--tensor-parallel-size=2" in hint.vllm()
+    assert "--max-num-seqs=64" in hint.vllm()
+    assert {"--tp=2", "--max-running-requests=64"} <= set(hint.sglang())
+    service = hint.skypilot()
+    assert service["resources"]["accelerators"] == "A100-80GB:2"
+    assert service["resources"]["use_spot"] is True
+    assert service["service"]["replica_policy"]["min_replicas"] == 3
+    assert "vllm.sh" in exported("vllm", [hint])
+    assert exported("skypilot", [hint])["g.yaml"].startswith('name: "g"')
