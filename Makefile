@@ -2,7 +2,8 @@
 # make test-long   what takes minutes, and how much of the code the tests run: before a release
 # make format      lay the code out
 # make benchmarks  the tool's own speed
-.PHONY: test test-long lint format benchmarks environment clean
+.PHONY: test test-long lint tests tests-long browser format benchmarks environment clean
+MAKEFLAGS += --jobs=2 # types are checked while the tests run
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(or $(WHICHGPU_VENV),$(ROOT).venv)
@@ -16,13 +17,18 @@ lint: environment
 	@cd "$(ROOT)" && "$(BIN)/mypy"
 	@cd "$(ROOT)src" && "$(BIN)/lint-imports" --no-logo --config ../pyproject.toml
 
-test: lint
+browser: environment
 	@"$(ROOT)tools/chromium"
+
+tests: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long"
 
-test-long: lint
-	@"$(ROOT)tools/chromium"
+tests-long: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest --cov --cov-branch --cov-report=term
+
+test: lint tests
+
+test-long: lint tests-long
 
 format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .

@@ -185,6 +185,17 @@ def test_history_as_table_and_every_price(filled: Path) -> None:
     assert_refused(call("catalog", "history"), 2)
 
 
+def test_history_says_the_lowest_then_now_and_the_change() -> None:
+    argv = ("catalog", "history", "--gpu", "V100 SXM 16GB", "--provider", "aws", "--term", "on-demand")
+    reply = call(*argv, "--json").json()
+    (trend,) = reply["trends"]
+    then, now = (float(trend[end]["price_per_gpu_hour"]["amount"]) for end in ("first", "last"))
+    assert trend["first"]["observed"] == min(row["observed"] for row in reply["history"])
+    assert trend["change"] == pytest.approx(now / then - 1, abs=1e-4)
+    assert f"the lowest GPU hour was {then:g} USD on {trend['first']['observed']}" in call(*argv).err
+    assert call(*argv, "--every", "--json").json()["trends"] == []
+
+
 def test_history_as_a_chart(filled: Path, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     path = tmp_path / "h100.svg"

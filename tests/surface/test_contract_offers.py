@@ -380,3 +380,20 @@ def test_a_rate_that_converts_nothing_is_told_of(more: tuple[str, ...], unused: 
     argv = ("offers", "--gpu", "L4", "--exchange-rate", "KRW=1190", *more)
     assert call(*argv, "--json").json()["unused_rates"] == unused
     assert ("The exchange rate of KRW converted nothing" in call(*argv).err) is bool(unused)
+
+
+def test_the_cheapest_is_named_in_any_order_and_with_its_age() -> None:
+    plain = call("offers", "--gpu", "A100", "--limit", "1", "--as-of", "2026-11-15").err.splitlines()[0]
+    for sort in ("price", "-price", "region"):
+        said = call("offers", "--gpu", "A100", "--limit", "1", "--as-of", "2026-11-15", "--sort", sort).err.splitlines()[0]
+        assert said == plain
+    assert "the cheapest GPU hour is" in plain
+    assert "days before" in plain
+    assert "of those seen latest the cheapest is" in plain
+    reply = call("offers", "--gpu", "A100", "--sort", "-price", "--json").json()
+    assert float(reply["cheapest"]["price_per_gpu_hour"]["amount"]) <= float(reply["recent"]["price_per_gpu_hour"]["amount"])
+
+
+def test_another_word_for_offers_is_told_its_command() -> None:
+    said = call("prices", "H100").err
+    assert "whichgpu offers" in said

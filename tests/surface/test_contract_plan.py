@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from tests.plan_cases import TWO_TYPES
 from tests.surface.cli import assert_refused, assert_refused_json, call
+from whichgpu.api.planextras import reproduce
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.surface.cli.plan import request_of
 
 SERVE = "plan llama-3.1-8b --rate 10/s --in 1000 --out 300 --ttft 1s --tpot 50ms --no-curve --as-of 2026-10-01".split()
 OWNED = "8xV100-SXM-16GB,4xA100-SXM-80GB,2xH100-SXM"
@@ -85,7 +93,7 @@ def test_words_go_to_stderr_and_rows_to_stdout() -> None:
     assert reply.err.startswith("Use ")
     assert "bound: " in reply.err
     assert "breaks first: " in reply.err
-    assert len(reply.tsv()[0]) == 6
+    assert len(reply.tsv()[0]) == 7
     listed = call(*SERVE, "--no-simulate", "--csv").csv()
     assert {"gpu", "copies", "cost_per_hour.amount"} <= set(listed[0])
 
@@ -223,3 +231,132 @@ def test_hours_commitments_and_what_is_kept_through_them() -> None:
     assert committed
     assert all(len(set(row["machines_by_level"])) == 1 for row in committed)
     assert told["levels"][0]["gpus"] > told["levels"][1]["gpus"]
+
+
+FLEET = """
+horizon = "12 months"
+term = ["on-demand", "spot"]
+[[model]]
+name = "llama-3.1-8b"
+rate = "20/s"
+in = 1000
+out = 300
+tpot = "50ms"
+[[job]]
+name = "nightly tuning"
+task = "finetune"
+model = "llama-3.1-8b"
+tokens = "10M"
+deadline = "24h"
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fleet") / "fleet.toml"
+    path.write_text(FLEET)
+    return path
+
+
+def _ages(told: dict[str, Any]) -> list[int]:
+    day = date.fromisoformat(told["as_of"])
+    return [(day - date.fromisoformat(row["price_observed_at"])).days for row in (*told["bill"], *told["jobs"])]
+
+
+def test_spot_prices_not_seen_for_a_year_count_only_where_asked_for(fleet: Path) -> None:
+    told = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--json").json()
+    assert max(_ages(told)) <= 365
+    assert any("not seen for a year" in one for one in told["assumptions"])
+    old = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--max-age", "3000d", "--json").json()
+    assert max(_ages(old)) > 365
+    fresh = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--max-age", "90d", "--json").json()
+    assert max(_ages(fresh)) <= 90
+
+
+def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> None:
+    reply = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15")
+    assert "price of" in reply.out
+    assert re.search(r"job: .*\(.*price of \d{4}-\d\d-\d\d\).* once, in the bill as", reply.err)
+    assert "prices last seen more than 30 days ago" in reply.err
+    assert "done once in the 8,760 hours" in reply.err
+
+
+def test_an_engine_is_planned_only_where_it_runs_and_earlier_releases_are_named() -> None:
+    asked = ["plan", "llama-3.1-8b", "--rate", "2/s", "--only-owned", "--no-curve", "--no-simulate", "--as-of", "2026-11-15"]
+    told = call(*asked, "--owned", "8xV100-SXM-16GB,2xGTX-1080-Ti", "--engine", "vllm", "--json").json()
+    assert any("V100 SXM 16GB in an earlier release only" in one for one in told["warnings"])
+    assert {one["gpu"] for one in told["groups"]} == {"v100-sxm-16gb"}
+    assert "does not run on it" in told["owned"][1]["reasons"][0]
+    service = call(*asked, "--owned", "8xV100-SXM-16GB", "--hints", "skypilot").out
+    assert 'setup: "pip install vllm"' not in service
+    assert "VLLM_VERSION" in service
+    present = call(*asked, "--owned", "2xA100-SXM-80GB", "--hints", "skypilot").out
+    assert 'setup: "pip install vllm"' in present
+    refused = assert_refused_json(call(*asked, "--owned", "8xK80", "--json"), 1)
+    assert "runs on none of the GPUs" in refused["message"]
+
+
+def test_ranges_are_shown_and_an_objective_within_one_is_named(planned: dict[str, Any]) -> None:
+    (check,) = planned["simulation"]
+    limits = {"ttft": 1.0, "tpot": 0.05}
+    assert check["unsure"] == [name for name in limits if check[name]["value"] <= limits[name] < check[name]["high"]]
+    told = call(*SERVE).err
+    assert re.search(r"between tokens [\d.]+ ms \([\d.]+ ms to [\d.]+ m?s\)", told)
+    assert told.count("lies within that range") == len(check["unsure"])
+    assert "with 15% of every copy's time kept free (--headroom), no mix" in told
+
+
+def test_without_objectives_none_is_said_to_be_met() -> None:
+    told = call("plan", "llama-3.1-8b", "--rate", "1/s", "--gpu", "L4,A10G", "--no-curve", "--as-of", "2026-11-15").err
+    assert "no objective was asked for" in told
+    assert "- met" not in told
+
+
+def test_a_million_requests_a_second_are_answered_in_time() -> None:
+    began = monotonic()
+    told = call("plan", "llama-3.1-8b", "--rate", "1000000/s", "--no-curve", "--as-of", "2026-11-15", "--json").json()
+    assert monotonic() - began < 60
+    assert sum(one["copies"] for one in told["groups"]) > 10_000
+    assert told["simulation"][0]["requests"] > 1000
+
+
+FLAGS: dict[str, Any] = {
+    "roles": True, "policies": True, "only_owned": True, "sweep": "rate=1/s,2/s", "owned": "2xH100 SXM", "quota": "L4=3",
+    "max_age": "90d",
+    "headroom": "0.2", "slices": "2", "levels": "2", "current": "2xL4", "change_cost": "1usd", "spot_share": "0.3",
+    "tolerance": "0.05",
+    "time_limit": "9s", "seed": "7", "horizon": "100h", "simulate": False, "curve": False, "hourly": "1,2", "in_spread": "0.5",
+    "out_histogram": "10:1,20:3", "latency": "9s", "term": ("on-demand", "spot"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[Any, ...]] = []
+
+    def hear(*asked: Any) -> None:
+        heard.append(asked)
+        raise NoAnswer("no-plan", msg("error.no-plan"), msg("hint.plan"))
+
+    monkeypatch.setattr("whichgpu.api.planning.plan", hear)
+    prices = tmp_path / "mine.csv"
+    asked = request_of(("llama-3.1-8b",), {"rate": "1/s", flag: FLAGS[flag]})
+    assert call(*shlex.split(reproduce(asked, "2026-11-15", prices, own=False))[1:]).code == 1
+    ((again, day, _, overlay, own, *_),) = heard
+    assert (again, day, overlay, own) == (asked, date(2026, 11, 15), prices, False)
+
+
+def test_reproduce_of_a_file_keeps_the_flags_over_it(fleet: Path) -> None:
+    asked = ("--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--headroom", "0.2", "--horizon", "100h")
+    told = call("plan", str(fleet), *asked, "--json").json()
+    words = shlex.split(told["reproduce"])
+    assert {"--headroom=0.2", "--horizon=100h", "--no-curve", "--no-simulate"} <= set(words)
+    assert not [word for word in words if word.startswith("--term")]  # the file says it
+
+
+def test_owned_gpus_used_up_are_the_reason_for_dearer_ones() -> None:
+    asked = ["plan", "llama-3.1-8b", "--rate", "40/s", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate"]
+    told = call(*asked, "--owned", "2xA100-SXM-80GB", "--gpu", "H100 SXM", "--as-of", "2026-11-15", "--json").json()
+    rented = [one for one in told["groups"] if one["provider"] != "owned"]
+    assert rented
+    assert "all of those you own are in use" in rented[0]["because"][0]

@@ -36,7 +36,7 @@ def test_one_gpu_has_no_group() -> None:
 def test_notes_name_the_layout_the_links_and_where_scaling_stops() -> None:
     done = call("estimate", "train", "resnet50", "--gpu", "4xt4", "--batch", "256", "--precision", "amp-fp16")
     assert done.code == 0
-    assert "On 4xt4 (4 GPUs) a training step takes" in done.err
+    assert "On 4xt4 (4 GPUs, layout dp=4) a training step takes" in done.err
     assert "layout dp=4" in done.err
     assert "joined by PCIe" in done.err
     assert "GPUs" in done.err

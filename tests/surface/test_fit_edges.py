@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.surface.cli import assert_refused, call
+from tests.surface.cli import assert_refused, call, terminal
 from whichgpu.surface.cli.main import main
 
 
@@ -49,3 +49,30 @@ def test_models_are_counted_in_the_precision_they_are_published_in() -> None:
 
 def test_numbers_past_what_floats_hold_exactly_still_have_a_range() -> None:
     assert call("fit", "t5-base", "--task", "prefill", "--batch", "1000000000", "--in", "1000000000", "--gpu", "T4").code == 1
+
+
+def test_a_gpu_needs_the_same_by_name_and_among_all() -> None:
+    words = ("fit", "resnet50", "--task", "train", "--batch", "256", "--json")
+    among = next(row for row in call(*words).json()["gpus"] if row["gpu_name"] == "T4")
+    named = call(*words, "--gpu", "T4").json()["gpus"][0]
+    assert (among["needed"], among["largest_batch"]) == (named["needed"], named["largest_batch"])
+
+
+def test_what_fits_comes_first_among_all() -> None:
+    reply = call("fit", "llama-3.1-70b", "--precision", "int4")
+    header, *rows = [line.split("\t") for line in reply.out.splitlines()]
+    verdicts = [row[header.index("verdict")] for row in rows]
+    assert verdicts == sorted(verdicts, key=("fits", "tight", "no").index)
+    assert len(set(verdicts)) > 1
+
+
+def test_remedies_name_their_columns() -> None:
+    said = call("fit", "llama-3.1-70b", "--gpu", "RTX 4090").err
+    assert "fits with it alone" in said
+    assert "CUDA context" not in call("fit", "llama-3.1-8b", "--gpu", "MI300X").err
+
+
+def test_a_terminal_shows_forty_of_all_gpus() -> None:
+    shown = terminal("fit", "llama-3.1-8b", env={"COLUMNS": "160"}).out
+    assert "The first 40 of " in shown
+    assert shown.count(" fits ") >= 40

@@ -133,3 +133,24 @@ def test_one_file_needs_nothing_else() -> None:
 def test_an_order_is_told_and_turned_round() -> None:
     html = page("gpus", "name=H100&sort=memory_bandwidth").body.decode()
     assert re.search(r'aria-sort="ascending"[^>]*><a href="[^"]*sort=-memory_bandwidth', html)
+
+
+def test_short_names_of_the_command_line_ask_the_same_on_a_page() -> None:
+    query = "task=serve&model=llama-3.1-8b&rate=5/s&"
+    short = page("recommend", query + "in=1000&out=300&tpot=50ms", "json")
+    whole = page("recommend", query + "seq_in=1000&seq-out=300&tpot_max=50ms", "json")
+    assert short.status == 200
+    request = json.loads(short.body)["request"]
+    assert (request["seq_in"], request["seq_out"], request["tpot_max"]) == (1000, 300, 0.05)
+    assert json.loads(whole.body)["request"] == request
+
+
+def test_unknown_parameters_are_told_on_the_page_and_refused_by_its_twins() -> None:
+    told = page("gpus", "name=H100&bogus=1&lang=en")
+    assert told.status == 200
+    assert "no parameter called bogus" in told.body.decode()
+    read(told)
+    refused = page("gpus", "name=H100&bogus=1", "json")
+    assert refused.status == 400
+    assert json.loads(refused.body)["error"]["kind"] == "unknown-field"
+    assert "no parameter" not in page("gpus", "name=H100&lang=en").body.decode()

@@ -124,3 +124,10 @@ def test_machines_are_compared_by_their_gpu() -> None:
     rows = {row[0]: row[1:] for row in call("compare", "p3.2xlarge", "g4dn.xlarge", *flags).tsv()}
     assert rows["against the first"][0] == "1x"
     assert float(rows["against the first"][1].rstrip("x")) < 1
+
+
+def test_a_comparison_of_speed_states_the_batch_it_assumed() -> None:
+    said = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50").err
+    assert "Batch 32. Assumed where you said nothing: " in said
+    assert "gpu t4" not in said
+    assert "Batch 7." in call("compare", "T4", "A10", "--task", "train", "--model", "resnet50", "--batch", "7").err

@@ -23,8 +23,8 @@ def argv(endpoint: Endpoint, values: dict[str, Any]) -> list[str]:
     words = list(endpoint.command)
     for name, field in fields(endpoint).items():
         if name in values and field.flag is not None:
-            words += [field.flag, str(values[name])]
-    for name in ("task", "model", "name"):
+            words += [field.negative or ""] if values[name] is False else [field.flag, str(values[name])]
+    for name in ("task", "model", "name", "what"):
         if name in values and fields(endpoint)[name].flag is None:
             words += values[name] if isinstance(values[name], list) else [str(values[name])]
     return [*words, "--json"]
@@ -44,9 +44,15 @@ def test_every_endpoint_answers_its_example_as_the_command_does(server: Server, 
     if endpoint.page is not None:  # what a page adds
         assert found.pop("total") == len(expected[endpoint.rows or ""])
         assert [found.pop(name) for name in ("limit", "offset", "next")] == [endpoint.page, 0, None]
+    if endpoint.path == "plan":  # how long it took
+        assert found.pop("seconds") > 0
+        assert expected.pop("seconds") > 0
     assert found == expected
     posted = server.post(f"/api/v1/{endpoint.path}", values)
     assert posted.status == 200, posted.text
+    if endpoint.path == "plan":
+        assert {**posted.json(), "seconds": 0} == {**found, "seconds": 0}
+        return
     assert posted.body == asked.body
 
 
@@ -177,7 +183,8 @@ def test_bodies_that_are_no_json_objects_are_refused(server: Server) -> None:
 def test_lists_of_nothing_and_of_nulls_are_told_apart_from_values(server: Server) -> None:
     nothing = {"name": ["T4"], "sort": [], "limit": [], "supports": None}
     assert server.post("/api/v1/gpus", nothing).json() == server.get("/api/v1/gpus?name=T4").json()
-    for odd in ({"limit": [None]}, {"sort": [[]]}, {"name": [{}]}, {"relative_to": [True]}):
+    odds: list[dict[str, Any]] = [{"limit": [None]}, {"sort": [[]]}, {"name": [{}]}, {"relative_to": [True]}]
+    for odd in odds:
         reply = server.post("/api/v1/gpus", odd)
         assert reply.status == 400, (odd, reply.text)
         assert reply.error
@@ -193,3 +200,19 @@ def test_the_schema_names_every_flag_of_every_command(server: Server) -> None:
         assert path["post"]["requestBody"]["content"]["application/json"]["example"] == endpoint.example
     ids = [told["operationId"] for path in schema["paths"].values() for told in path.values()]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("name", ["plan.toml", "{x.toml", "mlp:1-1.TOML", "hf:me/x.toml", "../fleet.toml", "/etc/hosts", "~/x"])
+def test_a_plan_opens_no_file_of_the_server(server: Server, name: str) -> None:
+    reply = server.get(f"/api/v1/plan?{urlencode({'what': name})}")
+    assert reply.status == 400, reply.text
+    assert reply.error["kind"] == "model-not-allowed"
+    job = server.post("/api/v1/jobs", {"command": "plan", "what": ["llama-3.1-8b", name]}, x_whichgpu="1")
+    assert job.status == 400, job.text
+
+
+@pytest.mark.parametrize("field", ["profiles", "export", "plot", "ray", "workers", "trace", "overlay"])
+def test_a_plan_takes_neither_files_nor_clusters(server: Server, field: str) -> None:
+    reply = server.get(f"/api/v1/plan?{urlencode({'what': 'llama-3.1-8b', field: 'x'})}")
+    assert reply.status == 400, reply.text
+    assert reply.error["kind"] == "unknown-field"

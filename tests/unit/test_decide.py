@@ -111,7 +111,7 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     answer = api.recommend("serve", "llama-3.1-8b", Query(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
     for one in answer.candidates:
         said = {message.id for message in one.because}
-        assert {"because.speed", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
+        assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
         assert said & {"because.rate", "because.rate-simulated"}
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 

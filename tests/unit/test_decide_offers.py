@@ -196,3 +196,53 @@ def test_a_pipe_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         find_model(str(path), CATALOG)
     assert error.value.kind == "file-unreadable"
+
+
+def test_a_service_without_a_model_does_not_rest_on_spot() -> None:
+    answer = api.recommend("serve", None, Query(), DAY, CATALOG, own=False)
+    assert answer.kind == "mix"
+    assert all(one.term != "spot" for one in answer.candidates)
+    assert answer.rejected.reasons["spot-service"] > 0
+    asked_for = api.recommend("serve", None, Query(term="spot"), DAY, CATALOG, own=False)
+    assert asked_for.answer.term == "spot"
+
+
+def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
+    answer = asked("finetune", "llama-3.1-8b")
+    best = answer.answer
+    layout = {name: getattr(best.parallel, name) for name in ("dp", "tp", "pp", "zero", "sp")}
+    same = {
+        "gpu": best.gpu, "gpus": best.gpus, "precision": best.precision, "batch": best.batch, "micro_batch": best.micro_batch,
+        "accumulation": best.accumulation, "checkpointing": best.checkpointing, "parallel": layout,
+    }  # fmt: skip
+    plain = api.estimate("finetune", "llama-3.1-8b", CATALOG, own=False, **same)
+    assert answer.engines
+    assert plain.throughput is not None
+    for line in answer.engines:
+        other = api.estimate("finetune", "llama-3.1-8b", CATALOG, own=False, engine=line.engine, **same)
+        assert other.throughput is not None
+        assert line.speed == pytest.approx(other.throughput.value / plain.throughput.value, rel=0.02)
+
+
+def test_whole_hours_are_said_and_billed_at_both_ends() -> None:
+    best = asked(provider="hyperstack", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
+    assert "because.billed" in {one.id for one in best.because}
+    assert best.run_time.high < 3600
+    assert best.cost.low == best.cost.amount == best.cost.high == best.cost_per_hour.amount
+
+
+def test_a_host_that_cannot_feed_its_gpus_is_said_in_the_first_sentence() -> None:
+    starving = asked(provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
+    assert starving.sentence.id == "recommend.sentence-fed"
+    fed = asked(model="bert-large", provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
+    assert fed.sentence.id == "recommend.sentence-run"
+
+
+def test_prices_nobody_saw_for_long_do_not_win_unless_named() -> None:
+    answer = asked(limit=50)
+    rows = (*answer.candidates, answer.cheapest, answer.fastest)
+    assert all(one.price_age_days <= 400 for one in rows)
+    everything = asked(limit=50, max_age="7000d", rank="cost")
+    oldest = max(everything.candidates, key=lambda one: one.price_age_days)
+    assert oldest.price_age_days > 400
+    assert asked(provider=oldest.provider, gpu=oldest.gpu, limit=50).candidates

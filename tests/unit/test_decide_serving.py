@@ -16,7 +16,7 @@ from whichgpu.api import Query, RecommendAnswer
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.serving import at_load, hopes, stands
-from whichgpu.decide.simulating import _counts
+from whichgpu.decide.simulating import _fewest
 from whichgpu.decide.way import Way
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -109,13 +109,33 @@ def test_without_objectives_nobody_waits_for_the_text() -> None:
     assert "assumed.tpot" in {one.id for one in answer.assumptions}
 
 
-def test_tries_go_from_the_fewest_copies_to_beyond_the_sure() -> None:
-    assert _counts(1, 1) == [1, 2, 3]
-    tried = _counts(2, 9)
-    assert tried[0] == 2
-    assert 9 in tried
-    assert tried[-1] > 9
-    assert tried == sorted(tried)
+@given(st.integers(1, 20), st.integers(0, 60), st.integers(1, 90))
+def test_the_least_number_of_copies_is_found(fewest: int, more: int, enough: int) -> None:
+    found = _fewest(fewest, fewest + more, lambda count: count >= enough)
+    assert found == (None if enough > fewest + more else max(fewest, enough))
+
+
+def _llama70(**wishes: Any) -> RecommendAnswer:
+    fields: dict[str, Any] = {"rate": 5.0, "seq_in": 1000, "seq_out": 300, "tpot_max": 0.05}
+    return api.recommend("serve", "llama-3.1-70b", Query(**wishes), DAY, CATALOG, own=False, **fields)
+
+
+def test_every_row_shown_was_simulated_and_keeps_its_objective() -> None:
+    answer = _llama70()
+    rows = (*answer.candidates, answer.cheapest, answer.fastest, *answer.pareto)
+    assert len(answer.candidates) == 8
+    assert all(one.simulated for one in rows)
+    assert all(one.tpot is not None and one.tpot.value <= 0.05 for one in rows)
+
+
+def test_a_row_is_the_same_whether_its_gpu_is_asked_for_or_not() -> None:
+    """Nor does any GPU asked for by itself cost less than the answer, as pairs of H100 with little cache once did."""
+    answer = _llama70()
+    for gpu in dict.fromkeys(one.gpu for one in answer.candidates[:4]):
+        alone = _llama70(gpu=gpu).answer
+        listed = next(one for one in answer.candidates if one.gpu == gpu)
+        assert (alone.gpus, alone.cost.amount) == (listed.gpus, listed.cost.amount)
+        assert answer.answer.cost.amount <= alone.cost.amount
 
 
 def test_a_light_load_is_served_in_small_batches() -> None:

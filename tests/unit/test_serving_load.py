@@ -127,3 +127,11 @@ def test_the_curve_rises_and_objectives_hold_up_to_a_rate() -> None:
     assert told.met is not None
     assert told.met >= 0.94
     assert curve(server, load, Objectives(tpot_max=1e-6)).allowed == pytest.approx(0, abs=0.1)
+
+
+def test_objectives_never_hold_beyond_what_can_be_borne() -> None:
+    """A short drawn load above saturation has not queued up yet: it must not count as held."""
+    server, _ = real("llama-3.1-8b", "rtx-5090", seq_in=1000, seq_out=300)
+    found = curve(server, Load(5.0, Lengths(1000), Lengths(300), 2000), Objectives(ttft_max=1.0, tpot_max=0.05))
+    assert found.allowed is not None
+    assert 0.9 * found.saturation < found.allowed <= found.saturation

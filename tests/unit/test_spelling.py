@@ -247,3 +247,10 @@ def test_a_batch_follows_from_the_micro_batch() -> None:
     workload = fill_defaults(Workload("train", "m", micro_batch=2, accumulation=4, parallel=Parallel(dp=8)), LLAMA)
     assert workload.batch == 64
     assert workload.local_batch == 2
+
+
+def test_an_error_names_the_flag_as_it_may_have_been_typed() -> None:
+    with pytest.raises(UsageError) as caught:
+        from_texts({"task": "serve", "model": "llama-3.1-8b", "tpot_max": "banana"})
+    told = english().render(caught.value.message)
+    assert "--tpot (--tpot-max)" in told

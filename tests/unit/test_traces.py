@@ -48,6 +48,22 @@ def test_lengths_alone_have_no_times(tmp_path: Path) -> None:
     assert len(trace) == 2
 
 
+@pytest.mark.parametrize(
+    ("header", "times", "read"),
+    [
+        ("prompt_tokens,output_tokens", ("", ""), []),
+        ("time,prompt_tokens,completion_tokens", ("3,", "3.5,"), [0, 0.5]),
+        ("Timestamp,Input_Tokens,Output_Tokens", ("2026-01-01 10:00:00,", "2026-01-01 10:00:02,"), [0, 2]),
+        ("arrival_time,input_tokens,generated_tokens", ("0,", "1,"), [0, 1]),
+        ("prompt,output", ("", ""), []),
+    ],
+)
+def test_columns_may_be_called_as_usual(tmp_path: Path, header: str, times: tuple[str, str], read: list[float]) -> None:
+    trace = read_trace(written(tmp_path, f"{header}\n{times[0]}100,5\n{times[1]}200,7\n"))
+    assert list(trace.times) == pytest.approx(read)
+    assert (list(trace.prompts), list(trace.outputs)) == ([100, 200], [5, 7])
+
+
 BAD = {
     "empty": ("", 1, "no requests"),
     "only a header": (AZURE, 1, "no requests"),

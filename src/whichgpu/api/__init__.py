@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from whichgpu.api.group_layouts import LayoutRow as LayoutRow
     from whichgpu.api.group_layouts import layouts as layouts
     from whichgpu.api.history import HistoryAnswer as HistoryAnswer
+    from whichgpu.api.history import Trend as Trend
     from whichgpu.api.history import catalog_history as catalog_history
     from whichgpu.api.live import LiveStatus as LiveStatus
     from whichgpu.api.live import SnapshotRow as SnapshotRow
@@ -173,7 +174,7 @@ _MODULES = {
     "live": "LiveStatus SnapshotRow TakingAnswer catalog_export catalog_forget catalog_import catalog_quarantine "
     "catalog_refresh live_status",
     "changes": "ChangeRow DiffAnswer WatchAnswer catalog_diff catalog_watch",
-    "history": "HistoryAnswer catalog_history",
+    "history": "HistoryAnswer Trend catalog_history",
     "evidence": "AccuracyAnswer accuracy",
     "provenance": "SourcesAnswer sources",
 }

@@ -37,6 +37,7 @@ from whichgpu.price.own import (
     host_price,
     sensitivity,
 )
+from whichgpu.price.terms import YEAR_HOURS
 
 FAR = 20.0  # times the use: how far sensitivity is told
 MOST_GPUS = 100_000
@@ -73,6 +74,7 @@ class BuyRow:
     host: Money
     power_per_hour: Money  # while it works
     own_per_hour: Money  # of work, all in all
+    hour_lines: Mapping[str, Money]  # its parts: loss of value of GPUs and host, power (waiting included), upkeep
     own_per_month: Money
     residual_value: Money
     rent: Offer | None
@@ -146,6 +148,7 @@ def _row(
     return BuyRow(
         gpu=gpu.id, gpu_name=gpu.name, gpus=count, purchase=money(own.gpu_price, currency), host=money(own.host_price, currency),
         power_per_hour=money(own.power(0.9) * own.power_price, currency), own_per_hour=money(own.hour, currency),
+        hour_lines={name: money(value, currency) for name, value in _parts(own).items() if value},
         own_per_month=money(own.hour * own.use * 730, currency), residual_value=money(own.price * own.residual, currency),
         rent=rent,
         rent_per_hour=money(hourly, currency) if hourly is not None else None, break_even_use=even.break_even_use,
@@ -153,6 +156,13 @@ def _row(
         sensitivity=sensitivity(own, hourly) if hourly is not None else {},
         host_advice=build_advice(gpu, count), price_basis=basis,
     )  # fmt: skip
+
+
+def _parts(own: Owning) -> dict[str, float]:
+    """What an hour of work is made of; hours of waiting are borne by those of work."""
+    worn = (1.0 - own.residual) / (own.years * YEAR_HOURS) / own.use
+    lost, host, upkeep = own.gpu_price * worn, own.host_price * worn, own.upkeep / YEAR_HOURS / own.use
+    return {"gpu-value": lost, "host-value": host, "power": own.hour - lost - host - upkeep, "upkeep": upkeep}
 
 
 def _owning(gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger: Exchanger, currency: str) -> tuple[Owning, str]:

@@ -19,6 +19,7 @@ from whichgpu.catalog.live.store import reading
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.currency import DOLLAR, Exchanger, rounded
 from whichgpu.price.trend import lows
 
@@ -45,12 +46,23 @@ class HistoryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """The lowest price of a term when it was first seen and as last seen, and the change between them as a share."""
+
+    term: str
+    first: HistoryRow
+    last: HistoryRow
+    change: float
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryAnswer:
     """Prices over time, oldest first."""
 
     history: tuple[HistoryRow, ...]
     summary: bool  # the lowest price of each provider and term, not every run
     without_rate: dict[str, int]  # prices left out of a summary, by their currency: it has no exchange rate of their day
+    trends: tuple[Trend, ...]  # of a summary: each term from its first day until now
 
 
 def catalog_history(
@@ -76,7 +88,25 @@ def catalog_history(
         raise NoAnswer("no-exchange-rate", message, msg("hint.only-without-rate"))
     if not rows:
         raise NoAnswer("no-history", msg("error.no-history"), msg("hint.no-history"))
-    return HistoryAnswer(rows, not every, dict(without_rate))
+    return HistoryAnswer(rows, not every, dict(without_rate), () if every else tuple(_trends(rows)))
+
+
+def _trends(rows: tuple[HistoryRow, ...]) -> Iterator[Trend]:
+    """Prices that nobody saw for a month before the newest sighting of their term are no prices of now."""
+    for term in dict.fromkeys(row.term for row in rows):
+        own = [row for row in rows if row.term == term]
+        newest = last_day(max(row.last_observed for row in own))
+        still = [row for row in own if row.ended is None and (newest - last_day(row.last_observed)).days <= STALE_DAYS]
+        if not still:
+            continue
+        began = min(row.observed for row in own)
+        first = min((row for row in own if row.observed == began), key=_amount)
+        last = min(still, key=_amount)
+        yield Trend(term, first, last, round(float(_amount(last) / _amount(first) - 1), 4))
+
+
+def _amount(row: HistoryRow) -> Decimal:
+    return row.price_per_gpu_hour.amount
 
 
 def _all_runs(catalog: Catalog, wish: Wish, folder: Path | None) -> Iterator[Observation]:

@@ -91,11 +91,9 @@ def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> N
     shape = desk.shape(spelled.workload.model)
     workload = fill_defaults(spelled.workload, shape)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
-    alike = workload.training or not isinstance(shape, Transformer)  # hardly depends on the GPU
-    common = memory(workload, shape, None)
     rows = []
     for gpu in found:
-        shown = common if alike else memory(workload, shape, gpu)
+        shown = memory(workload, shape, gpu)
         need = fitting.needed(shown, workload)
         answer = fitting.fit(need, workload, gpu)
         rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
@@ -137,14 +135,17 @@ def fit_spelled(
     shown = memory(workload, shape, asked[0] if len(asked) == 1 else None)
     need = fitting.needed(shown, workload)
     able = fitting_gpus(need, workload, known)
-    least = able[0] if able else None
+    told = tuple(_rows(workload, shape, asked, able, helpful))
+    holding = {row.gpu for row in told if row.fits == "fits"}
+    sound = able if names else (*(gpu for gpu in able if gpu.id in holding), *(gpu for gpu in asked if gpu.id in holding))
+    least = next(iter(sound), None)
     return FitAnswer(
         request=echo(workload, spelled.given | ({"gpu"} if names else set())),
         memory=shown.allocated,
         memory_device=shown.device,
         memory_parts=shown.parts,
         needed=need,
-        gpus=tuple(_rows(workload, shape, asked, able, helpful)),
+        gpus=told,
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
         warnings=(*shown.warnings, *remarks(workload, shape, spelled.given)),
@@ -172,10 +173,9 @@ def _rows(workload: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence
     common = _Sizes(workload, shape, None)
     usual = fitting.needed(common.memory(workload), workload)
     many = len(asked) > FEW
-    alike = many and not (isinstance(shape, Transformer) and not workload.training)  # others hardly depend on the GPU
     for gpu in asked:
         sizes = common if many else _Sizes(workload, shape, gpu)
-        need = usual if alike else fitting.needed(memory(workload, shape, gpu), workload)
+        need = fitting.needed(memory(workload, shape, gpu), workload)
         answer = fitting.fit(need, workload, gpu)
         room = answer.usable - (int(need.high - usual.high) if many else 0)
         problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,13 @@ import numpy as np
 
 from whichgpu.api.planrequest import PlanRequest
 from whichgpu.api.plansweep import FACTORS, GOALS, parse_sweep, sweep
+from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.spread import Progress
+from whichgpu.catalog.engine import Engine, support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.answer import AloneRow, CurvePoint, GroupRow, OwnRow, money
 from whichgpu.decide.plan.build import alone
-from whichgpu.decide.plan.hints import Hint
+from whichgpu.decide.plan.hints import TOOLS, Hint
 from whichgpu.decide.plan.problem import Problem
 from whichgpu.decide.plan.solve import solve
 from whichgpu.price.own import Owning, against, host_price
@@ -24,6 +27,14 @@ from whichgpu.price.terms import YEAR_HOURS
 if TYPE_CHECKING:
     from whichgpu.api.planning import Solved
 
+# Switches of the command line, off and on; nothing where only a file can say it.
+SWITCHES = {
+    "only_owned": ("", "--only-owned"),
+    "simulate": ("--no-simulate", "--simulate"),
+    "curve": ("--no-curve", "--curve"),
+    "roles": ("", "--roles"),
+    "policies": ("", "--policies"),
+}
 KINDS = 6  # of GPU whose cost alone is told
 CURVE_SECONDS, CURVE_GAP = 3.0, 0.02
 # Of a price: what is lost when a card is no longer new, what is left after three years (as `buy` takes it), and the least ever.
@@ -158,9 +169,15 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
                 instance=row.instance,
                 region=row.region,
                 spot=row.term == "spot",
+                earlier=_earlier(told.desk.catalog.engines, told.desk.catalog.gpu_by_id[row.gpu]),
             )
         )
     return tuple(hints)
+
+
+def _earlier(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
+    """What is known of the releases that run on a GPU the present one does not, by the engine a hint starts."""
+    return {one.id: one.note or one.name for one in engines if one.id in TOOLS and support(one, gpu) == "earlier"}
 
 
 def _repository(told: Solved, name: str) -> str:
@@ -174,8 +191,10 @@ def _repository(told: Solved, name: str) -> str:
     return bare
 
 
-def reproduce(request: PlanRequest, day: str) -> str:
+def reproduce(request: PlanRequest, day: str, overlay: Path | None = None, own: bool = True) -> str:
     """The question again, as a command where flags can say it."""
+    last = [f"--prices={overlay}"] if overlay else []
+    last += [f"--as-of={day}"] if own else ["--no-own-measurements", f"--as-of={day}"]
     words = ["whichgpu", "plan"]
     if request.profiles is not None:
         words += ["--profiles", str(request.profiles)] + ([f"--rate={request.rate:g}/s"] if request.rate else [])
@@ -192,22 +211,33 @@ def reproduce(request: PlanRequest, day: str) -> str:
             words += [f"--{name.replace('_', '-')}={told}"] if told else []
         words += [f"--latency={one.latency_max:g}s"] if one.latency_max else []
     else:
-        return join([*words, request.file or "FILE.toml", f"--as-of={day}"])
-    return join([*words, *_flags(request), f"--as-of={day}"])
+        return join([*words, request.file or "FILE.toml", *_flags(request, _written(request)), *last])
+    return join([*words, *_flags(request, PlanRequest()), *last])
+
+
+def _written(request: PlanRequest) -> PlanRequest:
+    """What the plan's file says by itself; the request where there is none to read."""
+    from whichgpu.api.planfile import read_plan
+
+    try:
+        return read_plan(Path(request.file)) if request.file else request
+    except WhichGpuError:  # it is gone meanwhile
+        return request
 
 
 def _same(one: Any) -> str:
     return repr(replace(one, model=""))
 
 
-def _flags(request: PlanRequest) -> list[str]:
-    usual = PlanRequest()
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in request.query.spelled().items()]
-    if request.owned:
+def _flags(request: PlanRequest, usual: PlanRequest) -> list[str]:
+    """Flags that say how a request differs from the usual one, or from its file."""
+    known = usual.query.spelled()
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in request.query.spelled().items() if known.get(name) != value]
+    if request.owned != usual.owned:
         words.append("--owned=" + ",".join(f"{one.gpus}x{one.gpu}" for one in request.owned))
-    if request.quotas:
+    if request.quotas != usual.quotas:
         words.append("--quota=" + ",".join(f"{name}={most:g}" for name, most in request.quotas.items()))
-    for name in ("headroom", "slices", "levels", "current", "change_cost", "spot_share", "tolerance", "seed"):
+    for name in ("headroom", "slices", "levels", "current", "change_cost", "spot_share", "tolerance", "seed", "sweep"):
         value = getattr(request, name)
         if value != getattr(usual, name):
             words.append(f"--{name.replace('_', '-')}={value}")
@@ -215,7 +245,7 @@ def _flags(request: PlanRequest) -> list[str]:
         words.append(f"--horizon={request.horizon:g}h")
     if request.time_limit != usual.time_limit:
         words.append(f"--time-limit={request.time_limit:g}s")
-    for name, flag in (("only_owned", "--only-owned"), ("simulate", "--no-simulate"), ("curve", "--no-curve")):
+    for name, flags in SWITCHES.items():
         if getattr(request, name) != getattr(usual, name):
-            words.append(flag)
-    return words
+            words.append(flags[getattr(request, name)])
+    return [word for word in words if word]

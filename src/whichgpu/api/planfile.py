@@ -31,6 +31,7 @@ WISHES = (
     "power_price",
     "startup",
     "interruptions",
+    "max_age",
 )
 LOADS = ("trace", "hourly", "in_spread", "out_spread", "in_histogram", "out_histogram", "latency")
 HOURS = {"hour": 1.0, "hours": 1.0, "month": MONTH, "months": MONTH, "mo": MONTH, "year": 8760.0, "years": 8760.0, "y": 8760.0}

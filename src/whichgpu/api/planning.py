@@ -14,6 +14,7 @@ from whichgpu.api.shopping import Basket, basket
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import parse_money
+from whichgpu.catalog.engine import Engine
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.answer import PlanAnswer
@@ -87,9 +88,9 @@ def plan(
 def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, progress: Told, gap: float = GAP) -> Solved:
     """Offers, throughput, the program, the simulation; more headroom where that is not met."""
     progress("estimates", 0.0)
-    found = basket(request.query, day, desk.catalog, overlay)
-    supply = _supply(request, found, desk)
     served = tuple(_served(one, request.seed, desk) for one in request.models)
+    found = basket(request.query, day, desk.catalog, overlay, engine=_only_engine(request, served))
+    supply = _supply(request, found, desk)
     limits = _limits(request, found, desk.catalog)
     wanted = [_wanted(one.name, dict(one.fields), one.deadline, desk) for one in request.jobs]
     jobs = jobs_of(wanted, supply.stands, found.wishes.habits)
@@ -132,7 +133,8 @@ def _supply(request: PlanRequest, found: Basket, desk: Desk) -> Supply:
         if not mine:
             raise UsageError("nothing-owned", msg("error.nothing-owned"), msg("hint.plan"))
         return Supply(mine, 0)
-    offers = rented(found.market, desk.catalog, wishes.span, request.horizon, wishes.habits, "spot" in wishes.terms)
+    old_spot = wishes.max_age is not None or set(wishes.terms) == {"spot"}  # asked for by age, or nothing else is
+    offers = rented(found.market, desk.catalog, wishes.span, request.horizon, wishes.habits, "spot" in wishes.terms, old_spot)
     stands: tuple[Stand, ...] = (*mine, *offers.stands)
     if not stands:
         why = tuple(
@@ -141,7 +143,7 @@ def _supply(request: PlanRequest, found: Basket, desk: Desk) -> Supply:
             if count
         )
         raise _nothing(why, (msg("hint.relax-filters"),))
-    return Supply(stands, offers.offers)
+    return Supply(stands, offers.offers, offers.old)
 
 
 def _owned(name: str, count: int, power: str | None, request: PlanRequest, found: Basket, catalog: Catalog) -> Owned:
@@ -170,7 +172,14 @@ def _served(one: ModelAsked, seed: int, desk: Desk) -> Served:
     traffic = _traffic(one, read.workload.rate if "rate" in given else None, workload.seq_in or 1, workload.seq_out or 1, seed)
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
     goals = Goals(workload.ttft_max, workload.tpot_max, one.latency_max, workload.percentile)
-    return Served(one.model, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals)
+    engine = next((engine for engine in desk.catalog.engines if engine.id == sized.engine), None)
+    return Served(one.model, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals, engine)
+
+
+def _only_engine(request: PlanRequest, served: Sequence[Served]) -> Engine | None:
+    """The engine of all that runs, where it is one: GPUs it cannot run on need not be looked at."""
+    engines = {one.engine for one in served}
+    return next(iter(engines)) if len(engines) == 1 and not request.jobs else None
 
 
 def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:

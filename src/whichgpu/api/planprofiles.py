@@ -20,6 +20,7 @@ from whichgpu.decide.plan.problem import Problem, Solution
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.decide.plan.program import servable
 from whichgpu.decide.plan.solve import solve
+from whichgpu.decide.plan.telling import breaks_load
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
@@ -54,6 +55,7 @@ def plan_profiles(request: PlanRequest, day: date) -> PlanAnswer:
             served=(msg("plan.traffic", rate=significant(float(problem.demand.sum())), model=profiles.name),),
             currency=CURRENCY,
             gap=f"{solution.gap:.1%}",
+            free=f"{problem.headroom:.0%}",
         ),
         cost_per_hour=Cost(cost.amount, cost.amount, cost.amount, CURRENCY),
         cost_per_month=money(solution.cost * MONTH_HOURS, CURRENCY),
@@ -69,13 +71,7 @@ def plan_profiles(request: PlanRequest, day: date) -> PlanAnswer:
         alone=alone_rows(problem, names, CURRENCY, list(names), most=len(names) if len(names) <= 12 else 6),
         jobs=(),
         owned=(),
-        breaks_first=(
-            msg(
-                "plan.breaks-load",
-                more=f"{max(0.0, full.factor - 1):.0%}",
-                gpus=tuple(problem.columns[j] for j in full.full) or ("-",),
-            ),
-        ),
+        breaks_first=(breaks_load(full.factor, tuple(problem.columns[j] for j in full.full)),),
         simulation=(),
         curve=(),
         timeline=(),

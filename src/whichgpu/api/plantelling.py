@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date
 from decimal import Decimal
 from shlex import join
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,20 @@ from whichgpu.api.planrequest import spelled
 from whichgpu.api.planroles import designs_of, policies_of, roles_of
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
+from whichgpu.catalog.engine import support
 from whichgpu.decide.answer import Cost
 from whichgpu.decide.plan.answer import (
+    BillRow,
     CheckRow,
     GroupRow,
+    JobRow,
     PlanAnswer,
     money,
+    ranged,
 )
 from whichgpu.decide.plan.build import Built
 from whichgpu.decide.plan.telling import Telling, sure_of
+from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
 
@@ -35,7 +41,8 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
     found, wishes, solution, built = told.basket, told.basket.wishes, told.solution, told.built
     currency = wishes.currency
     telling = Telling(built, solution, found.market, currency)
-    groups, bill = telling.groups(), telling.bill()
+    groups, bill, jobs = telling.groups(), telling.bill(), telling.jobs()
+    simulation = _simulation(told)
     cost = Cost(money(solution.bill, currency).amount, *(_ends(groups, solution.bill, currency)), currency)
     return PlanAnswer(
         request=spelled(told.request),
@@ -53,10 +60,10 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
         bill=bill,
         levels=telling.levels(),
         alone=alone_rows(built.problem, _names(built), currency, _in_plan(groups)),
-        jobs=telling.jobs(),
+        jobs=jobs,
         owned=telling.owned(),
         breaks_first=(*telling.breaks_first(), *_margins(told)),
-        simulation=_simulation(told),
+        simulation=simulation,
         curve=cost_curve(told, progress),
         timeline=telling.timeline(),
         own=own_rows(told),
@@ -66,10 +73,10 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
         program=solution.kept,
         seconds=solution.seconds,
         assumptions=tuple(_assumptions(told)),
-        warnings=tuple(_warnings(told)),
+        warnings=(*_warnings(told), *_unsure(told, simulation), *_engines(told, groups), *_stale(wishes.day, (*bill, *jobs))),
         sources=_sources(told, bill),
         verify=_verify(told, groups),
-        reproduce=reproduce(told.request, wishes.day.isoformat()),
+        reproduce=reproduce(told.request, wishes.day.isoformat(), told.overlay, told.desk.own),
         changes=_changes(told),
         roles=roles_of(told, progress) if told.request.roles else None,
         designs=designs_of(told, groups, progress) if told.request.roles else (),
@@ -101,7 +108,7 @@ def _sentence(told: Solved, groups: Sequence[GroupRow], cost: Cost) -> Message:
     }
     if not served:
         return msg("plan.sentence-jobs", n=len(told.request.jobs), **values)
-    return msg("plan.sentence", what=what, served=served, **values)
+    return msg("plan.sentence", what=what, served=served, free=f"{told.headroom:.0%}", **values)
 
 
 def _names(built: Built) -> dict[str, str]:
@@ -123,7 +130,11 @@ def _simulation(told: Solved) -> tuple[CheckRow, ...]:
         ]
         sure = sure_of(model.asked, *stands[0])
         figures = {name: sure.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
-        rows.append(CheckRow(one.model, one.percentile, met=one.met, holds=one.holds, requests=one.requests, **figures))
+        limits = {name: getattr(model.goals, f"{name}_max") for name in figures}
+        unsure = tuple(name for name, told in figures.items() if limits[name] and told.value <= limits[name] < told.high)
+        rows.append(
+            CheckRow(one.model, one.percentile, **figures, met=one.met, holds=one.holds, requests=one.requests, unsure=unsure)
+        )
     return tuple(rows)
 
 
@@ -156,6 +167,10 @@ def _assumptions(told: Solved) -> list[Message]:
         said.append(msg("assumed.plan-horizon"))
     if "spot" not in told.basket.wishes.terms and not told.request.only_owned:
         said.append(msg("assumed.plan-no-spot"))
+    if told.supply.old:
+        said.append(msg("assumed.plan-old-spot", n=told.supply.old))
+    if told.request.jobs:
+        said.append(msg("assumed.plan-jobs-once", hours=f"{told.request.horizon:,.0f}"))
     if told.solution.cost > told.optimum * (1 + 1e-9):
         said.append(msg("assumed.plan-simpler", share=f"{told.solution.cost / told.optimum - 1:.1%}"))
     if told.supply.offers:
@@ -185,6 +200,54 @@ def _warnings(told: Solved) -> list[Message]:
             share = sum(model.traffic.buckets[b].share for b in hard)
             said.append(msg("plan.excused", model=model.name, share=f"{share:.1%}"))
     return said
+
+
+def _unsure(told: Solved, rows: Sequence[CheckRow]) -> list[Message]:
+    """Objectives that hold in the simulation and may not outside it."""
+    goals = {one.name: one.goals for one in told.built.served}
+    return [
+        msg(
+            "plan.unsure",
+            model=row.model,
+            goal=msg(f"plan.goal-{name}"),
+            percentile=f"{row.percentile:g}",
+            figure=ranged(getattr(row, name)),
+            limit=format_seconds(getattr(goals[row.model], f"{name}_max")),
+        )
+        for row in rows
+        for name in row.unsure
+    ]
+
+
+def _engines(told: Solved, groups: Sequence[GroupRow]) -> list[Message]:
+    """Groups on GPUs that the engine's present release does not run on, or nobody says it does."""
+    said = []
+    for row in groups:
+        engine = next(one for one in told.built.served if one.name == row.model).engine
+        if engine is not None and (how := support(engine, told.desk.catalog.gpu_by_id[row.gpu])) in ("earlier", "unsure"):
+            said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=row.gpu_name))
+            said += [msg("plan.engine-note", engine=engine.name, note=engine.note)] if engine.note and how == "earlier" else []
+    return list(dict.fromkeys(said))
+
+
+def _stale(day: date, rows: Sequence[BillRow | JobRow]) -> list[Message]:
+    """Prices the plan rests on that were not seen lately."""
+    seen = {
+        (f"{row.provider} {row.instance}".strip(), row.region, row.term): row.price_observed_at
+        for row in rows
+        if row.price_observed_at and (day - date.fromisoformat(row.price_observed_at)).days > STALE_DAYS
+    }
+    what = tuple(
+        msg(
+            "plan.stale-price",
+            machine=machine,
+            where=tuple(filter(None, (region, msg(f"term.{term}")))),
+            day=at,
+            n=(day - date.fromisoformat(at)).days,
+        )
+        for (machine, region, term), at in seen.items()
+    )
+    return [msg("plan.stale", what=what)] if what else []
 
 
 def _sources(told: Solved, bill: Sequence[Any]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from whichgpu.api.wanted import OffersQuery as OffersQuery
-from whichgpu.api.wanted import listed, wanted
+from whichgpu.api.wanted import countries_meant, listed, wanted
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
@@ -39,10 +39,12 @@ class OffersAnswer:
     snapshot: int | None  # the newest of the user's own that counts: --catalog-as-known @N answers the same again
     matching: int  # how many there are, where a limit leaves some out
     stale: int  # how many prices shown are carried from more than 30 days before
+    cheapest: Offer  # the cheapest GPU hour of all that match, whatever the order
     recent: Offer  # the cheapest GPU hour seen in the last 30 days; where none was, in the 30 days up to the newest sighting
     nearest: Offer | None  # with `near`: the one with the shortest round trip, the cheapest of several
     without_rate: dict[str, int]  # offers left out, by their currency: it has no exchange rate on that day
     unused_rates: tuple[str, ...]  # currencies of rates given that converted nothing
+    countries: dict[str, tuple[str, ...]]  # codes of the countries that a continent or union asked for stands for
     sources: tuple[Source, ...]
 
 
@@ -114,10 +116,12 @@ def offers(
         snapshot,
         len(fitting),
         stale,
+        by_price[0],
         recent,
         nearest,
         dict(without_rate),
         unused,
+        countries_meant(query),
         cited,
     )
 

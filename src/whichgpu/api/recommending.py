@@ -12,18 +12,22 @@ from whichgpu.api.desk import Desk
 from whichgpu.api.recommended import ANY_MODEL, RecommendAnswer, Rejected, Reproduce
 from whichgpu.api.shopping import Basket, Query, basket
 from whichgpu.api.telling import Telling
+from whichgpu.api.wanted import listed
 from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.candidates import Candidates, candidates
 from whichgpu.decide.evaluate import ways
 from whichgpu.decide.groups import Groups, groups_of
 from whichgpu.decide.market import terms_of
+from whichgpu.decide.rows import Rows, rows_of
 from whichgpu.decide.settle import settled
 from whichgpu.decide.way import Asked, Outcome
 from whichgpu.decide.wishes import Rank
 from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.time.grid import speaks
+from whichgpu.price.table import Ints
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import Spelled, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -69,12 +73,16 @@ def recommend_spelled(
         joined = candidates(asked.workload, work, found.wishes, found.market, groups, known, offered)
         return joined, joined.order(rank, found.market)
 
-    told, order, outcomes = settled(asked, groups, outcomes, join, found.wishes)
+    limit = query.limit or SHOWN
+    after = [one.id for name in listed(query.why_not or ()) for one in find_gpus(desk.catalog, name)]
+
+    def shown(told: Candidates, order: Ints) -> Rows:
+        return rows_of(told, order, groups, found.market, limit, after)
+
+    told, order, outcomes = settled(asked, groups, outcomes, join, found.wishes, shown)
     if not len(order):
         raise _nothing(told, outcomes, found, asked.workload, sought)
-    return Telling(asked, found, groups, outcomes, told, order, rank, work, desk, modelled).answer(
-        query.why_not, query.limit or SHOWN
-    )
+    return Telling(asked, found, groups, outcomes, told, order, rank, work, desk, modelled).answer(after, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from math import ceil
 from typing import Any
 
 from whichgpu.base.messages import Message, msg
@@ -15,6 +16,7 @@ from whichgpu.decide.mix import UNIT, indices
 from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Rank, Wishes
 from whichgpu.decide.work import Work
+from whichgpu.estimate.loading import Loading
 from whichgpu.price.billing import assumed_extras
 
 QUIRKS = 3  # told of the answer's GPU
@@ -38,13 +40,21 @@ def sentence(one: Candidate, kind: str) -> Message:
     }  # fmt: skip
     wait = one.tpot or one.ttft or time
     id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
-    values["wait"] = msg(id, time=format_seconds(wait.value))
+    values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
         return msg(f"recommend.sentence-{kind}-buy", price=amount(one.purchase.amount), **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
     where = msg("recommend.where" if one.region else "recommend.anywhere", **values)
     return msg(f"recommend.sentence-{kind}", where=where, **values)
+
+
+def starved(what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float) -> Message:
+    """The answer with what becomes of it where the host cannot read images as fast as its GPUs take them."""
+    return msg(
+        "recommend.sentence-fed", what=what, have=f"{vcpus:,.0f}", vcpus=f"{ceil(plain.vcpus.value):,}",
+        dali=f"{ceil(dali.vcpus.value):,}", time=long(hours * 3600.0), cost=significant(cost), currency=one.cost.currency,
+    )  # fmt: skip
 
 
 def assumptions(best: Candidate, asked: Asked, wishes: Wishes, work: Work, rank: Rank, modelled: bool) -> list[Message]:
@@ -82,6 +92,9 @@ def _of_work(best: Candidate, asked: Asked, work: Work) -> list[Message]:
     said = []
     if "precision" not in given:
         said.append(msg("assumed.precision", precision=best.precision))
+    if workload.task == "finetune" and not (workload.lora_rank or workload.qlora):
+        mixed = best.precision.startswith(("amp", "fp8"))
+        said.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
     if "engine" not in given:
         said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
     if workload.seq_in and not {"seq_in", "seq_out"} & given:
@@ -92,8 +105,9 @@ def _of_work(best: Candidate, asked: Asked, work: Work) -> list[Message]:
     if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given:
         said.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))
     if work.assumed:
+        unit = "output-tokens" if work.unit == "tokens" and not workload.training else work.unit
         told = f"{work.amount:,.0f}" if work.amount else f"{work.hours:,.0f}"
-        said.append(msg("assumed.work" if work.amount else "assumed.service", amount=told, unit=msg(f"unit.{work.unit}")))
+        said.append(msg("assumed.work" if work.amount else "assumed.service", amount=told, unit=msg(f"unit.{unit}")))
     return said
 
 

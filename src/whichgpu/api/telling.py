@@ -12,27 +12,26 @@ from urllib.parse import urlencode
 from whichgpu.api.advice import sees
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommended import RecommendAnswer, Rejected, Reproduce
-from whichgpu.api.saying import assumptions, kind_of, sentence, warnings
+from whichgpu.api.saying import assumptions, kind_of, sentence, starved, warnings
 from whichgpu.api.shopping import Basket
-from whichgpu.api.wanted import listed
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.catalog.find import find_gpus
-from whichgpu.catalog.host import Source
+from whichgpu.catalog.host import Instance, Source
 from whichgpu.decide import explain
 from whichgpu.decide.answer import Candidate, group_at, money, shown, term_lines
-from whichgpu.decide.candidates import Candidates, pareto
+from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.engines import alternatives
-from whichgpu.decide.frameworks import CUDA
 from whichgpu.decide.groups import Groups
 from whichgpu.decide.host import build_advice, host_advice
 from whichgpu.decide.lacks import lacks, lacks_sources
 from whichgpu.decide.market import machine_of
 from whichgpu.decide.mix import indices
+from whichgpu.decide.rows import rows_of
 from whichgpu.decide.shares import shares
 from whichgpu.decide.way import Asked, Outcome
-from whichgpu.decide.wishes import RANKS, Rank
+from whichgpu.decide.wishes import Rank
 from whichgpu.decide.work import Work
+from whichgpu.estimate.loading import loading
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
@@ -59,17 +58,15 @@ class Telling:
     desk: Desk
     modelled: bool
 
-    def answer(self, asked_after: str | None, limit: int) -> RecommendAnswer:
+    def answer(self, asked_after: Sequence[str], limit: int) -> RecommendAnswer:
         """The reply."""
         told, market, asked = self.told, self.found.market, self.asked
-        places = self._distinct(limit)
-        cheapest, fastest = (int(told.order(by, market)[0]) for by in RANKS[:2])
-        front = pareto(told, self.order)
-        spare, able = self._without("spot", places[0]), self._with_cuda(places[0])
-        beside = [place for place in (spare, able) if place is not None]
-        rows = {place: self._row(place) for place in dict.fromkeys((*places, cheapest, fastest, *front, *beside))}
+        picked = rows_of(told, self.order, self.groups, market, limit, asked_after)
+        places, cheapest, fastest, front = picked.listed, picked.cheapest, picked.fastest, picked.front
+        spare, able = picked.spare, picked.able
+        rows = {place: self._row(place) for place in picked.all}
         best, second = rows[places[0]], rows[places[1]] if len(places) > 1 else None
-        rows = {place: self._explained(one, second if one is best else best) for place, one in rows.items()}
+        rows = {place: self._explained(place, one, second if one is best else best) for place, one in rows.items()}
         best = rows[places[0]]
         group, way = group_at(places[0], told, self.groups)
         engine = next((one for one in self.desk.catalog.engines if one.id == asked.workload.engine), None)
@@ -77,7 +74,7 @@ class Telling:
         lacking = lacks(group.gpu, asked.workload, speaking)
         return RecommendAnswer(
             request=self._echo(), as_of=self.found.wishes.day.isoformat(), rank=self.rank, kind=kind_of(self.modelled, self.work),
-            answer=best, sentence=sentence(best, kind_of(self.modelled, self.work)),
+            answer=best, sentence=self._sentence(places[0], best),
             runner_up=rows[places[1]] if len(places) > 1 else None, cheapest=rows[cheapest], fastest=rows[fastest],
             candidates=tuple(rows[place] for place in places), pareto=tuple(rows[place] for place in front),
             fallback=rows[spare] if spare is not None else None, with_cuda=rows[able] if able is not None else None,
@@ -95,29 +92,6 @@ class Telling:
         """Flags that change nothing."""
         return unused(self.asked.workload, self.asked.shape, self.asked.given) if self.modelled else ()
 
-    def _distinct(self, limit: int) -> list[int]:
-        """The best of each GPU and count."""
-        seen: dict[tuple[str, float], int] = {}
-        for place in self.order.tolist():
-            key = (self.groups.groups[int(self.told.group[place])].gpu.id, float(self.told.gpus[place]))
-            seen.setdefault(key, place)
-            if len(seen) >= limit:
-                break
-        return list(seen.values())
-
-    def _without(self, term: str, first: int) -> int | None:
-        """The best on other terms, where the first is on this one."""
-        terms = self.found.market.terms[self.told.offer[self.order]]
-        others = self.order[terms != term]
-        return int(others[0]) if terms[0] == term and len(others) else None
-
-    def _with_cuda(self, first: int) -> int | None:
-        """The best that runs CUDA, where the first does not."""
-        able = [CUDA in group.gpu.supports for group in self.groups.groups]
-        if able[int(self.told.group[first])]:
-            return None
-        return next((place for place in self.order.tolist() if able[int(self.told.group[place])]), None)
-
     def _row(self, place: int) -> Candidate:
         one = shown(place, self.told, self.found.market, self.groups, self.asked, self.work, self.found.wishes.currency)
         paid = self.found.purchase.get(one.gpu)
@@ -126,26 +100,45 @@ class Telling:
     def _paid(self, price: Decimal, one: Candidate) -> Money:
         return money(float(price) * one.gpus * self.found.market.rate, self.found.wishes.currency)
 
-    def _explained(self, one: Candidate, other: Candidate | None) -> Candidate:
+    def _explained(self, place: int, one: Candidate, other: Candidate | None) -> Candidate:
         launched = self.desk.catalog.gpu_by_id[one.gpu].launch_date
         listed = None if one.gpu in self.found.given else launched
-        return replace(one, because=explain.because(one, other, self.asked.workload, self.work.hours is not None, listed))
+        serving = self.work.hours is not None
+        billed = None if serving or not self.modelled else explain.billed_of(place, self.told)
+        return replace(one, because=explain.because(one, other, self.asked.workload, serving, listed, billed))
 
-    def _why_not(self, names: str | None, best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
+    def _why_not(self, asked: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         why = {}
-        for gpu in (one for name in listed(names or ()) for one in find_gpus(self.desk.catalog, name)):
+        for gpu in (self.desk.catalog.gpu_by_id[id] for id in asked):
             at = explain.best_of(gpu.id, self.told, self.groups, self.order)
             row = rows.get(at) or self._row(at) if at is not None else None
             serving = self.work.hours is not None
             why[gpu.id] = explain.why_not(gpu.id, gpu.name, self.told, self.groups, self.outcomes, best, row, serving)
         return why
 
+    def _sentence(self, place: int, best: Candidate) -> Message:
+        """The answer, and at once what holds it up where its host cannot feed its GPUs."""
+        said = sentence(best, kind_of(self.modelled, self.work))
+        machine = self._machine(place)
+        if not (self.modelled and self.asked.workload.training and sees(self.asked.shape) and machine and machine.vcpus):
+            return said
+        _, way = group_at(place, self.told, self.groups)
+        vcpus = float(machine.vcpus) * best.machines
+        fed, rate = loading(way.rate, vcpus), way.rate
+        if best.purchase is not None or fed.fed is None or fed.fed.value >= rate:
+            return said
+        slow = self.told.stretched(place, (rate / fed.fed.value,))
+        return starved(said, best, fed, loading(rate, vcpus, "dali-gpu"), vcpus, float(slow.hours[0]), float(slow.cost[0]))
+
+    def _machine(self, place: int) -> Instance | None:
+        machines = {(one.provider, one.instance): one for one in self.desk.catalog.instances}
+        return machine_of(self.found.market, int(self.told.offer[place]), machines)
+
     def _host(self, place: int, best: Candidate) -> tuple[Message, ...]:
         group, way = group_at(place, self.told, self.groups)
         if best.purchase is not None:
             return build_advice(group.gpu, group.gpus)
-        machines = {(one.provider, one.instance): one for one in self.desk.catalog.instances}
-        machine = machine_of(self.found.market, int(self.told.offer[place]), machines)
+        machine = self._machine(place)
         return host_advice(self.asked.workload, group, way, machine, best.provider, sees(self.asked.shape), best.term)
 
     def _echo(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.names import split_count, squash, unknown_word
+from whichgpu.catalog.country import countries_named, is_group
 from whichgpu.catalog.find import exact_instances, find_gpus, find_instances, find_provider, find_regions, gpus_named
 from whichgpu.catalog.live.offers import Named, live_names
 from whichgpu.catalog.offer import TERMS
@@ -100,13 +101,19 @@ def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
 
 def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
     """Provider and region of the places a name means; a list of one's own may call a place as its city is called."""
-    own = {(row.provider, row.region) for row in _own(catalog, "region", name)}
+    called = dict.fromkeys((name, *countries_named(name)))
+    own = {(row.provider, row.region) for text in called for row in _own(catalog, "region", text)}
     try:
         return own | {(row.provider, row.region) for row in find_regions(catalog, name)}
     except UnknownName:
         if own:
             return own
         raise
+
+
+def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
+    """Codes of the countries that the continents and unions asked for stand for, by the name as typed."""
+    return {name: countries_named(name) for name in listed(query.region) if is_group(name)}
 
 
 def _own(catalog: Catalog, what: str, name: str) -> tuple[Named, ...]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
+from whichgpu.catalog.country import countries, countries_named
 from whichgpu.catalog.exact import exactly
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
@@ -108,17 +109,29 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
 
 
 def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
-    """Regions by their own name, city, country code or the provider's words (`Seoul`, `us-east-1`, `KR`)."""
+    """Regions by their own name, city, country, continent or the provider's words (`Seoul`, `us-east-1`, `KR`, `Europe`).
+
+    A country or a continent means all regions there, however their names are spelled.
+    """
 
     def names(region: Region) -> tuple[str, ...]:
         return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
 
-    if found := exactly(catalog.regions, name, names) or _begins(catalog.regions, name, names):
+    called = exactly(catalog.regions, name, names)
+    inside = countries_named(name)
+    if there := tuple(region for region in catalog.regions if region.country in inside or (inside and region in called)):
+        return there
+    if found := called or (() if inside else _begins(catalog.regions, name, names)):
         return found
     wanted = set(words(name))
-    if wanted and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region)))))):
+    if (
+        wanted
+        and not inside
+        and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region))))))
+    ):
         return found
     known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
+    known += [country.name for country in countries()]
     raise _unknown("region", name, known)
 
 

@@ -164,7 +164,10 @@ def _whole(count: float) -> int | float:
 
 def _run_time(told: Candidates, place: int, sure: Sure, work: Work) -> Figure:
     seconds = float(told.course.hours[place]) * 3600.0
-    return Figure.exact(seconds, "s", "modelled") if work.hours is not None else sure.seconds(seconds)
+    if work.hours is not None:
+        return Figure.exact(seconds, "s", "modelled")
+    low, high = told.stretched(place, (sure.low, sure.high)).hours.tolist()
+    return Figure(seconds, low * 3600.0, high * 3600.0, "s", sure.basis, sure.sources)
 
 
 def _money(told: Candidates, place: int, sure: Sure, work: Work, currency: str) -> dict[str, Any]:
@@ -172,7 +175,9 @@ def _money(told: Candidates, place: int, sure: Sure, work: Work, currency: str) 
     run = told.course
     whole = float(run.cost[place])
     steady = work.hours is not None  # a service costs the same however fast its GPUs are
-    low, high = (1.0, 1.0) if steady else (sure.low, sure.high)
+    low, high = 1.0, 1.0
+    if not steady and whole > 0:  # as it would be billed at either end
+        low, high = (told.stretched(place, (sure.low, sure.high)).cost / whole).tolist()
     lines = {name: float(getattr(run, name)[place]) for name in ("machine", "host", "disk", "egress")}
     unit = float(told.per_unit[place]) if steady else whole / (work.amount or 1.0)
 

@@ -15,7 +15,7 @@ from whichgpu.decide.serving import waits
 from whichgpu.decide.way import Outcome, Refusal, Way
 from whichgpu.decide.wishes import TIME_WEIGHT, Rank, Wishes
 from whichgpu.decide.work import Work
-from whichgpu.price.run import Course, Terms, course
+from whichgpu.price.run import Course, Habits, Terms, course
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
@@ -33,6 +33,7 @@ class Candidates:
     offer: Ints
     copies: Floats  # of the group, side by side
     gpus: Floats  # of all copies
+    work_hours: Floats  # without starts, checkpoints and reruns
     course: Course
     pace: Floats  # what faster is told by: hours of a run, seconds an answer takes of a service
     per_hour: Floats
@@ -40,6 +41,14 @@ class Candidates:
     missed: dict[str, Bools]
     rejected: Counter[str]
     considered: int
+    terms: Terms
+    habits: Habits
+
+    def stretched(self, place: int, factors: Sequence[float]) -> Course:
+        """What a run on one candidate comes to where its work takes so many times as long: as it would be billed."""
+        rows = np.full(len(factors), place)
+        work = self.work_hours[rows] * np.array(factors)
+        return course(work, self.terms.at(rows, self.terms.machines[rows]), self.habits, interruptible=True)
 
     @property
     def kept(self) -> Bools:
@@ -95,6 +104,8 @@ def candidates(
     per_hour = (terms.price + terms.host) * machines
     done = _served(workload, work, ways)[group] if serving else rate
     missed = _missed(wishes, found, told, per_hour, size, offer, serving, terms.years)
+    if workload.task == "serve" and "spot" not in wishes.terms and (spot := found.terms[offer] == "spot").any():
+        missed["spot-service"] = spot
     if (many := copies > MOST_COPIES).any():
         missed["copies"] = many
     for name, lost in missed.items():
@@ -106,6 +117,7 @@ def candidates(
         offer,
         copies,
         size,
+        hours,
         told,
         _answered(workload, ways)[group] if serving else told.hours,
         per_hour,
@@ -113,6 +125,8 @@ def candidates(
         missed,
         rejected,
         len(groups.group_of) + groups.left + sum(found.rejected.values()),
+        terms,
+        wishes.habits,
     )
 
 
@@ -150,9 +164,6 @@ def _missed(
 ) -> dict[str, Bools]:
     """Which limits each candidate misses."""
     missed: dict[str, Bools] = {"never-done": ~np.isfinite(told.hours)}
-    terms = found.terms[offer]
-    if serving and "spot" not in wishes.terms:
-        missed["spot-service"] = terms == "spot"
     bound = years > 0
     long_enough = told.hours >= np.where(np.isfinite(told.break_even), told.break_even, years * 8760.0)
     missed["commitment"] = bound & ~long_enough

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from whichgpu.catalog.engine import Engine, engine_does, support
 from whichgpu.decide.evaluate import ways
 from whichgpu.decide.groups import Group
+from whichgpu.decide.settle import exactly
 from whichgpu.decide.way import Asked, Way
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.workload.spelling import fill_defaults
@@ -39,13 +40,23 @@ def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]
     for engine in engines:
         if engine.id == asked.workload.engine or engine.id not in names or not legal(engine, asked, group):
             continue
-        fixed = replace(asked.bare, engine=engine.id, precision=way.precision, rate=None, ttft_max=None, tpot_max=None)
-        if asked.workload.training:
-            fixed = replace(fixed, micro_batch=way.micro_batch, checkpointing=way.checkpointing)
-        else:
-            fixed = replace(fixed, batch=way.batch)
-        other = replace(asked, workload=fill_defaults(fixed, asked.shape), given=asked.given | {"precision", "batch"} - {"rate"})
-        (one,) = ways(other, [group])
-        if isinstance(one, Way):
-            found.append(EngineLine(engine.id, round(one.rate / way.rate, 3)))
+        speed = _trained(asked, group, way, engine.id) if asked.workload.training else _served(asked, group, way, engine.id)
+        if speed is not None:
+            found.append(EngineLine(engine.id, round(speed, 3)))
     return tuple(sorted(found, key=lambda line: -line.speed))
+
+
+def _trained(asked: Asked, group: Group, way: Way, engine: str) -> float | None:
+    """Times the speed of the very same layout and batch."""
+    bare = replace(asked.bare, engine=engine, precision=way.precision)
+    other = exactly(replace(asked, workload=fill_defaults(bare, asked.shape)), group, way)
+    same = exactly(asked, group, way)
+    return other.rate / same.rate if isinstance(other, Way) and isinstance(same, Way) else None
+
+
+def _served(asked: Asked, group: Group, way: Way, engine: str) -> float | None:
+    """Times the speed with as many sequences at once."""
+    bare = replace(asked.bare, engine=engine, precision=way.precision, rate=None, ttft_max=None, tpot_max=None, batch=way.batch)
+    other = replace(asked, workload=fill_defaults(bare, asked.shape), given=asked.given | {"precision", "batch"} - {"rate"})
+    (one,) = ways(other, [group])
+    return one.rate / way.rate if isinstance(one, Way) else None

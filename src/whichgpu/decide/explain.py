@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -14,9 +15,11 @@ from whichgpu.decide.answer import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.groups import Groups
 from whichgpu.decide.way import Outcome, Refusal
+from whichgpu.price.run import HOUR
 from whichgpu.workload.workload import Workload
 
 MOST_PARTS = 16  # a GPU is ever cut into
+MORE = 1.02  # times the use: what is billed beyond is told
 
 
 def counted(gpus: int | float) -> str:
@@ -28,15 +31,32 @@ def counted(gpus: int | float) -> str:
     return f"{gpus}x" if isinstance(gpus, int) else str(Fraction(gpus).limit_denominator(MOST_PARTS))
 
 
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """Hours of a machine that are paid for, and those that are used, where they differ."""
+
+    paid: float
+    used: float
+    by_the_hour: bool
+
+
+def billed_of(place: int, told: Candidates) -> Billed | None:
+    """What is billed beyond the use; None where that is next to nothing, or where hours are bound anyway."""
+    paid, used = float(told.course.billed[place]), float(told.course.hours[place])
+    if paid <= used * MORE or told.terms.years[place] > 0:
+        return None
+    return Billed(paid, used, bool(told.terms.granularity[place] >= HOUR))
+
+
 def because(
-    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, listed: str | None
+    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, listed: str | None, billed: Billed | None = None
 ) -> tuple[Message, ...]:
     """What decided for a candidate: its bound, its room, its objectives, its price, and how it stands to the next best.
 
     `listed` is the day a card's list price is of; None where the user gave a price.
     """
     said = [
-        msg("because.speed", rate=f"{significant(one.throughput.value)} {one.throughput.unit}", bound=msg(f"bound.{one.bound}")),
+        _speed(one, workload, serving),
         msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
     ]
     if one.capacity and workload.rate is not None:
@@ -47,6 +67,9 @@ def because(
     if one.ttft and workload.ttft_max is not None:
         said.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
     said.append(_price(one, listed))
+    if billed is not None:
+        id = "because.billed" if billed.by_the_hour else "because.billed-least"
+        said.append(msg(id, billed=significant(billed.paid), hours=significant(billed.used)))
     if one.reruns >= 0.01:
         said.append(msg("because.reruns", reruns=significant(one.reruns)))
     if one.break_even_hours is not None:
@@ -54,6 +77,14 @@ def because(
     if other is not None:
         said.append(_against(one, other, serving))
     return tuple(said)
+
+
+def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
+    """What it does a second: of a service with a rate, what that load asks of it; else all it can."""
+    bound = msg(f"bound.{one.bound}")
+    if serving and one.tpot and workload.rate is not None:
+        return msg("because.speed-served", rate=significant(workload.rate * float(workload.seq_out or 1)), bound=bound)
+    return msg("because.speed", rate=f"{significant(one.throughput.value)} {one.throughput.unit}", bound=bound)
 
 
 def _price(one: Candidate, listed: str | None) -> Message:

@@ -160,7 +160,8 @@ def _best(
         rate = sizes / seconds * dp
         capacity, most = None, None
         if workload.task == "serve":
-            most = float(np.where(own, hopes(workload, sizes, seconds, first), 0.0).max()) * dp
+            within = own | _within(one.need[0], room, workload) if workload.rate is not None else own
+            most = float(np.where(within, hopes(workload, sizes, seconds, first), 0.0).max()) * dp
             capacity, first = stands(workload, sizes, seconds, first)
             missed = own & (capacity <= 0)
             if not (own & (capacity > 0)).any():
@@ -179,6 +180,20 @@ def _best(
         if best is None or _better(way, best, workload):
             best = way
     return best or reason
+
+
+def _within(least: Floats, room: float, workload: Workload) -> np.ndarray:
+    """Batches a server may reach: what they need at the least fits, answers being half written, and the size after those.
+
+    A server fills what its cache holds by pages, whatever the range of the count: a batch is never ruled out by its high end.
+    """
+    length = float((workload.seq_in or 1) + (workload.seq_out or 0))
+    written = ((workload.seq_in or 1) + 0.5 * (workload.seq_out or 0)) / length
+    weights = least[0] - (least[-1] - least[0]) / max(BATCHES[-1] - BATCHES[0], 1.0) * (len(least) > 1)
+    fits: np.ndarray = weights + (least - weights) * written <= room
+    reached = fits.copy()
+    reached[1:] |= fits[:-1]
+    return reached
 
 
 def _share(workload: Workload, dp: int, sizes: Floats) -> np.ndarray:

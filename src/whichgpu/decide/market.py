@@ -29,6 +29,7 @@ SMALLEST = 1.0  # GPUs; slices are another matter
 DAY = 86400.0
 # Spot prices and those of marketplaces move every day: older ones say nothing, and count only where such are asked for by name.
 MOVING_DAYS, MARKETPLACE = 365, "marketplace"
+LASTING_DAYS = 400  # of all others: what nobody saw for longer counts only where its GPU, machine or provider is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,9 @@ def _fresh(table: PriceTable, catalog: Catalog, wishes: Wishes) -> NDArray[np.bo
     moving = table.named("provider", markets)
     if "spot" not in wishes.terms:
         moving |= table.named("term", ("spot",))
-    return np.asarray((age <= MOVING_DAYS) | ~moving)
+    named = bool(wishes.providers) or wishes.machines is not None or wishes.gpu_ids is not None
+    lasting = np.full(len(table), named) | (age <= LASTING_DAYS) | table.named("term", ("owned",))
+    return np.asarray(np.where(moving, age <= MOVING_DAYS, lasting))
 
 
 def _with_rules(

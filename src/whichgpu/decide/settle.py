@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+
+import numpy as np
 
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.groups import Group, Groups
 from whichgpu.decide.relax import leaning
+from whichgpu.decide.rows import Rows
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.decide.wishes import Wishes
 from whichgpu.estimate.fit import fit, needed
@@ -19,20 +22,21 @@ from whichgpu.price.table import Ints
 from whichgpu.workload.shapes import Transformer
 
 MOST = 6  # groups settled before the screen's word is taken
-MOST_SERVED = 8  # groups simulated before the formulas' safe word is taken
+MOST_SERVED = 40  # groups simulated; what is left then is not shown
 
 Join = Callable[[list[Outcome]], tuple[Candidates, Ints]]
+Shown = Callable[[Candidates, Ints], Rows]
 
 
 def settled(
-    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, wishes: Wishes
+    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, wishes: Wishes, shown: Shown
 ) -> tuple[Candidates, Ints, list[Outcome]]:
     """Candidates joined with offers and put in order, the first of them settled; where there is none, those that come nearest.
 
     Training is screened on lines, serving by formulas; all else is exact as it is.
     """
     if asked.workload.rate is not None and any(isinstance(one, Way) and one.most is not None for one in outcomes):
-        return _served(asked, groups, outcomes, join)
+        return _served(asked, groups, outcomes, join, shown)
     told, order = join(outcomes)
     if not (asked.workload.training and isinstance(asked.shape, Transformer)):
         return told, order, outcomes
@@ -47,28 +51,40 @@ def settled(
     return told, order, outcomes
 
 
-def _served(asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join) -> tuple[Candidates, Ints, list[Outcome]]:
-    """Every group at the most the formulas hope for; the first is simulated until a simulated one stays first.
+def _served(
+    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, shown: Shown
+) -> tuple[Candidates, Ints, list[Outcome]]:
+    """Every group at the most the formulas hope for; those in front are simulated until all that are listed are.
 
-    What is simulated never does better than was hoped, so no group left aside could have won. Those never simulated are shown
-    at what the formulas are sure of.
+    What is simulated never does better than was hoped, so no group left aside could have won. Then the rest stand at what the
+    formulas are sure of, and those of them that would be shown all the same (the fastest, the front) are simulated too: every
+    row shown is worked out in one and the same way.
     """
-    from whichgpu.decide.simulating import bears  # loaded where something is served
+    from whichgpu.decide.simulating import Simulator  # loaded where something is served
 
-    hoped: list[Outcome] = [
-        replace(one, capacity=one.most) if isinstance(one, Way) and one.most is not None else one for one in outcomes
-    ]
     done: dict[int, Outcome] = {}
-    while len(done) < MOST_SERVED:
-        told, order = join(hoped)
-        place = int(told.group[order[0]]) if len(order) else -1
-        if place < 0 or place in done:
-            break
-        way = outcomes[place]
-        assert isinstance(way, Way)
-        hoped[place] = done[place] = bears(asked, groups.groups[place], way)
-    outcomes = [done.get(place, one) for place, one in enumerate(outcomes)]
-    return *join(outcomes), outcomes
+    simulator = Simulator(asked)
+
+    def simulate(standing: list[Outcome], wanted: Callable[[Candidates, Ints], Iterable[int]]) -> tuple[Candidates, Ints]:
+        while True:
+            told, order = join(standing)
+            places = [int(told.group[place]) for place in wanted(told, order)] if len(order) else []
+            place = next((one for one in places if one not in done), None)
+            if place is None or len(done) >= MOST_SERVED:
+                return told, order
+            way = outcomes[place]
+            assert isinstance(way, Way)
+            standing[place] = done[place] = simulator.bears(groups.groups[place], way)
+
+    simulate([_hoped(one) for one in outcomes], lambda told, order: shown(told, order).listed)
+    standing = [done.get(place, one) for place, one in enumerate(outcomes)]
+    told, order = simulate(standing, lambda told, order: shown(told, order).all)
+    known = np.array([place in done for place in range(len(standing))], dtype=bool)
+    return told, order[known[told.group[order]]], standing
+
+
+def _hoped(one: Outcome) -> Outcome:
+    return replace(one, capacity=one.most) if isinstance(one, Way) and one.most is not None else one
 
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:

@@ -6,6 +6,7 @@ drawn from a fixed seed, so the same question always gets the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import ceil
 
@@ -32,7 +33,7 @@ REQUESTS = 400  # drawn for one try: some twenty lie beyond the 95th percentile
 WIDEST = 512  # sequences at once a table is made for; more than that no objective is kept with
 FINE = 64  # rows: between these, products grow in a line, save for the leap after each
 BUSIEST = 0.95  # of what saturates it; above, a queue comes to rest too late for any user
-TRIES = 6  # counts of copies looked at
+UNSURE = 1.05  # times the objective that formulas may put a mean at, and simulations keep it
 FARTHEST = 2.0  # times the copies the formulas ask for, where even these fail
 
 
@@ -54,59 +55,101 @@ class Sampled:
         return told
 
 
-def bears(asked: Asked, group: Group, way: Way) -> Outcome:
-    """The way with the fewest copies that keep the objectives, between what formulas hope and what they are sure of."""
-    workload, most, safe = asked.workload, way.most, way.capacity
-    assert workload.rate is not None
-    if not most or not safe:
-        return way
-    fewest, sure = max(1, ceil(workload.rate / most - 1e-9)), max(1, ceil(workload.rate / safe - 1e-9))
-    try:
-        server = _server(asked, group, way)
-    except NoAnswer:
-        return way
-    for copies in _counts(fewest, sure):
-        each = workload.rate / copies / way.parallel.dp
-        if (served := _tried(workload, server, each)) is not None:
-            return replace(way, capacity=workload.rate / copies * (1 + 1e-9), served=served)
-    return Refusal("latency", 0.0)
+class Simulator:
+    """Simulates copies for one question; groups whose copies are alike share them, and what was tried is not tried again."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._servers: dict[Hashable, Server | None] = {}
+        self._tried: dict[Hashable, Served | None] = {}
+
+    def bears(self, group: Group, way: Way) -> Outcome:
+        """The way with the fewest copies that keep the objectives, from what formulas hope on."""
+        rate, most, safe = self._asked.workload.rate, way.most, way.capacity
+        assert rate is not None
+        if not most or not safe:
+            return way
+        fewest, sure = (max(1, ceil(rate / each - 1e-9)) for each in (most, safe))
+        key = (group.kind, way.precision, way.parallel.tp, way.parallel.pp, group.machines > 1)
+        if key not in self._servers:
+            self._servers[key] = _server(self._asked, group, way)
+        if (server := self._servers[key]) is None:
+            return Refusal("memory", 0.0)
+
+        def load(copies: int) -> Load:
+            return _load(self._asked.workload, rate / copies / way.parallel.dp)
+
+        def tried(copies: int) -> Served | None:
+            one = load(copies)
+            if (key, one.rate) not in self._tried:
+                self._tried[key, one.rate] = _tried(self._asked.workload, server, one)
+            return self._tried[key, one.rate]
+
+        most_copies = ceil(sure * FARTHEST + 0.5)
+        least = _fewest(fewest, most_copies, lambda count: _may_hold(self._asked.workload, server, load(count)))
+        copies = None if least is None else _fewest(least, most_copies, lambda count: tried(count) is not None)
+        if copies is None:
+            return Refusal("latency", 0.0)
+        return replace(way, capacity=rate / copies * (1 + 1e-9), served=tried(copies))
 
 
-def _counts(fewest: int, sure: int) -> list[int]:
-    """Numbers of copies to try, in order: a few from the fewest to the sure one, and beyond it."""
-    between = np.unique(np.linspace(fewest, sure, min(TRIES - 2, sure - fewest + 1)).round()).astype(int).tolist()
-    return [*between, ceil(sure * 1.25 + 0.5), ceil(sure * FARTHEST + 0.5)]
+def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
+    """The least number of copies that holds: sought in longer and longer strides from the fewest, then between the last two.
+
+    >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
+    (4, 7, None)
+    """
+    failed, found, stride = fewest - 1, fewest, 1
+    while not holds(found):
+        if found >= most:
+            return None
+        failed, found, stride = found, min(found + stride, most), stride * 2
+    while found - failed > 1:
+        middle = (failed + found) // 2
+        failed, found = (failed, middle) if holds(middle) else (middle, found)
+    return found
 
 
-def _tried(workload: Workload, server: Server, rate: float) -> Served | None:
-    """What users of one copy wait at a rate; None where the objectives fail or the queue grows."""
-    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
+def _load(workload: Workload, rate: float) -> Load:
     prompts, outputs = Lengths(float(workload.seq_in or 1), 0.0), Lengths(float(workload.seq_out or 1), 0.0)
-    load = Load(rate=rate, prompts=prompts, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=0, trace=None)
-    if screen(server, load).utilisation > BUSIEST:
-        return None
+    return Load(rate=rate, prompts=prompts, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=0, trace=None)
+
+
+def _may_hold(workload: Workload, server: Server, load: Load) -> bool:
+    """Whether a simulation is worth the while: the queue comes to rest, and not even the mean is beyond the objective."""
+    told = screen(server, load)
+    slow = workload.tpot_max is not None and told.tpot > workload.tpot_max * UNSURE
+    return told.utilisation <= BUSIEST and not slow
+
+
+def _tried(workload: Workload, server: Server, load: Load) -> Served | None:
+    """What users of one copy wait under a load; None where the objectives fail or the queue grows."""
+    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
     outcome = server.run(load.arrivals())
     if outcome.refused:
         return None
     told = summary(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,))
     if told.growing or (goals.any and not goals.hold(told)):
         return None
-    return _served(told, rate)
+    return _served(told, load.rate)
 
 
 def _served(told: Summary, rate: float) -> Served:
     return Served(rate, told.ttft.at[0], told.tpot.at[0], told.requests)
 
 
-def _server(asked: Asked, group: Group, way: Way) -> Server:
-    """One copy of the model, as the simulator wants it; tables only as wide as such a copy is ever filled."""
+def _server(asked: Asked, group: Group, way: Way) -> Server | None:
+    """One copy of the model, as the simulator wants it, with tables only as wide as it is ever filled; None: there is no room."""
     shape = asked.shape
     assert isinstance(shape, Transformer)
     tp, pp = way.parallel.tp, way.parallel.pp
     base = in_precision(asked.workload, way.precision)
     one = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     context = (one.seq_in or 1) + (one.seq_out or 0)
-    limits = limits_of(one, shape, group.gpu, None, context)
+    try:
+        limits = limits_of(one, shape, group.gpu, None, context)
+    except NoAnswer:
+        return None
     lane = lanes(limits, pp)
     widest = min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens), WIDEST)
     lane = replace(lane, max_sequences=widest)

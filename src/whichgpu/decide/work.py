@@ -51,7 +51,7 @@ def _usual(workload: Workload, told: bool, unit: str, length: float) -> Work:
     if workload.task == "batch":
         return Work((ANSWERS if told else LOOKS) * length, unit, None, True)
     epoch = (TRAIN_TOKENS if workload.task == "train" else FINETUNE_TOKENS) if told else IMAGES
-    return Work(epoch * times, unit, None, True, epoch)
+    return Work(epoch * times, unit, None, True, None if told and not workload.epochs else epoch)
 
 
 def _length(workload: Workload, shape: Shape) -> float:

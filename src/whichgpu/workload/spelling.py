@@ -45,6 +45,16 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flag_told(name: str) -> str:
+    """A field's flag in an error, by each of its spellings: the one that was typed is among them.
+
+    >>> flag_told("tpot_max"), flag_told("batch")
+    ('--tpot (--tpot-max)', '--batch')
+    """
+    short = next((alias for alias, field in ALIASES.items() if field == name), None)
+    return f"--{short} ({flag_of(name)})" if short else flag_of(name)
+
+
 def from_object(request: Mapping[str, Any], **usual: Any) -> Spelled:
     """A workload from a JSON object; null means not given. `usual` are values for what is left out."""
     given = {name: value for name, value in request.items() if name not in ASIDE and value is not None}
@@ -57,7 +67,7 @@ def from_texts(texts: Mapping[str, str | bool | None], **usual: Any) -> Spelled:
     def read(kind: Kind, value: Any) -> Any:
         return kind.read(value) if isinstance(value, bool) else kind.read_text(value)
 
-    return _built({name: text for name, text in texts.items() if text is not None}, read, flag_of, usual)
+    return _built({name: text for name, text in texts.items() if text is not None}, read, flag_told, usual)
 
 
 def from_argv(argv: Sequence[str], **usual: Any) -> Spelled:

@@ -6,7 +6,8 @@ Three shapes are known by their columns (`SHAPES`), as CSV with a header or as J
     timestamp, input_length, output_length, hash_ids     Mooncake's; milliseconds, blocks of 512 tokens known by number
     num_prefill_tokens, num_decode_tokens                lengths alone, as Vidur keeps them; times come from a rate
 
-and the plain `time, prompt, output` (seconds). Only numbers are kept, a few bytes a request.
+and the plain `time, prompt, output` (seconds). Columns may also be called as others usually call them (`ALSO`), such as
+`prompt_tokens, output_tokens`, with or without a time. Only numbers are kept, a few bytes a request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
 MOST_SECONDS = 100 * 365.25 * 86400.0
 LONGEST_LINE = 1 << 20
 
-Clock = Literal["date", "milliseconds", "seconds", "none"]
+Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # any: dates, or numbers of seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ SHAPES: tuple[Columns, ...] = (
     Columns("time", "prompt", "output", "seconds"),
     Columns("arrived_at", "num_prefill_tokens", "num_decode_tokens", "seconds"),
 )
+# Other names of the plain shape's columns; a time that is called a timestamp is a date or seconds, as its values say.
+ALSO: dict[str, tuple[str, ...]] = {
+    "time": ("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
+    "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
+    "output": (
+        *("output", "output_tokens", "completion_tokens", "generated_tokens", "response_tokens", "decode_tokens"),
+        *("output_length", "completion_length", "output_len"),
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -174,16 +184,25 @@ def _again(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[
 def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
     """The shape whose columns are all there; of several, the one that says most."""
     whole = [shape for shape in SHAPES if all(column in row for column in (shape.time, shape.prompt, shape.output) if column)]
-    if whole:
+    if whole := whole or _usual(row):
         return max(whole, key=lambda shape: bool(shape.time))
     near = max(SHAPES, key=lambda shape: sum(column in row for column in (shape.time, shape.prompt, shape.output) if column))
     missing = tuple(column for column in (near.time, near.prompt, near.output) if column and column not in row)
     raise wrong(name, number, msg("trace.missing-columns", columns=missing))
 
 
+def _usual(row: Mapping[str, Any]) -> list[Columns]:
+    """The plain shape under other usual names, in whatever letters; without a time where there is none."""
+    called = {column.strip().lower(): column for column in map(str, row)}
+    found = {part: next((called[other] for other in others if other in called), "") for part, others in ALSO.items()}
+    if not found["prompt"] or not found["output"]:
+        return []
+    return [Columns(found["time"], found["prompt"], found["output"], "any" if found["time"] else "none")]
+
+
 def _time(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> float:
     value = row.get(shape.time)
-    if shape.clock == "date":
+    if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
         try:
             return datetime.fromisoformat(str(value).strip()).timestamp()
         except (ValueError, OverflowError, OSError) as problem:
@@ -206,6 +225,14 @@ def _tokens(name: str, number: int, column: str, row: Mapping[str, Any], least: 
     if found != int(found) or found < least:
         raise wrong(name, number, msg("trace.not-tokens", column=column, value=_shown(value), least=least))
     return int(found)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _number(name: str, number: int, column: str, value: Any) -> float:

@@ -45,7 +45,7 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
     patched = isinstance(shape, Transformer) and shape.patches is not None
     pictured = isinstance(shape, Traced) and shape.image > 0
     if not text:
-        yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora")
+        yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
     if not text and not isinstance(shape, Traced):  # of those there are tables of, the estimate says so itself
         yield from ("checkpointing", "lora_rank")
     if not (patched or pictured):

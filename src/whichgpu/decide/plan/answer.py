@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import Message
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
+from whichgpu.base.units import format_seconds
 from whichgpu.decide.answer import Cost
 from whichgpu.workload.workload import Parallel
 
@@ -48,6 +49,7 @@ class GroupRow:
     copies_by_level: tuple[int, ...]
     because: tuple[Message, ...]
     role: str = "both"
+    price_observed_at: str = ""  # the day its price was last seen; nothing where it is owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,10 @@ class JobRow:
     share: float
     hours: float
     deadline_hours: float
-    cost: Money
+    cost: Money  # of doing it once
+    region: str = ""
+    price_observed_at: str = ""
+    cost_per_hour: Money | None = None  # its part of the bill of an average hour: it is done once in the horizon
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,7 @@ class CheckRow:
     met: float | None
     holds: bool
     requests: int
+    unsure: tuple[str, ...] = ()  # objectives kept by the value, but not by all of its range
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,12 @@ class PlanAnswer:
     roles: Any = None
     designs: tuple[Any, ...] = ()
     policies: tuple[Any, ...] = ()
+
+
+def ranged(figure: Figure) -> Message:
+    """Seconds with their range."""
+    low, high = format_seconds(figure.low), format_seconds(figure.high)
+    return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
 
 
 def money(value: float, currency: str) -> Money:

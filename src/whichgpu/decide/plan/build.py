@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from whichgpu.catalog.engine import Engine, engine_runs_on
+from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.capacity import Copy, Goals, copies_of
 from whichgpu.decide.plan.problem import Floats, Job, Pool, Problem, Quota, Stay
 from whichgpu.decide.plan.supply import Stand
@@ -18,12 +20,17 @@ EXCUSED = 0.5  # of the requests the percentile leaves free to miss, those that 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, its traffic and its objectives."""
+    """A model, its traffic and its objectives, and the engine that serves it where its facts are known."""
 
     name: str
     asked: Asked
     traffic: Traffic
     goals: Goals
+    engine: Engine | None = None
+
+    def runs_on(self, gpu: Gpu) -> bool:
+        """Whether its engine may; only where it cannot is it left out."""
+        return self.engine is None or engine_runs_on(self.engine, gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,8 @@ def build(served: Sequence[Served], stands: Sequence[Stand], limits: Limits, job
 
 def _with_excuses(one: Served, stands: Sequence[Stand]) -> tuple[list[list[Copy]], tuple[int, ...]]:
     """Copies under the objectives; buckets that nothing serves in time go without them while the percentile leaves room."""
-    kinds, widest = [(stand.gpu, stand.fabric) for stand in stands], [stand.widest for stand in stands]
+    kinds = [(stand.gpu, stand.fabric) for stand in stands]
+    widest = [stand.widest if one.runs_on(stand.gpu) else 0 for stand in stands]
     buckets = one.traffic.buckets
     found = copies_of(one.asked, buckets, one.goals, kinds, widest)
     able = np.zeros(len(buckets), dtype=bool)

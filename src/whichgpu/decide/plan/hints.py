@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 TOOLS = ("vllm", "sglang", "skypilot")
@@ -30,6 +30,7 @@ class Hint:
     instance: str
     region: str
     spot: bool
+    earlier: dict[str, str] = field(default_factory=dict)  # by engine: which releases run there, where the present one does not
 
     def vllm(self) -> list[str]:
         """The command of one copy."""
@@ -67,21 +68,34 @@ class Hint:
                 "replica_policy": {"min_replicas": self.copies, "max_replicas": self.copies},
             },
             "resources": resources,
-            "setup": "pip install vllm",
+            **({"envs": {"VLLM_VERSION": ""}} if "vllm" in self.earlier else {}),
+            "setup": self._setup(),
             "run": " ".join([*self.vllm(), f"--port={PORT}"]),
         }
+
+    def _setup(self) -> str:
+        """The present release, or the earlier one that whoever starts it names."""
+        if "vllm" not in self.earlier:
+            return "pip install vllm"
+        return f'pip install "vllm==${{VLLM_VERSION:?the present release does not run on {self.gpu}: name an earlier one}}"'
 
 
 def exported(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
     """Files by name: a script of commands for an engine, a service each for SkyPilot."""
     if tool == "skypilot":
-        return {f"{hint.group}.yaml": yaml(hint.skypilot()) for hint in hints}
+        return {f"{hint.group}.yaml": _remark(hint) + yaml(hint.skypilot()) for hint in hints}
     lines = ["#!/bin/sh", "# Each command is one copy; start it so many times, a load balancer in front."]
     for hint in hints:
         words = hint.vllm() if tool == "vllm" else hint.sglang()
         lines += [f"# {hint.copies} of these, each on {hint.gpus_per_copy}x {hint.gpu} ({hint.provider} {hint.instance})"]
+        if tool in hint.earlier:
+            lines += [f"# The present release does not run on {hint.gpu}, an earlier one did: {hint.earlier[tool]}"]
         lines += [" ".join(words)]
     return {f"{tool}.sh": "\n".join(lines) + "\n"}
+
+
+def _remark(hint: Hint) -> str:
+    return f"# vLLM: {hint.earlier['vllm']} Start it with --env VLLM_VERSION=…\n" if "vllm" in hint.earlier else ""
 
 
 def yaml(value: dict[str, Any], depth: int = 0) -> str:

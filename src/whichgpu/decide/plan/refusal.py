@@ -66,6 +66,9 @@ def _unserved(built: Built, buckets: list[int]) -> tuple[tuple[Message, ...], tu
             )
             wanted = format_seconds(_up(limit * (1 + nearest.off))).replace(" ", "")
             ways_out.append(msg("plan.relax-goal", flag=f"--{nearest.short}", value=wanted))
+        elif not tried and one.engine is not None:
+            reasons.append(msg("plan.no-engine", model=one.name, engine=one.engine.name))
+            ways_out.append(msg("plan.relax-engine"))
         else:
             reasons.append(msg("plan.no-memory", model=one.name, share=f"{share:.1%}", bucket=hardest.name))
             ways_out.append(msg("plan.relax-memory"))

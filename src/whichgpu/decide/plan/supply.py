@@ -10,8 +10,8 @@ import numpy as np
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.groups import Group, Groups, groups_of
-from whichgpu.decide.market import Market, terms_of
-from whichgpu.decide.plan.problem import Pool, Way
+from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
+from whichgpu.decide.plan.problem import Bools, Pool, Way
 from whichgpu.decide.wishes import Owned
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.run import Habits, sustained
@@ -48,17 +48,24 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """All stands; how many offers were looked at."""
+    """All stands; how many offers were looked at; how many spot prices were too old to be."""
 
     stands: tuple[Stand, ...]
     offers: int
+    old: int = 0
 
 
-def rented(found: Market, catalog: Catalog, span: tuple[float, float], horizon: float, habits: Habits, spot: bool) -> Supply:
-    """Of the offers left: by group the cheapest on demand, the cheapest commitment and, where asked for, the cheapest spot."""
+def rented(
+    found: Market, catalog: Catalog, span: tuple[float, float], horizon: float, habits: Habits, spot: bool, old_spot: bool = False
+) -> Supply:
+    """Of the offers left: by group the cheapest on demand, the cheapest commitment and, where asked for, the cheapest spot.
+
+    Spot prices not seen for a year count only with `old_spot`.
+    """
     low, high = span
     groups = groups_of(found, catalog, (low, min(high, LARGEST)), several=False)
-    best = _cheapest(found, groups, horizon, habits, spot)
+    old = np.zeros(len(found.rows), dtype=bool) if old_spot else _old_spot(found)
+    best = _cheapest(found, groups, horizon, habits, spot, old)
     stands = []
     for place, group in enumerate(groups.groups):
         ways, machines = [], []
@@ -72,11 +79,19 @@ def rented(found: Market, catalog: Catalog, span: tuple[float, float], horizon: 
         if ways:
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, tuple(ways))
             stands.append(Stand(pool, group.gpu, group.fabric, _power_of_two(group), tuple(machines)))
-    return Supply(tuple(stands), len(found.rows))
+    left_out = int(old.sum()) if spot else 0
+    return Supply(tuple(stands), len(found.rows) - left_out, left_out)
+
+
+def _old_spot(found: Market) -> Bools:
+    """Spot prices that say nothing any more."""
+    today = found.day.toordinal()
+    age = today - np.minimum(found.table.days[1][found.rows], today)
+    return np.asarray((found.terms == "spot") & (age > MOVING_DAYS))
 
 
 def _cheapest(
-    found: Market, groups: Groups, horizon: float, habits: Habits, spot: bool
+    found: Market, groups: Groups, horizon: float, habits: Habits, spot: bool, old: Bools
 ) -> dict[tuple[int, str], tuple[float, Machine]]:
     """By group and footing: what an hour comes to over the horizon, and the offer.
 
@@ -90,7 +105,7 @@ def _cheapest(
     lost = np.minimum(0.9, habits.interruptions * habits.startup / 3600.0)
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
     standing = (bound > 0) | (names == "sustained")
-    usable = ~terms.spot if not spot else np.ones(len(names), dtype=bool)
+    usable = ~terms.spot if not spot else ~old
     best: dict[tuple[int, str], tuple[float, Machine]] = {}
     order = np.argsort(price[groups.offer_of], kind="stable")
     for pair in order.tolist():

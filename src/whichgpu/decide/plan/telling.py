@@ -125,6 +125,7 @@ class Telling:
             serves=serves,
             copies_by_level=tuple(int(n) * column.copies for n in self.solution.copies[:, j]),
             because=self._because(j, column),
+            price_observed_at=offer.observed,
         )
 
     def _because(self, j: int, column: Column) -> tuple[Message, ...]:
@@ -151,7 +152,7 @@ class Telling:
         totals = np.where(finite, (np.where(np.isfinite(rest), rest, 0.0) * weights).sum(axis=1) / weights.sum(), np.inf)
         best = int(np.argmin(totals))
         other = self.built.stands[int(problem.pool_of[np.flatnonzero(others)[best]])]
-        name = "plan.because-cheapest" if ours <= totals[best] else "plan.because-whole"
+        name = "plan.because-cheapest" if ours <= totals[best] else self._dearer(int(np.flatnonzero(others)[best]))
         return (
             msg(
                 name,
@@ -162,6 +163,20 @@ class Telling:
                 currency=self.currency,
             ),
         )
+
+    def _dearer(self, cheaper: int) -> str:
+        """Why a column serves what another would for less: no more of that are there or allowed, or machines come whole."""
+        problem, level = self.built.problem, self.busiest
+        p, uses = int(problem.pool_of[cheaper]), int(problem.uses[cheaper])
+        gpus = dict.fromkeys(range(len(problem.pools)), 0)
+        for (at, q, _), n in self.solution.machines.items():
+            gpus[q] += n * problem.pools[q].size if at == level else 0
+        if self.built.stands[p].owned and gpus[p] + uses > problem.pools[p].ways[0].most:
+            return "plan.because-used-up"
+        for quota in problem.quotas:
+            if p in quota.pools and sum(gpus[q] for q in quota.pools) + uses > quota.most:
+                return "plan.because-quota"
+        return "plan.because-whole"
 
     def bill(self) -> tuple[BillRow, ...]:
         """Machines by offer."""
@@ -264,7 +279,10 @@ class Telling:
         for m, one in enumerate(self.built.served):
             copies = self.built.copies[m][p]
             able = [copy for copy in copies if copy.rates.any()]
-            if not copies or all(copy.short == "memory" and not copy.rates.any() for copy in copies):
+            if not one.runs_on(self.built.stands[p].gpu):
+                assert one.engine is not None
+                reasons.append(msg("plan.idle-engine", engine=one.engine.name, model=one.name))
+            elif not copies or all(copy.short == "memory" and not copy.rates.any() for copy in copies):
                 reasons.append(msg("plan.idle-memory", model=one.name))
             elif not able:
                 late = [copy for copy in copies if copy.short not in ("", "memory")] or list(copies)
@@ -275,9 +293,11 @@ class Telling:
                         "plan.idle-late",
                         model=one.name,
                         goal=msg(f"plan.goal-{near.short or 'latency'}"),
-                        limit=format_seconds(limit) if limit else "-",
+                        limit=format_seconds(limit),
                         over=f"{near.off:.0%}",
                     )
+                    if limit
+                    else msg("plan.idle-slow", model=one.name)
                 )
             elif min(copy.tp for copy in able) > left:
                 reasons.append(msg("plan.idle-few", model=one.name, tp=min(copy.tp for copy in able)))
@@ -307,6 +327,9 @@ class Telling:
                         float(job.wall[p]) * share,
                         job.window,
                         money(stand.pool.ways[w].price * float(job.hours[p]) * share, self.currency),
+                        offer.region,
+                        offer.observed,
+                        money(stand.pool.ways[w].price * float(job.hours[p]) * share / problem.horizon, self.currency),
                     )
                 )
         return tuple(rows)
@@ -319,9 +342,7 @@ class Telling:
         more = growth(problem, copies, level, room=1.0)
         full = [self.built.stands[self.built.columns[j].stand].gpu.name for j in more.full]
         if more.factor > 0:
-            said.append(
-                msg("plan.breaks-load", more=f"{max(0.0, more.factor - 1):.0%}", gpus=tuple(dict.fromkeys(full)) or ("-",))
-            )
+            said.append(breaks_load(more.factor, tuple(dict.fromkeys(full))))
         worst: tuple[float, str] | None = None
         for j in np.flatnonzero(copies > 0).tolist():
             fewer = copies.copy()
@@ -334,6 +355,12 @@ class Telling:
             id = "plan.breaks-machine" if worst[0] < 1 else "plan.bears-machine"
             said.append(msg(id, machine=worst[1], share=f"{max(0.0, min(worst[0], 1.0)):.0%}"))
         return tuple(said)
+
+
+def breaks_load(factor: float, full: tuple[str, ...]) -> Message:
+    """How much more load fills the fleet, and which of it first, where some is."""
+    more = f"{max(0.0, factor - 1):.0%}"
+    return msg("plan.breaks-load", more=more, gpus=full) if full else msg("plan.breaks-load-all", more=more)
 
 
 def sure_of(asked: Asked, stand: Stand, tp: int) -> Sure:

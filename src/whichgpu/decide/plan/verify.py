@@ -20,6 +20,7 @@ from whichgpu.workload.workload import Parallel
 REQUESTS = 4000  # of a model; enough for p95
 LEAST = 300
 WARM_UP = 0.1
+MOST_COPIES = 64  # simulated of a group: more of them, alike and each with its share of the load, wait no longer
 Told = Callable[[float], None]
 Parts = list[tuple[Floats, float]]  # seconds of each group's requests, and the share of all requests they stand for
 
@@ -70,9 +71,10 @@ def _model(built: Built, solution: Solution, model: int, one: Served, level: int
         if rate <= 0:
             continue
         count = int(max(LEAST, REQUESTS * rate / total))
-        copies = int(solution.copies[level, j]) * column.copies
+        every = int(solution.copies[level, j]) * column.copies
+        copies = min(every, MOST_COPIES)
         count = max(count, min(4 * REQUESTS, 12 * copies * int(max(1.0, column.copy.batches.max()))))
-        told = _group(built, one, column, mine / rate, rate, copies, count, seed + place)
+        told = _group(built, one, column, mine / rate, rate * copies / every, copies, count, seed + place)
         weight = rate / total
         for kept, values in zip((first, between, whole), told[:3], strict=True):
             kept.append((values, weight))

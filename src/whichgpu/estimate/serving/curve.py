@@ -86,7 +86,7 @@ def curve(server: Server, load: Load, goals: Objectives, most: float | None = No
         points.append(point(server, load, share * limit, goals, limit))
         if progress:
             progress((place + 1) / (len(SHARES) + (NARROWING if goals.any else 0)))
-    return Curve(tuple(points), limit, _allowed(server, load, goals, points) if goals.any else None)
+    return Curve(tuple(points), limit, _allowed(server, load, goals, points, limit) if goals.any else None)
 
 
 def point(server: Server, load: Load, rate: float, goals: Objectives, limit: float) -> Point:
@@ -104,11 +104,14 @@ def _simulated(server: Server, load: Load, rate: float, goals: Objectives) -> Su
     return summary(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max)
 
 
-def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point]) -> float:
-    """The largest rate at which the objectives hold; 0 where they never do."""
+def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point], limit: float) -> float:
+    """The largest rate at which the objectives hold; 0 where they never do.
+
+    Never more than it can bear: above that, a drawn load that has not yet queued up only looks as if they held.
+    """
     held = [one.rate for one in points if one.met is not None and one.met >= goals.percentile / 100 and not one.saturated]
     broken = [one.rate for one in points if one.rate > (max(held) if held else 0.0)]
-    low, high = (max(held) if held else 0.0), (min(broken) if broken else points[-1].rate)
+    low, high = (max(held) if held else 0.0), min(limit, *broken, *(one.rate for one in points[-1:]))
     for _ in range(NARROWING):
         middle = (low + high) / 2
         low, high = (middle, high) if goals.hold(_simulated(server, load, middle, goals)) else (low, middle)

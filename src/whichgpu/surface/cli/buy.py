@@ -14,6 +14,7 @@ from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.offer import TERMS
+from whichgpu.price.own import HOST_LEAST, HOST_SHARE
 from whichgpu.surface.cli.frame import GPU, SELLER, Parsed, Words, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
@@ -53,7 +54,7 @@ def buy(session: Session, names: tuple[str, ...], overlay: Path | None, **given:
         session.say(_sentence(row, answer))
     text = session.language.text
     session.table([text(f"buy.column-{name}") for name in HEADS], [_cells(row) for row in answer.rows])
-    for line in _lines(answer, session):
+    for line in _lines(answer, session, inputs.host_price is None):
         session.say(line)
     say_sources(session, answer.sources, 6)
     return 0
@@ -68,8 +69,9 @@ def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
     if row.rent is None or row.rent_per_hour is None:
         return msg("buy.sentence-alone", **values)
     return msg(
-        "buy.sentence", rent=amount(row.rent_per_hour.amount), machine=f"{row.rent.provider} {row.rent.instance}", **values
-    )
+        "buy.sentence", rent=amount(row.rent_per_hour.amount), machine=f"{row.rent.provider} {row.rent.instance}",
+        seen=row.rent.observed_at, **values
+    )  # fmt: skip
 
 
 def _cells(row: BuyRow) -> list[str]:
@@ -83,9 +85,20 @@ def _cells(row: BuyRow) -> list[str]:
     ]
 
 
-def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
+def _lines(answer: BuyAnswer, session: Session, usual_host: bool) -> list[Message]:
     said = []
     for row in answer.rows:
+        parts = tuple(
+            msg("recommend.cost-line", name=msg(f"buy.part-{name}"), cost=amount(one.amount), currency=one.currency)
+            for name, one in row.hour_lines.items()
+        )
+        said.append(msg("buy.parts", gpu=row.gpu_name, hour=amount(row.own_per_hour.amount), what=parts))
+        if usual_host:
+            values = {"share": f"{HOST_SHARE:.0%}", "least": f"{HOST_LEAST:g} USD"}
+            host = f"{amount(row.host.amount)} {row.host.currency}"
+            said.append(msg("recommend.assumed", what=msg("buy.host-usual", price=host, **values)))
+        if row.rent is not None and row.rent.stale:
+            said.append(msg("recommend.lacks", what=msg("recommend.stale", day=row.rent.observed_at, n=row.rent.age_days)))
         years = f"{answer.inputs['years']:g}"
         if row.break_even_use is not None and row.break_even_hours is not None:
             months = significant(row.break_even_months) if row.break_even_months else "-"

@@ -16,7 +16,7 @@ from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.sources import say_sources
-from whichgpu.surface.cli.workload import MODEL, Spelling, spelled, workload_options
+from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, spelled, workload_options
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 from whichgpu.surface.replies import document
 from whichgpu.workload.workload import TASKS
@@ -64,6 +64,9 @@ def compare(session: Session, names: tuple[str, ...], task: str | None, model: s
     first = [[label(name, session.language), *row] for name, row in _speeds(speeds or (), words=True)]
     rest = [[label(name, session.language), *(human(name, row[name], session.language) for row in merged)] for name in told]
     session.table_of_columns(header, [*first, *rest])
+    if asked := [speed.estimate.request for speed in speeds or () if speed.estimate]:
+        alike = [name for name in asked[0]["defaults"] if name != "gpu" and all(one[name] == asked[0][name] for one in asked)]
+        session.say(msg("compare.assumed", batch=asked[0]["batch"], what=assumed({**asked[0], "defaults": alike})))
     for speed in speeds or ():
         for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
             session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))

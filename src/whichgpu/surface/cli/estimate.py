@@ -107,12 +107,15 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     if session.format == "json":
         session.out.write(to_json(reply_document(Reply(1, None, answer), session.language)))
         return
+    if answer.fits == "no":
+        session.say(_sentence(answer))
     if answer.time:
-        session.say(_speed(answer))
+        session.say(_speed(answer) if answer.fits != "no" else msg("estimate.if-it-fitted", what=_speed(answer)))
     serving.tell(session, answer)
     if answer.run:
         session.say(_run(answer.run))
-    session.say(_sentence(answer))
+    if answer.fits != "no":
+        session.say(_sentence(answer))
     rows = _figures(answer)
     if session.format == "csv":
         session.table(["part", "value", "low", "high", "unit"], [(name, *_numbers(figure), figure.unit) for name, figure in rows])
@@ -192,9 +195,9 @@ def _run(run: Run) -> Message:
 
 
 def _devices(answer: EstimateAnswer) -> Message | str:
-    """The GPU's name, and how many where there are several."""
-    name = str(answer.request["gpu"])
-    return msg("estimate.devices", gpu=name, gpus=answer.request["gpus"]) if answer.group else name
+    """The GPU's name; where there are several, how many and in which layout."""
+    name, group = str(answer.request["gpu"]), answer.group
+    return msg("estimate.devices", gpu=name, gpus=answer.request["gpus"], layout=group.layout) if group else name
 
 
 def _sentence(answer: EstimateAnswer) -> Message:

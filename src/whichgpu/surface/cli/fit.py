@@ -22,7 +22,8 @@ from whichgpu.surface.replies import document, error_body
 from whichgpu.workload.workload import TASKS
 
 USUAL = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
-# defaults not worth a word where people read
+VERDICTS = ("fits", "tight", "no")
+ROWS = 40  # of a table of all GPUs on a terminal
 SHOWN_REMEDIES = 3  # GPUs whose remedies are written out; JSON has all
 
 
@@ -82,11 +83,16 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
         session.fail(error)
     else:
         session.say(sentence(answer))
-    rows = [_row(row) for row in answer.gpus]
+    gpus, left = _ordered(session, answer)
+    rows = [_row(row) for row in gpus]
     usual = [name for name in USUAL if name != "largest_context" or any(row.largest_context is not None for row in answer.gpus)]
     session.show(answer, rows, usual)
     if session.format == "csv":
         return
+    if left:
+        session.say(msg("fit.limited", n=len(gpus), all=len(answer.gpus)))
+    if any(row.largest_batch for row in gpus):
+        session.say(msg("fit.largest"))
     _parts(session, answer)
     missing = [row for row in answer.gpus if row.remedies]
     for row in missing[-SHOWN_REMEDIES:] if answer.request["gpu"] else missing[-1:] if error else ():
@@ -94,6 +100,15 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
     for warning in dict.fromkeys([*answer.warnings, *(told for row in answer.gpus for told in _warnings(answer, row))]):
         session.say(msg("fit.warning", what=warning))
     session.say(assumed(answer.request))
+
+
+def _ordered(session: Session, answer: FitAnswer) -> tuple[Sequence[FitRow], int]:
+    """Rows as people read them, what fits first and on a terminal no more than they can; how many are left out."""
+    if answer.request["gpu"] or session.format == "csv":
+        return answer.gpus, 0
+    rows = sorted(answer.gpus, key=lambda row: VERDICTS.index(row.fits))
+    shown = rows[:ROWS] if session.for_eyes else rows
+    return shown, len(rows) - len(shown)
 
 
 def _warnings(answer: FitAnswer, row: FitRow) -> tuple[Message, ...]:
@@ -115,7 +130,7 @@ def _row(row: FitRow) -> dict[str, Any]:
 def sentence(answer: FitAnswer) -> Message:
     """The answer in a line: which of the GPUs asked for hold it, or how many of all."""
     need = _need(answer)
-    verdicts = {word: [row.gpu_name for row in answer.gpus if row.fits == word] for word in ("fits", "tight", "no")}
+    verdicts = {word: [row.gpu_name for row in answer.gpus if row.fits == word] for word in VERDICTS}
     if not answer.request["gpu"]:
         id = "fit.all" if answer.smallest_name else "fit.all-tight"
         count, all = len(verdicts["fits"]), len(answer.gpus)
@@ -203,5 +218,5 @@ def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ..
         session.out.write("\n")
         session.table(header, rows)
         return
-    for row in rows:
-        session.note("  " + "  ".join(filter(None, row)))
+    for row in (header, *rows):
+        session.note("  " + "  ".join(cell or "–" for cell in row))

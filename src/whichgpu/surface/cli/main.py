@@ -44,6 +44,8 @@ COMMANDS = {
     "report-error": "report",
     "completion": "completion",
 }
+# What people call a command, and its name.
+OTHER_WORDS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
 COMPLETE = "_WHICHGPU_COMPLETE"
 
 
@@ -75,14 +77,16 @@ class Root(Group):
 
     @staticmethod
     def _say_what_it_is(word: str) -> None:
-        """Someone who types a GPU or a machine where a command goes is told which command they mean."""
+        """Someone who types a GPU, a machine or another word for a command is told which command they mean."""
         from whichgpu.catalog.find import exact_instances, gpus_named
         from whichgpu.catalog.store import Catalog
 
-        catalog = Catalog()
-        meant = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
+        meant, rest = OTHER_WORDS.get(word.lower()), "--help"
+        if meant is None:
+            catalog, rest = Catalog(), word
+            meant = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
         if meant:
-            hint = msg("hint.try", command=f"whichgpu {meant} {word}")
+            hint = msg("hint.try", command=f"whichgpu {meant} {rest}")
             raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (meant,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:

@@ -81,7 +81,7 @@ def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, over
     if session.for_eyes:
         query.setdefault("limit", ROWS)
     answer = api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
-    said = headline(answer, sort, session.language)
+    said = headline(answer, session.language)
     if session.format in ("json", "csv") or session.columns:
         session.show(answer, answer.offers, (), said)
     else:
@@ -149,11 +149,9 @@ def _seen(offer: Offer, language: Language) -> str:
     return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
 
 
-def headline(answer: api.OffersAnswer, sort: str | None, language: Language) -> Message:
+def headline(answer: api.OffersAnswer, language: Language) -> Message:
     """How many, and the cheapest with the day it was seen; where that is long ago, the cheapest of those seen lately too."""
-    first = answer.offers[0]
-    if sort is not None:
-        return msg("offers.count", n=answer.matching, day=answer.as_of)
+    first = answer.cheapest
     sentence = msg("offers.sentence", n=answer.matching, day=answer.as_of, offer=_told(first, answer.near, language))
     if not first.stale:
         return sentence
@@ -182,6 +180,7 @@ def notes(answer: api.OffersAnswer, per: Sequence[str], sort: str | None, is_bou
         nearest = answer.nearest
         told = None if nearest is None else _told(nearest, answer.near, language)
         said.append(msg("offers.by-price") if told is None else msg("offers.by-price-nearest", offer=told))
+    said += [msg("offers.countries", name=name, codes=codes) for name, codes in answer.countries.items()]
     said += [msg("offers.without-rate", n=count, currency=code) for code, count in answer.without_rate.items()]
     said += [msg("offers.unused-rate", currency=code) for code in answer.unused_rates]
     if len(shown) < answer.matching:

@@ -35,8 +35,9 @@ from whichgpu.surface.cli.sources import say_sources
 from whichgpu.surface.cli.workload import MODEL
 from whichgpu.surface.replies import document
 
-HEADS = ("group", "serves", "machines", "layout", "use", "cost")
+HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6
+STAGES = {"estimates": (0.0, 0.1), "solving": (0.1, 0.4), "simulating": (0.5, 0.2), "telling": (0.7, 0.2), "roles": (0.9, 0.1)}
 SERVING = ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max", "percentile", "engine", "precision", "kv_precision", "year")
 SHORT = {"seq_in": "--in", "seq_out": "--out", "ttft_max": "--ttft", "tpot_max": "--tpot"}
 METAVARS = {
@@ -75,6 +76,7 @@ WISH_HELP = {
     "instance": "option.instance-names",
     "region": "option.region-names",
     "min_memory": "option.min-memory-gpu",
+    "max_age": "option.recommend-max-age",
 }
 
 
@@ -233,6 +235,7 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
         f"{row.gpus}x {row.gpu_name}",
         what,
         count,
+        row.price_observed_at,
         layout,
         f"{row.utilisation:.0%}",
         f"{significant(float(row.cost_per_hour.amount))} {row.cost_per_hour.currency}/h",
@@ -256,6 +259,10 @@ def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> Non
 @contextmanager
 def progress(session: Session) -> Iterator[Callable[[str, float], None] | None]:
     """What is being done, on a terminal's stderr; None where nobody would see it."""
+    if session.progress is not None:
+        follow = session.progress
+        yield lambda stage, done: follow(STAGES[stage][0] + STAGES[stage][1] * done)
+        return
     if session.format == "json" or not session.err.isatty():
         yield None
         return

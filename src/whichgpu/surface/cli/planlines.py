@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.interrupted import PoliciesAnswer
-from whichgpu.decide.plan.answer import BillRow, PlanAnswer
+from whichgpu.decide.plan.answer import BillRow, JobRow, PlanAnswer, ranged
 from whichgpu.decide.roles import DesignsAnswer, RolesAnswer
 
 
@@ -30,6 +28,7 @@ def lines(answer: PlanAnswer) -> list[Message]:
             bound=_exact(float(answer.bound.amount)),
             cost=_exact(float(answer.cost_per_hour.amount)),
             gap=f"{answer.gap:.2%}",
+            free=f"{answer.headroom:.0%}",
             currency=currency,
             offers=f"{answer.offers:,}",
             columns=answer.columns,
@@ -58,22 +57,22 @@ def lines(answer: PlanAnswer) -> list[Message]:
         for row in answer.alone
     )
     said += [msg("plan.alone-list", what=alone)] if alone else []
-    said += [_job(row, currency) for row in answer.jobs]
+    said += [_job(row, currency, answer.horizon_hours) for row in answer.jobs]
     for row in answer.owned:
         said.append(msg("plan.owned", gpu=row.gpu_name, used=row.used, n=row.gpus, what=(*row.roles, *row.reasons)))
     for check in answer.simulation:
-        id = "plan.simulated" if check.holds else "plan.simulated-fails"
-        met = "-" if check.met is None else f"{check.met:.1%}"
+        id = "plan.simulated-free" if check.met is None else "plan.simulated" if check.holds else "plan.simulated-fails"
+        met = {} if check.met is None else {"met": f"{check.met:.1%}"}
         said.append(
             msg(
                 id,
                 model=check.model,
                 n=check.requests,
                 percentile=f"{check.percentile:g}",
-                ttft=format_seconds(check.ttft.value),
-                tpot=format_seconds(check.tpot.value),
-                latency=format_seconds(check.latency.value),
-                met=met,
+                ttft=ranged(check.ttft),
+                tpot=ranged(check.tpot),
+                latency=ranged(check.latency),
+                **met,
             )
         )
     said += [msg("plan.breaks", what=one) for one in answer.breaks_first]
@@ -86,9 +85,9 @@ def lines(answer: PlanAnswer) -> list[Message]:
     for told in answer.policies:
         said += _policies(told)
     for own in answer.own:
-        even = "-" if own.break_even_use is None else f"{own.break_even_use:.0%}"
+        even = {} if own.break_even_use is None else {"even": f"{own.break_even_use:.0%}"}
         id = "plan.own-buy" if own.buy else "plan.own-never" if own.break_even_use is None else "plan.own-rent"
-        said.append(msg(id, gpu=own.gpu_name, n=own.gpus, use=f"{own.use:.0%}", even=even, hours=f"{answer.horizon_hours:,.0f}"))
+        said.append(msg(id, gpu=own.gpu_name, n=own.gpus, use=f"{own.use:.0%}", hours=f"{answer.horizon_hours:,.0f}", **even))
     said += [msg("plan.change", gpu=gpu, n=f"{n:+d}") for gpu, n in answer.changes.items()]
     said += [msg("recommend.lacks", what=one) for one in answer.warnings]
     said += [msg("recommend.assumed", what=one) for one in answer.assumptions]
@@ -97,10 +96,11 @@ def lines(answer: PlanAnswer) -> list[Message]:
 
 def _curve(answer: PlanAnswer, currency: str) -> Message:
     name = answer.curve[0].objective
-    points = []
+    points: list[Message | str] = []
     for one in answer.curve:
-        cost = significant(float(one.cost_per_hour.amount)) if one.cost_per_hour else "-"
-        points.append(f"{significant(one.value)}/s: {cost}" if name == "rate" else f"{format_seconds(one.value)}: {cost}")
+        at = f"{significant(one.value)}/s" if name == "rate" else format_seconds(one.value)
+        cost = one.cost_per_hour
+        points.append(f"{at}: {significant(float(cost.amount))}" if cost else msg("plan.curve-none", at=at))
     return msg("plan.curve", goal=msg(f"plan.goal-{name}"), currency=currency, points=tuple(points))
 
 
@@ -138,14 +138,14 @@ def _bill(row: BillRow, currency: str) -> Message:
         "plan.bill-row",
         machine=f"{row.provider} {row.instance}".strip(),
         gpus=f"{row.gpus_per_machine}x {row.gpu_name}",
-        term=msg(f"term.{row.term}"),
+        where=_where(row),
         counts=tuple(map(str, row.machines_by_level)),
         cost=significant(float(row.cost_per_hour.amount)),
         currency=currency,
     )
 
 
-def _job(row: Any, currency: str) -> Message:
+def _job(row: JobRow, currency: str, horizon: float) -> Message:
     return msg(
         "plan.job",
         name=row.name,
@@ -153,11 +153,19 @@ def _job(row: Any, currency: str) -> Message:
         n=row.gpus,
         gpu=row.gpu,
         machine=f"{row.provider} {row.instance}".strip(),
+        where=_where(row),
         hours=significant(row.hours),
         deadline=significant(row.deadline_hours),
         cost=significant(float(row.cost.amount)),
+        hourly=significant(float(row.cost.amount) / horizon),
         currency=currency,
     )
+
+
+def _where(row: BillRow | JobRow) -> tuple[Message | str, ...]:
+    """Region, term and the day its price was seen."""
+    seen = (msg("plan.price-seen", day=row.price_observed_at),) if row.price_observed_at else ()
+    return (*((row.region,) if row.region else ()), msg(f"term.{row.term}"), *seen)
 
 
 def _exact(value: float) -> str:

@@ -8,7 +8,7 @@ import click
 
 from whichgpu import api
 from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.units import significant
 from whichgpu.catalog.offer import TERMS
@@ -63,6 +63,8 @@ def history(session: Session, gpu: str, term: tuple[str, ...] | None, every: boo
             for row in rows
         ]
         session.table([session.language.text(f"history.{name}") for name in names], cells)
+    for trend in answer.trends:
+        session.say(_trend(trend))
     _say_without_rate(session, answer.without_rate)
     if plot:
         from whichgpu.surface.charts import write_chart
@@ -127,6 +129,17 @@ def watch(session: Session, below: Money | None, term: tuple[str, ...] | None, *
     session.say(msg("watch.changes", n=len(answer.changes)))
     _show_changes(session, answer, answer.changes)
     return 0 if below is None and answer.changes else 1
+
+
+def _trend(trend: api.Trend) -> Message:
+    """The lowest then, now, and the change."""
+    first, last = trend.first, trend.last
+    values = {"before": words(first.price_per_gpu_hour), "after": words(last.price_per_gpu_hour)}
+    sellers = {"seller": f"{first.gpu_name}, {first.provider}", "other": f"{last.gpu_name}, {last.provider}"}
+    change = percent(trend.change) or "0%"
+    return msg(
+        "history.trend", term=trend.term, first=first.observed, last=last.last_observed, change=change, **values, **sellers
+    )
 
 
 def _say_without_rate(session: Session, without_rate: dict[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from markupsafe import Markup
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
 from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.names import unknown_word
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
 from whichgpu.surface.fields import human, label
 from whichgpu.surface.replies import error_body
 from whichgpu.surface.web.asking import Told, ask, refused, status_of
-from whichgpu.surface.web.page import Page, Shown, read_state, view_named
+from whichgpu.surface.web.page import Page, Shown, read_state, unknown_names, view_named
 from whichgpu.surface.web.views import PAGES
 from whichgpu.surface.web.views.export import single_file
 
@@ -42,6 +44,9 @@ def drawn(name: str, ending: str, query: str, language: Language, chart: str | N
     try:
         found = view_named(name)
         page = Page(name, read_state(found.state, query), language, query)
+        unknown = unknown_names(found.state, query)
+        if unknown and ending in FORMS:  # a program reads no warning
+            raise unknown_word("field", unknown[0], tuple(field.name for field in fields(found.state)))
         shown = found.show(page)
         return _formed(page, shown, ending, chart)
     except WhichGpuError as error:
@@ -116,6 +121,7 @@ def _common(name: str, language: Language) -> dict[str, Any]:
         "label": lambda field: label(field, language),
         "human": lambda field, value: human(field, value, language),
         "lang": language.code,
+        "unknown": (),
         "version": __version__,
     }
 
@@ -126,6 +132,7 @@ def _own(page: Page[Any], shown: Shown) -> dict[str, Any]:
         "page": page,
         "state": page.state,
         "url": page.url(),
+        "unknown": unknown_names(type(page.state), page.query),
         "command": shlex.join(["whichgpu", *shown.command]) if shown.command is not None else "",
         "charts": shown.charts,
         "charts_json": Markup(charts),

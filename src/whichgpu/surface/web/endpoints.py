@@ -13,7 +13,8 @@ from whichgpu.surface.cli.main import root
 
 PREFIX = "/api/v1"
 FILES = ("FILE", "DIR", "FOLDER")  # flags that name a file of the asker's machine have no meaning here
-ASIDE = (*FLAGS, "format", "config", "catalog", "help")
+ASIDE = (*FLAGS, "format", "config", "catalog", "help", "workers", "ray")  # processes and clusters are the server's own affair
+GUARDED = ("what",)  # may be a file or models: here models alone (`guard.permitted_plan`)
 PAGED = ("limit", "offset")
 
 
@@ -40,6 +41,7 @@ ENDPOINTS = (
     Endpoint("fit", ("fit",), {"model": "llama-3.1-8b", "gpu": "RTX 4090", "precision": "int4"}),
     Endpoint("estimate", ("estimate",), {"task": "decode", "model": "llama-3.1-8b", "gpu": "H100 SXM", "batch": 8}),
     Endpoint("recommend", ("recommend",), {"task": "serve", "model": "llama-3.1-8b", "rate": "5/s"}),
+    Endpoint("plan", ("plan",), {"what": "llama-3.1-8b", "rate": "5/s", "tpot_max": "50ms", "curve": False}),
     Endpoint("buy", ("buy",), {"name": "RTX 4090", "price": "RTX 4090=1800usd"}),
     Endpoint("catalog/status", ("catalog", "status"), {}),
     Endpoint("catalog/history", ("catalog", "history"), {"gpu": "A100 SXM 80GB"}, "history", 500),
@@ -89,7 +91,7 @@ def command(endpoint: Endpoint) -> click.Command:
 
 
 def _names_a_file(param: click.Parameter) -> bool:
-    return any(word in (param.metavar or "") for word in FILES)
+    return param.name not in GUARDED and any(word in (param.metavar or "") for word in FILES)
 
 
 def _field(param: click.Parameter) -> Field:

@@ -9,6 +9,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.models import TRACED, built_in, unknown_model
 
 HUB = "hf:"
+PLAN_FILE = ".toml"
 ALLOWABLE = ("hf",)  # what the owner of a server may allow beside
 _allowed: set[str] = set()  # in this process, from its start
 
@@ -35,6 +36,13 @@ def permitted(name: str) -> None:
     if _looks_like_a_file(text):
         raise _refused(text)
     raise unknown_model(text, catalog)
+
+
+def permitted_plan(name: str) -> None:
+    """Models alone: a plan file is never opened for somebody else, whatever its name begins with."""
+    if name.strip().lower().endswith(PLAN_FILE):
+        raise _refused(name.strip())
+    permitted(name)
 
 
 def _looks_like_a_file(text: str) -> bool:

@@ -4,8 +4,9 @@
     def gpus(page: Page[State]) -> Shown: ...
 
 `State` is a frozen dataclass whose fields all have defaults: `str | None`, `str`, `int | None`, `float | None`, `bool`, or
-`tuple[str, ...]` (the parameter may be repeated, or hold several with commas between). A parameter no field is called after is
-left alone; one that cannot be read is an error in the one shape errors have.
+`tuple[str, ...]` (the parameter may be repeated, or hold several with commas between). A parameter may also be called
+as the command line's short flag is (`in`, `tpot`). One no field is called after is told on the page and refused by its twins;
+one that cannot be read is an error in the one shape errors have.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from whichgpu.surface.web.asking import catalog as kept_catalog
 from whichgpu.surface.web.guard import permitted
 from whichgpu.surface.web.views import PAGES
 from whichgpu.workload.kinds import FALSE, TRUE
+from whichgpu.workload.spelling import ALIASES
 
 S = TypeVar("S")
 MOST_PARAMETERS = 200
+LANGUAGE = "lang"  # of every address, and no page's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +108,7 @@ def view_named(name: str) -> View:
 
 def read_state(kind: type[S], query: str) -> S:
     """The state a URL's query spells."""
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
-    except ValueError as problem:  # too many, or bytes that are no UTF-8
-        raise UsageError("bad-query", msg("error.bad-query"), msg("hint.bad-query", n=MOST_PARAMETERS)) from problem
+    pairs = _pairs(query)
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name in hints:
@@ -118,6 +118,22 @@ def read_state(kind: type[S], query: str) -> S:
         if name == "model" and given:
             permitted(values[name])
     return kind(**values)
+
+
+def unknown_names(kind: type[Any], query: str) -> tuple[str, ...]:
+    """Parameters of a query that the page does not have, each once."""
+    known = {*get_type_hints(kind), LANGUAGE}
+    return tuple(dict.fromkeys(name[:80] for name, _ in _pairs(query) if name not in known))
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    """Names and values, short names as the fields they stand for."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
+    except ValueError as problem:  # too many, or bytes that are no UTF-8
+        raise UsageError("bad-query", msg("error.bad-query"), msg("hint.bad-query", n=MOST_PARAMETERS)) from problem
+    plain = [(name.replace("-", "_"), value) for name, value in pairs]
+    return [(ALIASES.get(name, name), value) for name, value in plain]
 
 
 def address(name: str, state: object, **changes: Any) -> str:

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.surface.web.endpoints import PAGED, Endpoint, Field, fields
-from whichgpu.surface.web.guard import permitted
+from whichgpu.surface.web.endpoints import GUARDED, PAGED, Endpoint, Field, fields
+from whichgpu.surface.web.guard import permitted, permitted_plan
 from whichgpu.workload.kinds import FALSE, KINDS, TRUE, Refused
 from whichgpu.workload.spelling import ALIASES
 
@@ -101,6 +101,9 @@ def _texts(field: Field, given: Sequence[Any]) -> list[str]:
         names = [part.strip() for text in texts for part in text.split(",") if part.strip()]
         if len(names) > MOST_NAMES:
             raise _bad(field, ",".join(names[:9]), msg("wants.names", most=MOST_NAMES))
+        if field.name in GUARDED:
+            for name in names:
+                permitted_plan(name)
         return names if field.flag is None else [",".join(names)]
     if len(texts) > 1:
         raise UsageError("given-twice", msg("error.given-twice", name=field.name), msg("hint.given-twice"))

@@ -78,7 +78,7 @@ def prices(page: Page[State]) -> Shown:
         context
         | {
             "answer": answer,
-            "headline": headline(answer, state.sort, language),
+            "headline": headline(answer, language),
             "notes": notes(answer, (state.per,), state.sort, state.max_latency is not None, language),
             "heads": [(name, language.text(f"offers.{name}"), SORTS.get(name), _order(state.sort, name)) for name, _ in columns],
             "rows": [[cell(offer) for _, cell in columns] for offer in answer.offers],

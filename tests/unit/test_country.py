@@ -1,0 +1,62 @@
+"""A country means all its regions by whatever name, a continent all its countries."""
+
+from __future__ import annotations
+
+import pytest
+
+from whichgpu import api
+from whichgpu.base.errors import UnknownName
+from whichgpu.catalog.country import countries, countries_named
+from whichgpu.catalog.find import find_regions
+from whichgpu.catalog.store import Catalog
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return Catalog()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("DE", "de", "Germany", "germany", "Deutschland"),
+        ("GB", "UK", "United Kingdom", "Great Britain"),
+        ("US", "USA", "United States", "U.S."),
+        ("NL", "Netherlands", "Holland", "the Netherlands"),
+        ("KR", "Korea", "South Korea"),
+        ("FI", "Finland"),
+    ],
+)
+def test_every_name_of_a_country_means_all_its_regions(catalog: Catalog, names: tuple[str, ...]) -> None:
+    there = {(row.provider, row.region) for row in catalog.regions if row.country == names[0]}
+    assert there
+    for name in names:
+        assert {(row.provider, row.region) for row in find_regions(catalog, name)} == there, name
+
+
+def test_continents_and_unions_are_their_countries_not_letters(catalog: Catalog) -> None:
+    europe = {row.country for row in find_regions(catalog, "Europe")}
+    union = {row.country for row in find_regions(catalog, "EU")}
+    assert {"DE", "GB", "NO", "CH"} <= europe
+    assert "US" not in europe
+    assert not {"GB", "NO", "CH"} & union
+    assert {"DE"} <= union < europe
+    assert {row.country for row in find_regions(catalog, "eu-west-2")} == {"GB"}  # a region's own name stays one
+
+
+def test_every_country_of_the_regions_has_a_name(catalog: Catalog) -> None:
+    assert {row.country for row in catalog.regions if row.country} <= {one.code for one in countries()}
+    assert len(countries_named("EU")) == 27
+
+
+def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalog) -> None:
+    with pytest.raises(UnknownName):
+        find_regions(catalog, "Malta")
+
+
+def test_offers_tell_which_countries_a_union_is(catalog: Catalog) -> None:
+    answer = api.offers(api.OffersQuery(gpu="A100", region="EU,Korea"), catalog=catalog)
+    assert answer.countries == {"EU": countries_named("EU")}
+    by_code = api.offers(api.OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)
+    by_name = api.offers(api.OffersQuery(gpu="A100", region="Germany, Korea"), catalog=catalog)
+    assert by_code.matching == by_name.matching
