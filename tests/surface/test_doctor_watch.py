@@ -458,6 +458,7 @@ def test_on_a_terminal_a_block_is_drawn_over() -> None:
     assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", shown).splitlines()) <= 110
 
 
+@pytest.mark.long
 def test_on_a_terminal_a_verdict_is_wrapped_not_cut_and_the_block_never_taller_than_the_screen() -> None:
     shown = on_terminal("--every", "0.2s", "--for", "1.2s", "--explain", names="RTX_3060_X4", COLUMNS="60", LINES="24")
     last = re.sub(r"\s+", " ", shown.rpartition("\x1b[J")[2])
@@ -471,6 +472,7 @@ def test_on_a_terminal_the_line_is_drawn_over() -> None:
     assert shown.count("\r2 GPUs") >= 3
 
 
+@pytest.mark.long
 def test_enter_is_heard_on_a_real_terminal(tmp_path: Path) -> None:
     told = tmp_path / "ran"
     argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{told}'", "--for", "4s"]

@@ -95,6 +95,7 @@ def test_a_slow_sender_is_hung_up_on(small: Server) -> None:
         assert b" 408 " in body.recv(200)
 
 
+@pytest.mark.long
 def test_a_slow_reader_is_hung_up_on(small: Server) -> None:
     small.get("/api/v1/gpus")
     with ExitStack() as stack:
@@ -178,6 +179,7 @@ def test_what_a_library_prints_does_not_disturb_the_answers(small: Server) -> No
     small.answers_others()
 
 
+@pytest.mark.long
 def test_all_workers_busy_means_waiting_not_failing(small: Server) -> None:
     replies: list[int] = []
     threads = [
@@ -190,6 +192,7 @@ def test_all_workers_busy_means_waiting_not_failing(small: Server) -> None:
     assert replies == [400] * 5
 
 
+@pytest.mark.long
 def test_one_client_may_wait_for_so_much_and_no_more(small: Server) -> None:
     replies: list[int] = []
     threads = [
