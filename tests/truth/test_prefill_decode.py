@@ -51,7 +51,7 @@ def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_co
     assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
     assert {one.name for one in alone} >= {NEW, OLD}
     assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in told.designs)
-    # each kind alone, whole (on lengths merely drawn like the trace's the gain is smaller); and in halves, by what a unit of money bears
+    # each kind alone, whole (lengths merely drawn like the trace's gain less); and in halves, by what a unit of money bears
     gain = 1.3 if traced else 1.0
     assert best.bears.value > gain * max(one.bears.value for one in alone if not one.in_halves)
     assert per_dollar(best) > max(map(per_dollar, alone))
