@@ -9,6 +9,7 @@ import pytest
 
 from whichgpu import api
 from whichgpu.base.messages import english
+from whichgpu.estimate.group.scaling import Scaling
 
 
 def rate(task: str, model: str, gpu: str, gpus: int, **fields: Any) -> float:
@@ -100,19 +101,24 @@ def test_2024_llama_2_on_two_gpus_takes_about_half_the_time(model: str, gpu: str
     assert 1.5 < two / one < 2.1
 
 
-def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
-    """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so.
-
-    Splitwise measured 2.5 times from two A100s to eight (vLLM, one prompt of 2,048 tokens): the proportion is a rough one.
-    """
+def a_whole_node() -> tuple[Scaling, list[str]]:
+    """How Llama-2-70B scales over eight A100s, and what is said of it."""
     fields: dict[str, Any] = {"batch": 64, "seq_in": 2048, "engine": "tensorrt-llm"}
     answer = api.estimate("prefill", "llama-2-70b", gpu="a100-sxm-80gb", gpus=8, **fields)
     assert answer.group is not None
-    scaling = answer.group.scaling
-    assert scaling is not None
+    assert answer.group.scaling is not None
+    return answer.group.scaling, [english().render(warning) for warning in answer.warnings]
+
+
+@pytest.mark.xfail(strict=True, reason="0.598 since links were fitted anew; measured: 2.5 times from two to eight")
+def test_2024_a_whole_node_gets_six_tenths_of_its_gpus_done() -> None:
+    assert next(point for point in a_whole_node()[0].points if point.gpus == 8).efficiency > 0.6
+
+
+def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
+    """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so."""
+    scaling, said = a_whole_node()
     inside = [point for point in scaling.points if point.gpus <= 8]
     assert all(after.speed / before.speed > 1.4 for before, after in pairwise(inside))
-    assert inside[-1].efficiency > 0.55
     assert scaling.stops == 8
-    said = [english().render(warning) for warning in answer.warnings]
     assert any("stops at 8 GPUs" in line for line in said)

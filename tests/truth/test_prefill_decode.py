@@ -40,7 +40,10 @@ def per_dollar(one: Design) -> float:
     return one.bears.value / float(one.cost.amount)
 
 
-@pytest.mark.parametrize("traced", [True, False])
+DRAWN = pytest.mark.xfail(strict=True, reason="1.23 times since the last fit, on lengths drawn like the trace's")
+
+
+@pytest.mark.parametrize("traced", [True, pytest.param(False, marks=DRAWN)])
 def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_cost(traced: bool) -> None:
     told = found(traced, 60.0, BUDGET)
     best, alone = told.best, [one for one in told.designs if len(one.gpus) == 1]
@@ -51,9 +54,8 @@ def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_co
     assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
     assert {one.name for one in alone} >= {NEW, OLD}
     assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in told.designs)
-    # each kind alone, whole (lengths merely drawn like the trace's gain less); and in halves, by what a unit of money bears
-    gain = 1.3 if traced else 1.0
-    assert best.bears.value > gain * max(one.bears.value for one in alone if not one.in_halves)
+    # each kind alone, whole; and each kind alone, in halves, at what a unit of money bears
+    assert best.bears.value > 1.3 * max(one.bears.value for one in alone if not one.in_halves)
     assert per_dollar(best) > max(map(per_dollar, alone))
 
 
