@@ -1,9 +1,11 @@
 # make test        everything a change must pass; does all its own set-up
 # make test-long   what takes minutes, and how much of the code the tests run: before a release
+# make docs        the documentation as a site (site/), outputs shown in it refreshed
 # make format      lay the code out
 # make benchmarks  the tool's own speed
-.PHONY: test test-long lint tests tests-long browser format benchmarks environment clean
-MAKEFLAGS += --jobs=2 # types are checked while the tests run
+# make release-check  builds, installs into an empty environment, runs the README's examples
+.PHONY: release-check test test-long lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
+MAKEFLAGS += --jobs=2 # the two halves of the tests side by side, then the types
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(or $(WHICHGPU_VENV),$(ROOT).venv)
@@ -20,21 +22,37 @@ lint: environment
 browser: environment
 	@"$(ROOT)tools/chromium"
 
-tests: environment browser
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long"
+# What is asked of the whole tool from outside, and all the rest: two halves that take about as long.
+OUTSIDE := tests/browser tests/docs tests/live tests/release tests/surface
+
+tests-outside: environment browser
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE)
+
+tests-inside: environment
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE:%=--ignore=%)
+
+tests: tests-outside tests-inside
 
 tests-long: environment browser
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit || echo "no index: pip-audit is left out"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest --cov --cov-branch --cov-report=term
 
-test: lint tests
+test: tests lint
 
 test-long: lint tests-long
 
 format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .
 
+docs: environment
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs
+	@cd "$(ROOT)" && NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet && echo "site/index.html"
+
 benchmarks: environment
 	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks
+
+release-check: environment
+	@cd "$(ROOT)" && "$(BIN)/python" tools/release_check.py
 
 clean:
 	@if [ -e "$(VENV)/.whichgpu" ]; then rm -rf "$(VENV)" "$(VENV).lock"; fi

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+COMPILED = Path(tempfile.gettempdir()) / f"whichgpu-benchmarks-{os.getuid()}"
 RUNS = 9
 
 
@@ -49,8 +52,20 @@ def table(results: Iterable[Result]) -> int:
 
 
 def process(*argv: str) -> Callable[[], object]:
-    """A run of a command in a process of its own."""
-    return lambda: subprocess.run(argv, check=True, capture_output=True, cwd="/")
+    """A run of a command in a process of its own, its modules compiled as an installation has them."""
+    rest = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**rest, "PYTHONPYCACHEPREFIX": str(COMPILED)}
+    return lambda: subprocess.run(argv, check=True, capture_output=True, cwd="/", env=environment)
+
+
+def installed_bytes() -> int:
+    """Bytes of the package and of all that it needs without any extra, bytecode left out."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    from supply.closure import closure
+
+    files = [path.locate() for one in closure().values() for path in one.files or () if path.suffix != ".pyc"]
+    own = [path for path in (ROOT / "src").rglob("*") if path.suffix != ".pyc"]
+    return sum(os.stat(path).st_size for path in (*files, *own) if os.path.isfile(path))
 
 
 def _load() -> object:
@@ -67,6 +82,8 @@ def results() -> Iterator[Result]:
     launched = timed("./whichgpu --version", 0.25, process(launcher, "--version"))
     yield timed("whichgpu --help", 0.2, process(python, "-P", "-m", "whichgpu", "--help"))
     yield timed("import whichgpu", 0.1, process(python, "-c", "import whichgpu"))
+    size = installed_bytes() / 1e9
+    yield Result("installed, without extras", size, size, 0.12, "MB")  # of a thousandth of a GB
     yield Result("launcher, second call, adds", max(0.0, launched.median - bare.median), 0.0, 0.05)
     yield timed("load the whole catalog", 0.05, _load)
     yield timed("whichgpu gpus --json, cold process", 0.4, process(python, "-P", "-m", "whichgpu", "gpus", "--json"))

@@ -1,52 +1,189 @@
 """whichgpu: which GPU should I use? Facts first, with a source and a date beside every number.
 
-The public verbs live in :mod:`whichgpu.api`; they are loaded on first use so that importing the package stays quick.
+>>> import whichgpu as wg
+>>> print(wg.gpus("T4").headline())
+T4: ...
+
+The verbs are those of the command line, with its options as keywords; names here are stable (docs/python.md). Each is loaded
+on first use, so that importing the package stays quick.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from importlib import import_module
+from types import ModuleType
 
+from whichgpu.base.shown import shown_by
 from whichgpu.base.version import __version__
 
-__all__ = [
-    "__version__",
-    "catalog_check",
-    "catalog_status",
-    "compare",
-    "cpus",
-    "engines",
-    "estimate_requests",
-    "fit",
-    "gpus",
-    "instances",
-    "models",
-    "offers",
-    "regions",
-    "relative",
-]
-
+TYPE_CHECKING = False  # as checkers read it: the module of that name takes as long to load as all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from whichgpu.api import (
+        BuyAnswer,
+        Comparison,
+        CpusAnswer,
+        DiffAnswer,
+        EnginesAnswer,
+        EstimateAnswer,
+        FitAnswer,
+        GpusAnswer,
+        HistoryAnswer,
+        InstancesAnswer,
+        MeasureAnswer,
+        ModelsAnswer,
+        OffersAnswer,
+        PlanAnswer,
+        RecommendAnswer,
+        RegionsAnswer,
+        Reply,
+        StatusAnswer,
+        VerifyAnswer,
+    )
+    from whichgpu.base.errors import AmbiguousName, DataError, NoAnswer, UnknownName, UsageError, WhichGpuError
+    from whichgpu.base.figure import Figure
+    from whichgpu.base.money import Money
+    from whichgpu.base.shown import Chart, Shower
+    from whichgpu.catalog.checks import CheckReport
+    from whichgpu.measure.doctor import Report
+    from whichgpu.surface.python.verbs import (
+        buy,
         catalog_check,
+        catalog_diff,
+        catalog_history,
         catalog_status,
         compare,
         cpus,
+        doctor,
         engines,
+        estimate,
         estimate_requests,
         fit,
         gpus,
         instances,
+        measure,
         models,
         offers,
+        plan,
+        recommend,
         regions,
-        relative,
+        verify,
     )
 
+_MODULES = {
+    "surface.python.verbs": "buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines estimate "
+    "estimate_requests fit gpus instances measure models offers plan recommend regions verify",
+    "base.errors": "AmbiguousName DataError NoAnswer UnknownName UsageError WhichGpuError",
+    "api": "BuyAnswer Comparison CpusAnswer DiffAnswer EnginesAnswer EstimateAnswer FitAnswer GpusAnswer HistoryAnswer "
+    "InstancesAnswer MeasureAnswer ModelsAnswer OffersAnswer PlanAnswer RecommendAnswer RegionsAnswer Reply StatusAnswer "
+    "VerifyAnswer",
+    "base.figure": "Figure",
+    "base.money": "Money",
+    "catalog.checks": "CheckReport",
+    "measure.doctor": "Report",
+    "base.shown": "Chart",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from whichgpu import api
+__all__ = [
+    "AmbiguousName",
+    "BuyAnswer",
+    "Chart",
+    "CheckReport",
+    "Comparison",
+    "CpusAnswer",
+    "DataError",
+    "DiffAnswer",
+    "EnginesAnswer",
+    "EstimateAnswer",
+    "Figure",
+    "FitAnswer",
+    "GpusAnswer",
+    "HistoryAnswer",
+    "InstancesAnswer",
+    "MeasureAnswer",
+    "ModelsAnswer",
+    "Money",
+    "NoAnswer",
+    "OffersAnswer",
+    "PlanAnswer",
+    "RecommendAnswer",
+    "RegionsAnswer",
+    "Reply",
+    "Report",
+    "StatusAnswer",
+    "UnknownName",
+    "UsageError",
+    "VerifyAnswer",
+    "WhichGpuError",
+    "__version__",
+    "buy",
+    "catalog_check",
+    "catalog_diff",
+    "catalog_history",
+    "catalog_status",
+    "compare",
+    "cpus",
+    "doctor",
+    "engines",
+    "estimate",
+    "estimate_requests",
+    "fit",
+    "gpus",
+    "instances",
+    "measure",
+    "models",
+    "offers",
+    "plan",
+    "recommend",
+    "regions",
+    "set_language",
+    "verify",
+]
 
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+class _Package(ModuleType):
+    """The package, in which `estimate` and `measure` are verbs though rooms bear these names: rooms go by `from … import`."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in _HOME):
+            super().__setattr__(name, value)
+
+
+def set_language(code: str) -> None:
+    """The language in which messages and errors read from now on: en, ko, vi or zh; `ko_KR.UTF-8` and the like mean theirs.
+
+    >>> set_language("en")
+    """
+    from whichgpu.base.errors import UnknownName
+    from whichgpu.base.messages import code_of, languages, msg, speak
+
+    found = code_of(code)
+    if found is None:
+        hint = msg("hint.choices", choices=languages())
+        raise UnknownName("unknown-language", msg("error.unknown-language", name=code), hint, languages())
+    speak(found)
+
+
+if not TYPE_CHECKING:  # checkers know the names from above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *_HOME))
+
+
+def _shower() -> Shower:
+    from whichgpu.surface.python import showing
+
+    return showing
+
+
+shown_by(_shower)
+sys.modules[__name__].__class__ = _Package

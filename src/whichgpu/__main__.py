@@ -18,7 +18,16 @@ def main() -> int:
         print(f"error: the Python package {missing.name!r} is not installed here", file=sys.stderr)
         print("hint: run ./whichgpu, which makes its own environment, or: pip install .", file=sys.stderr)
         return 3
-    return run()
+    try:
+        return run()
+    except Exception:  # even the words of an error could not be read: a damaged file of words says so itself
+        from whichgpu.base.sealed import altered
+
+        if not (names := [name for name in altered() if name.endswith(".po")]):
+            raise
+        print(f"error: {', '.join(names)} of this installation is not as it was released", file=sys.stderr)
+        print("hint: install whichgpu again; in a checkout: git status shows what changed", file=sys.stderr)
+        return 3
 
 
 if __name__ == "__main__":

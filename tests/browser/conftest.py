@@ -65,7 +65,7 @@ def opened(chromium_browser: Any, home: str) -> Iterator[Opener]:
             context = chromium_browser.new_context(**{**LOOKS[look], **settings})
             contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(90_000)  # a machine that is busy with other things is no fault of the page's
         page.on("console", note)
         page.on("pageerror", lambda problem: problems.append(f"page error: {problem}"))
         page.on("requestfailed", lambda request: None if "fit.part" in request.url else problems.append(f"failed: {request.url}"))

@@ -15,6 +15,13 @@ PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")
 # The rest takes no other road than these and is looked at before a release.
 FIRST = ("recommend", "fit", "gpus")
 SOME_LONG = [pytest.param(name, marks=() if name in FIRST else pytest.mark.long) for name in PAGES]
+# Pages with few rows: the same parts as with many, and far fewer for axe-core to look at one by one.
+BRIEF = {
+    "gpus": "/gpus?name=A100",
+    "prices": "/prices?limit=8",
+    "accuracy": "/accuracy?gpu=T4&worst=5",
+    "sources": "/sources?find=h100",
+}
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 
 
@@ -32,6 +39,11 @@ def faults(page: Any) -> list[str]:
         for one in found["violations"]
         for node in one["nodes"][:3]
     ]
+
+
+def brief(name: str) -> str:
+    """The address of a page, with few rows where it has many."""
+    return BRIEF.get(name, f"/{name}")
 
 
 def marks(page: Any, chart: str, kind: str) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pages.browser import drawn, until
 
-from tests.browser.looking import PAGES, SOME_LONG, Opener, faults, marks, number_in
+from tests.browser.looking import PAGES, SOME_LONG, Opener, brief, faults, marks, number_in
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_answers_at_once_and_has_no_faults(opened: Opener, name: str) -> None:
-    page = opened("/gpus?name=A100" if name == "gpus" else f"/{name}")
+    page = opened(brief(name))
     assert page.locator("h1").count() == 1
     assert page.locator("nav [aria-current=page]").get_attribute("href") == f"/{name}"
     assert page.locator("#answer table, #answer .sentence").count() > 0
@@ -22,7 +22,7 @@ def test_a_page_answers_at_once_and_has_no_faults(opened: Opener, name: str) -> 
 
 @pytest.mark.parametrize("name", [SOME_LONG[0], *(pytest.param(name, marks=pytest.mark.long) for name in PAGES[1:])])
 def test_dark_keeps_its_contrast(opened: Opener, name: str) -> None:
-    page = opened("/gpus?name=A100" if name == "gpus" else f"/{name}", "dark")
+    page = opened(brief(name), "dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
     assert faults(page) == []
 

@@ -30,6 +30,23 @@ def test_a_phone_shows_all_of_it_in_its_width(opened: Opener, name: str) -> None
         assert faults(page) == []
 
 
+def test_a_phone_shows_the_answer_first_and_the_form_on_demand(opened: Opener) -> None:
+    page = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM", "phone")
+    assert not page.locator("form.ask").is_visible()
+    assert page.locator("#best").bounding_box()["y"] < page.viewport_size["height"] / 2
+    page.tap("label.fold")
+    page.fill("#f-batch", "3")
+    page.tap("form button.main")
+    until(page, "() => location.search.includes('batch=3')")
+    until(page, "() => !document.querySelector('form.ask').offsetParent")
+    assert page.evaluate("document.activeElement.id") == "answer"
+    bare = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM", "bare", viewport=page.viewport_size)
+    assert not bare.locator("form.ask").is_visible()
+    bare.locator("#fold").focus()
+    bare.keyboard.press("Space")
+    assert bare.locator("form.ask").is_visible()
+
+
 def test_the_keyboard_leads_past_the_bar_and_through_the_form(opened: Opener) -> None:
     page = opened("/recommend")
     page.keyboard.press("Tab")
@@ -139,7 +156,9 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     until(page, "() => !document.querySelector('#traced').hidden", seconds=90)
     told = page.locator("#traced").inner_text()
     assert "400 requests" in told
-    assert "ttft p99" in told
+    assert "to the first token, p99" in told
+    assert "requests a second" in told
+    assert "{" not in told
 
 
 @pytest.mark.long

@@ -80,3 +80,12 @@ def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[fl
         assert use.busy_seconds >= 0
     again = simulate_fleet(fleet, load, hash_tokens=32)
     assert (again.served.finished == served.finished).all()
+
+
+def test_a_transfer_cut_for_ever_is_given_up() -> None:
+    """The machine that writes is lost every 36 ms, a transfer takes 300: the request counts as lost."""
+    slow = Port(out=1e6, into=1e6, latency=0.0, token_bytes=1e3)
+    lives = Interruptions(rate=100_000.0, warm_up=0.0, outage=0.0, fallback=False, retries=3)
+    stations = (Station("r", linear(), 1, "prefill", port=slow), Station("d", linear(), 1, "decode", spot=1, port=slow))
+    outcome = simulate_fleet(Fleet(stations, Routing(), lives), [(0.0, 300, 20, ())])
+    assert (outcome.answered, outcome.lost) == (0, 1)

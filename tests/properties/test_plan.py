@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from tests.plan_cases import market
 from whichgpu.decide.plan.bound import costs, first_prices, raise_bound
 from whichgpu.decide.plan.build import without
+from whichgpu.decide.plan.problem import Pool, Problem, Quota, Way
+from whichgpu.decide.plan.program import Program
+from whichgpu.decide.plan.prune import beaten_pools
 from whichgpu.decide.plan.solve import solve
 from whichgpu.decide.plan.traffic import levels
 
@@ -71,3 +74,58 @@ def test_levels_cover_every_hour(curve: list[float], most: int) -> None:
     assert len(rates) <= most
     assert abs(shares.sum() - 1.0) < 1e-9
     assert (rates[of, 0] >= np.array(curve) - 1e-9).all()
+
+
+def tied(seed: int) -> Problem:
+    """Machines of one, two and four GPUs of two kinds, on demand, on spot and committed; two models, two levels, a quota."""
+    chance = np.random.default_rng(seed)
+    speed = chance.uniform(0.5, 4.0, (2, 2, 2))  # kind, model, bucket
+    pools: list[Pool] = []
+    columns, pool_of, uses, rates = [], [], [], []
+    for kind in range(2):
+        for size in (1, 2, 4):
+            price = size * float(chance.uniform(1.0, 4.0))
+            ways = [Way("d", price)]
+            ways += [Way("s", price * float(chance.uniform(0.3, 0.9)), term="spot")] if chance.random() < 0.5 else []
+            ways += [Way("c", price * float(chance.uniform(0.4, 0.9)), committed=True)] if chance.random() < 0.5 else []
+            for model in range(2):
+                for tp in (one for one in (1, 2) if one <= size):
+                    pool_of.append(len(pools))
+                    uses.append(tp)
+                    columns.append(f"{kind} {size} {model} {tp}")
+                    mine = np.zeros(4)
+                    mine[2 * model : 2 * model + 2] = speed[kind, model] * (1.0 if tp == 1 else 2.3)
+                    rates.append(mine)
+            pools.append(Pool(f"{kind} {size}", f"g{kind}", size, tuple(ways)))
+    return Problem(
+        pools=tuple(pools),
+        columns=tuple(columns),
+        pool_of=np.array(pool_of),
+        uses=np.array(uses),
+        rates=np.array(rates),
+        demand=np.stack([6.0 * chance.dirichlet(np.ones(4)), 2.0 * chance.dirichlet(np.ones(4))]),
+        hours=np.array([0.4, 0.6]),
+        quotas=(Quota("g0", frozenset([0, 1, 2]), 2.0),),
+        spot_share=0.5,
+    )
+
+
+@settings(max_examples=5, deadline=None)
+@given(SEEDS)
+def test_pools_left_out_as_beaten_are_missed_by_no_plan(seed: int) -> None:
+    problem = tied(seed)
+    left = beaten_pools(problem)
+    kept = np.flatnonzero(~left[problem.pool_of])
+    whole = Program(problem, np.arange(len(problem.columns))).solve(30.0, 1e-6)
+    part = Program(problem, kept).solve(30.0, 1e-6)
+    assert whole is not None
+    assert part is not None
+    assert part.cost <= whole.cost * (1 + 1e-5)
+
+
+def test_some_pools_are_beaten_and_never_all_of_them() -> None:
+    counts = [int(beaten_pools(tied(seed)).sum()) for seed in range(20)]
+    assert sum(counts) > 0
+    assert max(counts) < 6
+    same = market(3, 2, rates=np.ones((3, 2)), pools=tuple(Pool(f"p{j}", f"g{j}", 1, (Way("d", 2.0),)) for j in range(3)))
+    assert beaten_pools(same).tolist() == [False, True, True]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.workload.jsontext import read_object
 from whichgpu.workload.kinds import KINDS, LORA_TARGETS, Flag, Kind, Number, Whole, Word
 from whichgpu.workload.spelling import (
+    Spelled,
     from_argv,
     from_object,
     from_query,
@@ -68,7 +71,16 @@ def workloads() -> st.SearchStrategy[Workload]:
         strategy = special[name] if name in special else values(KINDS[name])
         optional = name not in special and name != "task" and getattr(bare, name) is None
         fields[name] = st.none() | strategy if optional else strategy
-    return st.builds(Workload, **fields).map(lambda found: replace(found, lora_rank=found.lora_rank or None))
+    return st.builds(Workload, **fields).map(consistent)
+
+
+def consistent(found: Workload) -> Workload:
+    """Without what says two things at once: several lengths of a run, a rate beside a batch."""
+    lengths = [name for name in ("epochs", "steps", "tokens") if getattr(found, name) is not None]
+    left: dict[str, Any] = dict.fromkeys(lengths[1:])
+    if found.task == "serve" and found.rate is not None:
+        left["batch"] = None
+    return replace(found, lora_rank=found.lora_rank or None, **left)
 
 
 @given(workloads())
@@ -83,6 +95,18 @@ def test_every_spelling_reads_back_as_the_same_workload(workload: Workload) -> N
 @given(workloads())
 def test_what_is_given_is_what_is_told(workload: Workload) -> None:
     assert from_object(to_object(workload)).given == set(to_object(workload))
+
+
+@given(workloads(), st.integers(1, 100), st.floats(0.1, 100.0))
+def test_a_rate_beside_a_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
+    both = replace(workload, task="serve", batch=batch, rate=rate)
+    spelled: list[tuple[Callable[[Any], Spelled], Any]] = [
+        (from_object, to_object(both)), (from_argv, to_argv(both)), (from_query, to_query(both)), (from_toml, to_toml(both)),
+    ]  # fmt: skip
+    for read, text in spelled:
+        with pytest.raises(UsageError) as refused:
+            read(text)
+        assert refused.value.kind == "contradiction"
 
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "id", "tp", "foo"]), JSON, max_size=6))

@@ -198,6 +198,81 @@ def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
     assert "--tensor-parallel-size=" in printed.out
 
 
+def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path) -> None:
+    """Groups that stand on the same kind of machine have each its own, and their costs add up to the bill."""
+    file = tmp_path / "twice.toml"
+    one = '[[model]]\nname = "llama-3.1-8b"\nrate = "{rate}/s"\nin = {prompt}\nout = 100\n'
+    named = '[[model]]\nname = "long prompts"\nmodel = "llama-3.1-8b"\nrate = "1/s"\nin = 6000\nout = 100\n'
+    file.write_text(one.format(rate=20, prompt=500) + one.format(rate=3, prompt=3000) + named)
+    asked = [
+        "plan",
+        str(file),
+        "--gpu",
+        "L4,L40S",
+        "--no-curve",
+        "--no-simulate",
+        "--tolerance",
+        "0",
+        "--as-of",
+        "2026-10-01",
+        "--json",
+    ]
+    told = call(*asked).json()
+    assert {row["model"] for row in told["groups"]} == {"llama-3.1-8b", "llama-3.1-8b (2)", "long prompts"}
+    assert set(told["levels"][0]["rates"].values()) == {20.0, 3.0, 1.0}
+    machines = {(row["instance"], row["region"]): row["machines"] for row in told["bill"]}
+    for place, count in machines.items():
+        mine = [row for row in told["groups"] if (row["instance"], row["region"]) == place]
+        assert all(row["gpus"] <= row["machines"] * row["gpus_per_machine"] for row in mine)
+        assert count <= sum(row["machines"] for row in mine) <= count + len(mine) - 1
+    spent = sum(float(row["cost_per_hour"]["amount"]) for row in told["groups"])
+    assert spent == pytest.approx(sum(float(row["cost_per_hour"]["amount"]) for row in told["bill"]), rel=1e-3)
+    assert len({one["group"] for one in told["hints"]}) == len(told["groups"])
+    assert {one["model"] for one in told["hints"]} == {"meta-llama/Llama-3.1-8B"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--jobs", "0"), "--jobs: jobs is a whole number from 1 to 256"),
+        (("--levels", "99"), "from 1 to 24"),
+        (("--headroom", "2"), "from 0 to 0.9"),
+        (("--horizon", "soon"), "horizon is a time"),
+        (("--owned", "0xH100-SXM"), "does not count one GPU or more"),
+        (("--change-cost", "much"), "not an amount of money"),
+        (("--sweep", "rate=0/s"), "is no sweep"),
+        (("--ray", "somewhere"), "--ray wants auto, local or an address"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work_and_names_the_limit(
+    flags: tuple[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whichgpu.api import planning
+
+    monkeypatch.setattr(planning, "solved", lambda *_: pytest.fail("it began to work"))
+    reply = call("plan", "llama-3.1-8b", "--rate", "1/s", *flags)
+    assert_refused(reply, 2)
+    assert words in reply.err
+
+
+def test_a_bad_job_or_model_of_a_file_is_named_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whichgpu.api import planning
+
+    monkeypatch.setattr(planning, "solved", lambda *_: pytest.fail("it began to work"))
+    good = '[[model]]\nname = "llama-3.1-8b"\n'
+    job = '[[job]]\nname = "tune"\ntask = "{task}"\nmodel = "llama-3.1-8b"\ndeadline = "24h"\ntokens = "{tokens}"\n'
+    cases = {
+        good + job.format(task="serve", tokens="1M"): "[[job]] tune: a job is work that comes to an end",
+        good + job.format(task="finetune", tokens="0"): "[[job]] tune: --tokens",
+        good + '[[model]]\nname = "second"\nmodel = "llama-3.1-8b"\ntpot = "0ms"\n': "[[model]] second: --tpot",
+    }
+    for text, words in cases.items():
+        (tmp_path / "fleet.toml").write_text(text)
+        reply = call("plan", str(tmp_path / "fleet.toml"))
+        assert_refused(reply, 2)
+        assert words in reply.err
+
+
 @pytest.mark.long
 def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G,L40S", "--no-simulate", "--as-of", "2026-10-01", "--json"]

@@ -194,3 +194,11 @@ def test_plot(tmp_path: Any) -> None:
 @pytest.mark.parametrize("share", ["1", "3", "-0.1", "nan", "inf"])
 def test_idle_is_a_share_of_the_time(share: str) -> None:
     assert assert_refused_json(call("recommend", "train", "resnet50", "--idle", share, "--json"), 2)["kind"] == "bad-field"
+
+
+def test_speed_of_a_service_is_that_of_its_load(served: dict[str, Any]) -> None:
+    """As `estimate` tells it: tokens a second of all answers."""
+    for row in served["candidates"]:
+        assert row["throughput"]["value"] == pytest.approx(5 * 300)
+        assert row["throughput"]["low"] <= row["throughput"]["value"] == row["throughput"]["high"]
+        assert row["throughput"]["unit"] == "output tokens/s"

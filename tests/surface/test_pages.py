@@ -108,6 +108,21 @@ def test_what_is_wrong_is_said_beside_the_form() -> None:
     assert page("prices", "currency=XYZ").status == 400
 
 
+def test_an_error_leads_to_the_question_without_what_was_wrong_in_it() -> None:
+    html = page("fit", "model=llama-3.1-8&batch=4").body.decode()
+    assert 'href="/fit?batch=4"' in html
+    assert 'href="/fit?model=llama-3.1-8b&amp;batch=4"' in html
+    assert 'href="/recommend"' in page("recommend", "model=/etc/passwd").body.decode()
+
+
+def test_a_bill_says_when_each_price_was_seen_and_by_whom() -> None:
+    query = "rate=1/s&gpu=L4,A10G&seq_in=200&seq_out=50"
+    row = json.loads(page("plan", query, "json").body)["bill"][0]
+    html = page("plan", query).body.decode()
+    assert row["price_observed_at"] in html
+    assert f'href="/sources?find={row["source"]}"' in html
+
+
 def test_words_from_an_address_stay_words() -> None:
     for name, query in (("gpus", "name=%3Cscript%3Ealert(1)%3C/script%3E"), ("prices", "near=%22%3E%3Cimg+src=x%3E")):
         html = page(name, query).body.decode()

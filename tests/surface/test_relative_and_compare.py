@@ -50,8 +50,9 @@ def test_against_another_the_ratios_turn_round() -> None:
 @pytest.mark.parametrize("index", INDICES)
 def test_the_line_of_data_centre_gpus_rises(index: str) -> None:
     names = ["K80", "T4", "V100 SXM 16GB", "A100 SXM 80GB", "H100 SXM", "B200"]
-    rows = wg.relative(names).rows
-    values = [row.relative[index].value for row in rows]
+    against = wg.gpus(names, relative_to="T4").relative
+    assert against is not None
+    values = [row.relative[index].value for row in against.rows]
     assert values == sorted(values)
 
 

@@ -98,6 +98,23 @@ def test_torchvision_script_copies_images_and_steps_no_optimizer() -> None:
     assert half.copied_bytes == full.copied_bytes / 2
 
 
+def test_years_of_one_script_are_those_in_which_it_ran() -> None:
+    """The Titans were added with the A100 a year after the RTX 2080 Ti: what their hosts take for a call is of PyTorch 1.7."""
+    common = {"model": "vgg16", "precision": "fp32", "batch": 12}
+    years = {
+        gpu: used(vision.torchvision_script(published("ryujaehun", gpu=gpu, **common))).request["year"]
+        for gpu in ("Titan RTX 24GB", "Titan Xp 12GB", "RTX 2080 Ti 11GB", "Titan V 12GB")
+    }
+    assert list(years.values()) == [2021, 2021, 2019, 2018]
+
+
+def test_a_run_that_calls_itself_unoptimised_is_left_out() -> None:
+    """The same chip, script and networks were measured with the usual build beside it."""
+    row = published("lamikr", gpu="RX 7700S 8GB", framework="PyTorch ROCm", model="vgg16", precision="fp16", batch=12)
+    assert doubt(row) is None
+    assert doubt(replace(row, path="results/AMD/AMD_Radeon_RX_7700S_NO_OPT/half.csv")) is Reason.OTHER_ENGINE
+
+
 def test_timm_states_image_and_layout() -> None:
     """Images a second become seconds of a batch, at the size and layout the run had."""
     common = {"gpu": "RTX 4090 24GB", "framework": "PyTorch 240 eager NHWC", "precision": "AMP fp16", "batch": 1024}

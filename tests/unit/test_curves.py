@@ -125,6 +125,19 @@ def test_no_operator_beats_the_floor() -> None:
     assert (told.seconds >= told.floors).all()
 
 
+def test_a_gpu_without_rates_has_no_time_rather_than_an_endless_one() -> None:
+    unknown = [replace(gpu, peaks={}) for gpu in GPUS[:40] if gpu.vendor == "nvidia"]
+    told = columns([*unknown, *GPUS])
+    assert unknown
+    for unit, rates in told.peaks.items():
+        assert np.isnan(rates[: len(unknown)]).all(), unit
+        assert (rates[len(unknown) :] > 0).all(), unit
+    with np.errstate(all="raise"):
+        times = seconds([gemm(16.0, 4096.0, 4096.0, unit, WIDTHS[unit]) for unit in WIDTHS], told).seconds
+    assert np.isnan(times[: len(unknown)]).all()
+    assert np.isfinite(times[len(unknown) :]).all()
+
+
 def test_time_does_not_fall_as_the_batch_grows() -> None:
     ops = every_kind(BATCHES)
     told = seconds(ops, columns(GPUS[::7])).seconds

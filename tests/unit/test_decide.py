@@ -21,6 +21,7 @@ from whichgpu.decide.serving import stands
 from whichgpu.decide.work import work_of
 from whichgpu.price.billing import billing_on
 from whichgpu.price.own import Owning, against
+from whichgpu.price.run import Habits, Terms, course
 from whichgpu.surface.frontchart import front_chart
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -165,3 +166,26 @@ def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -
     assert len(front["layer"][1]["data"]["values"]) >= len(answer.candidates)
     assert {point["term"] for point in terms["data"]["values"]} >= {"on demand"}
     assert len(curve["data"]["values"]) == len(answer.curve) > 1
+
+
+def years_paid(hours: float, committed: float, price: float, plain: float) -> float:
+    """What a service of so many hours costs on a committed offer, in hours at its price."""
+    one = np.ones(1)
+    terms = Terms(
+        price=price * one, machines=one, spot=np.zeros(1, dtype=bool), years=committed * one, granularity=one, minimum=one,
+        on_demand=plain * one, host=0 * one, disk=0 * one, egress=0 * one, step_of=-np.ones(1, dtype=np.int64),
+    )  # fmt: skip
+    return float(course(hours * one, terms, Habits(), interruptible=False).cost[0]) / price
+
+
+def test_a_service_of_a_year_is_bound_for_one_year() -> None:
+    """Its start does not make it two."""
+    assert years_paid(8760.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)
+    assert years_paid(3 * 8760.0, 3.0, 0.5, 1.0) == pytest.approx(3 * 8760.0)
+    assert years_paid(6000.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)  # a commitment is paid whole
+
+
+def test_what_a_commitment_leaves_is_on_demand_where_that_is_cheaper() -> None:
+    assert years_paid(8760.0 + 730.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0 + 730.0 / 0.6)
+    assert years_paid(8760.0 + 8000.0, 1.0, 0.6, 1.0) == pytest.approx(2 * 8760.0)
+    assert years_paid(8760.0 + 730.0, 1.0, 0.6, float("nan")) == pytest.approx(2 * 8760.0)

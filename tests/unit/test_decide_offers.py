@@ -161,7 +161,8 @@ def rows(folder: str, name: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "name"), [("price", "billing"), ("price", "extras"), ("decide", "frameworks"), ("decide", "lacks")]
+    ("folder", "name"),
+    [("price", "billing"), ("price", "extras"), ("price", "habits"), ("decide", "frameworks"), ("decide", "lacks")],
 )
 def test_tables_name_documents_that_were_read(folder: str, name: str) -> None:
     read = {id: source.read for id, source in CATALOG.sources.items()}
@@ -225,7 +226,7 @@ def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
 
 
 def test_whole_hours_are_said_and_billed_at_both_ends() -> None:
-    best = asked(provider="hyperstack", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
+    best = asked(provider="cudo", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
     assert "because.billed" in {one.id for one in best.because}
     assert best.run_time.high < 3600
     assert best.cost.low == best.cost.amount == best.cost.high == best.cost_per_hour.amount

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.loading import LOADERS, loading, loading_remark, step_seconds
+from whichgpu.estimate.loading import LOADERS, loading, loading_remark
 
 RATES = st.floats(1, 1e6)
 
@@ -74,7 +74,6 @@ def test_more_threads_never_feed_less_and_more_samples_never_need_fewer(rate: fl
     assert order.index(wider.feeds) >= order.index(here.feeds)
     assert loading(2 * rate, vcpus, loader).vcpus.value >= here.vcpus.value
     assert here.cores.value == pytest.approx(here.vcpus.value / 2)
-    assert step_seconds(rate, vcpus, loader).value >= step_seconds(rate, 2 * vcpus, loader).value
 
 
 def test_the_remark_says_what_is_needed_and_whether_it_is_there() -> None:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 import whichgpu
+from whichgpu.api import EngineRow, FitRow, ModelRow, SnapshotRow
+from whichgpu.base.codec import columns
 from whichgpu.base.errors import UnknownName
-from whichgpu.base.messages import LOCALE_DIR, Language, Message, english, language, languages, msg
+from whichgpu.base.messages import LOCALE_DIR, Fact, Language, Message, code_of, english, language, languages, msg
+from whichgpu.base.units import format_memory
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Cpu, Instance, Region
+from whichgpu.catalog.live.read import SeriesStatus
 from whichgpu.catalog.schema import schema
+from whichgpu.catalog.status import TableStatus
+from whichgpu.catalog.store import Catalog
+from whichgpu.surface.cli.frame import Group
+from whichgpu.surface.cli.main import root
 
 SOURCE = Path(whichgpu.__file__).parent
+CONTEXT = click.Context(root)
 USED = re.compile(r"""\b(?:msg|text)\(\s*f?["']([a-z0-9.{}_()' -]+?)["'][,)]""")
 
 
@@ -35,15 +47,44 @@ def test_every_id_in_the_code_has_a_sentence() -> None:
 
 def test_every_sentence_is_reached_from_the_code() -> None:
     code = "\n".join(texts_with_ids()).replace("'", '"')
-    patterns = [re.compile(re.escape(id).replace(r"\*", "[a-z0-9_.-]+")) for id in ids_in_code()]
-    # help texts are built from the names of commands and options; headings from the names of fields
-    built = re.compile(r"(command\.[a-z-]+\.(help|short|examples)|option\.[a-z-]+|field\..+)")
+    holes = ids_in_code() - {"field.*", "option.*"}  # would let every id of their kind pass
+    patterns = [re.compile(re.escape(id).replace(r"\*", "[a-z0-9_.-]+")) for id in holes]
+    built = ids_of_commands() | {f"field.{name}" for name in fields_shown()}
     unused = [
         id
         for id in english().ids()
-        if f'"{id}"' not in code and not any(pattern.fullmatch(id) for pattern in patterns) and not built.fullmatch(id)
+        if id not in built and f'"{id}"' not in code and not any(pattern.fullmatch(id) for pattern in patterns)
     ]
     assert sorted(unused) == []
+
+
+def test_every_command_and_option_says_what_it_is_for() -> None:
+    assert sorted(id for id in ids_of_commands() if id not in english()) == []
+
+
+def ids_of_commands() -> set[str]:
+    """Ids of help texts, which are built from the names of commands and options."""
+    found = {param.help for param in root.params if isinstance(param, click.Option) and param.help}
+    waiting: list[tuple[click.Group, str]] = [(root, name) for name in root.list_commands(CONTEXT)]
+    while waiting:
+        group, name = waiting.pop()
+        command = group.get_command(CONTEXT, name)
+        assert command is not None
+        assert isinstance(group, Group)
+        found |= {group.short(name), *filter(None, (command.help, command.epilog))}
+        found |= {param.help for param in command.params if isinstance(param, click.Option) and param.help}
+        if isinstance(command, click.Group):
+            waiting += [(command, under) for under in command.list_commands(CONTEXT)]
+    return found | {"option.help"}
+
+
+def fields_shown() -> set[str]:
+    """Names of fields that may head a column: those of rows, of tables of the surface's own, and of indices."""
+    rows = (Gpu, Instance, Cpu, Region, EngineRow, ModelRow, SeriesStatus, TableStatus, FitRow, SnapshotRow)
+    own = {word for path in (SOURCE / "surface").rglob("*.py") for word in re.findall(r"[a-z0-9_.]+", path.read_text("utf-8"))}
+    return (
+        own | {name for kind in rows for name in columns(kind)} | {f"relative.{item.index}" for item in Catalog().reference_mix}
+    )
 
 
 def test_no_other_language_has_ids_english_lacks() -> None:
@@ -94,3 +135,26 @@ def test_no_id_is_given_twice() -> None:
     for file in LOCALE_DIR.glob("*.po"):
         ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("msgid ") and line != 'msgid ""']
         assert len(ids) == len(set(ids)), {one for one in ids if ids.count(one) > 1}
+
+
+def test_numbers_are_written_as_the_language_does_and_nothing_else_is() -> None:
+    texts = {"a": ("{rate} of {name} at {version} ({size})",), "number.marks": (",.",), "unit.requests-rate": ("yêu cầu/s",)}
+    other = Language("xx", texts, "0", english())
+    said = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
+    assert said == "2,5 of 2.5 at 1.5 GB (4,5 MiB)"
+    assert other.shown("1,234.5 requests/s") == "1.234,5 yêu cầu/s"
+    assert other.shown("llama-3.1-8b") == "llama-3.1-8b"
+    assert english().shown("1,234.5 requests/s") == "1,234.5 requests/s"
+
+
+def test_a_fact_is_told_in_the_language_that_has_it() -> None:
+    known = "It has no NVLink: several of them talk over PCIe."
+    assert language("ko").fact(known) != known
+    assert language("ko").fact("No table has this.") == "No table has this."
+    assert language("ko").render(msg("recommend.quirk", gpu="T4", text=Fact(known))).endswith(language("ko").fact(known))
+    assert english().fact(known) == known
+
+
+@pytest.mark.parametrize("plain", ["no-such", "", "xx", "C.UTF-8", "POSIX", "../en", "en/../ko"])
+def test_what_names_no_language_is_none(plain: str) -> None:
+    assert code_of(plain) is None

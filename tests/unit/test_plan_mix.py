@@ -175,6 +175,25 @@ def test_a_job_takes_the_cheapest_machine_that_meets_its_deadline() -> None:
     assert solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 4.0),))) is None
 
 
+def test_a_job_waits_for_hours_in_which_enough_owned_machines_are_free() -> None:
+    """Six of eight serve by day, two by night: a job of eight at once cannot run here, one of six only by night."""
+    problem = market(2, 1, rates=np.array([[1.0], [1.0]]))
+    pools = (
+        Pool("mine", "g0", 1, (Way("mine", 0.1, most=8.0, term="owned"),)),
+        replace(problem.pools[1], ways=(Way("rent", 9.0),)),
+    )
+    day = replace(problem, pools=pools, demand=np.array([[6.0], [2.0]]), hours=np.array([0.5, 0.5]), horizon=100.0)
+    for gpus, where in ((8.0, 1), (6.0, 0)):
+        job = Job("tune", np.array([gpus * 2.0, 2.0]), np.array([2.0, 2.0]), 24.0)
+        found = solve(replace(day, jobs=(job,)), gap=0.0)
+        assert found is not None
+        assert found.jobs == (((where, 1.0),),)
+    night = Job("long", np.array([6.0 * 13.0, 13.0]), np.array([13.0, 13.0]), 24.0)  # longer than the nights until its deadline
+    found = solve(replace(day, jobs=(night,)), gap=0.0)
+    assert found is not None
+    assert found.jobs == (((1, 1.0),),)
+
+
 def test_a_dear_change_keeps_the_fleet_there_is() -> None:
     problem = market(2, 1, rates=np.array([[1.0], [1.0]]), demand=np.array([[4.0]]))
     pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 1.1), strict=True))

@@ -56,7 +56,7 @@ def dying(case: Case, seed: int) -> Told:
 
 
 def unhurried(case: Case, seed: int) -> Told:
-    time.sleep(0.3)
+    time.sleep(float(os.environ.get("UNHURRIED", "0")))
     return drawn(case, seed)
 
 
@@ -187,7 +187,7 @@ def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_the
     script = tmp_path / "sweep.py"
     script.write_text(STOPPABLE.format(folder=str(tmp_path / "kept")))
     source = Path(sys.modules["whichgpu"].__file__ or "").parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(Path(__file__).parent)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(Path(__file__).parent))), "UNHURRIED": "1"}
     run = subprocess.Popen(
         [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

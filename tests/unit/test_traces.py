@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.conftest import SHARED
 from whichgpu.base.errors import UsageError
-from whichgpu.workload.traces import read_trace
+from whichgpu.base.messages import english
+from whichgpu.workload import traces
+from whichgpu.workload.traces import check_trace, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 GOOD = "2023-11-16 18:17:03.9799600,4808,10\n"
@@ -89,6 +93,10 @@ BAD = {
     "not JSON": ('{"timestamp": 0, "input_length": 6, "output_length": 5}\n{"timesta\n', 2, "JSON"),
     "a list": ('{"timestamp": 0, "input_length": 6, "output_length": 5}\n[1]\n', 2, "JSON"),
     "blocks that are none": ('{"timestamp": 0, "input_length": 6, "output_length": 5, "hash_ids": "x"}\n', 1, "hash_ids"),
+    "a column twice": ("time,prompt,output,prompt\n0,5,5,6\n", 1, "there twice: prompt"),
+    "a key twice": ('{"time": 0, "prompt": 6, "output": 5, "prompt": 7}\n', 1, "there twice: prompt"),
+    "a cell more": (AZURE + GOOD + "2023-11-16 18:17:05,5,5,5\n2023-11-16 18:17:05,5\n", 3, "4 cells"),
+    "negative after many": ("time,prompt,output\n" + "1,5,5\n" * 300_000 + "2,5,-5\n" + "3,5,5\n", 300_002, "negative"),
     "a number for text": ('{"timestamp": 0, "input_length": true, "output_length": 5}\n', 1, "input_length"),
 }  # fmt: skip
 
@@ -109,6 +117,72 @@ def test_a_file_that_is_none_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             read_trace(path)
         assert caught.value.kind == "trace-unreadable"
+
+
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        for read in (read_trace, check_trace):
+            with pytest.raises(UsageError, match="not a regular file") as caught:
+                read(path)
+            assert caught.value.hint
+            assert "save" in english().render(caught.value.hint)
+
+
+def test_more_requests_than_are_kept_is_an_error_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MOST_REQUESTS", 1000)
+    path = written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1001)
+    with pytest.raises(UsageError, match="line 1002: more than 1,000 requests") as caught:
+        read_trace(path)
+    assert caught.value.hint
+    assert "part of it" in english().render(caught.value.hint)
+    assert len(read_trace(written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1000))) == 1000
+
+
+def test_a_line_without_end_is_refused_after_a_piece_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "time,prompt,output\n1,5,5\n" + "9" * 5_000_000)
+    with pytest.raises(UsageError, match="line 3: longer than"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("time,prompt,output", "{at}.5,{n},{m}"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens", "2023-10-29 0{hour}:59:{second:02}.1234567,{n},{m}"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens", "2024-05-10 0{hour}:59:{second:02}.5+00:00,{n},{m}"),
+        ("Timestamp,other,input_tokens,output_tokens", "2026-01-01T0{hour}:59:{second:02}Z,é,{n},{m}.0"),
+        ("prompt,output", "{n}, {m}"),
+        ("", '{{"timestamp": {at}, "input_length": {n}, "output_length": {m}, "hash_ids": [{n}, {m}]}}'),
+        ("", '{{"time": {at}.25, "prompt": {n}, "output": {m}, "more": "x"}}'),
+    ],
+)
+def test_lines_read_together_say_what_they_say_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, line: str
+) -> None:
+    lines = [line.format(at=at, hour=at // 60, second=at % 60, n=1 + at * 7 % 900, m=at * 3 % 40) for at in range(300)]
+    path = written(tmp_path, "\r\n".join(([header] if header else []) + lines))
+    calls: list[int] = []
+    one = traces._Reader._one
+
+    def counted(self: Any, number: int, text: str) -> None:
+        calls.append(number)
+        one(self, number, text)
+
+    monkeypatch.setattr(traces._Reader, "_one", counted)
+    together = read_trace(path)
+    assert not calls
+    monkeypatch.setattr(traces._Reader, "_grown", lambda *_: False)
+    assert read_trace(path) == together
+    assert len(calls) == 300
+
+
+def test_how_much_is_read_is_told(tmp_path: Path) -> None:
+    told: list[float] = []
+    read_trace(written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1_000_000), told.append)
+    assert told == sorted(told)
+    assert len(told) > 2
+    assert told[-1] == 1.0
 
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
@@ -134,3 +208,15 @@ def test_published_traces_are_read_as_they_stand(name: str, requests: int, rate:
     assert trace.rate == (pytest.approx(rate, rel=0.01) if rate else None)
     assert np.min(trace.prompts) >= 1
     assert len(trace.hashes) == (requests if name.endswith("jsonl") else 0)
+
+
+def test_a_trace_asked_for_again_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "time,prompt,output\n1,5,5\n")
+    first = traces.kept_trace(path)
+    assert traces.kept_trace(tmp_path / "." / "trace.csv") is first
+    written(tmp_path, "time,prompt,output\n1,5,5\n2,6,6\n")
+    assert len(traces.kept_trace(path)) == 2
+    monkeypatch.setattr(traces, "MOST_KEPT", 2)
+    for place in range(4):
+        traces.kept_trace(written(tmp_path, "time,prompt,output\n1,5,5\n", f"{place}.csv"))
+    assert len(traces._KEPT) <= 2

@@ -7,16 +7,22 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from zlib import decompress
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the page needs the web extra")
 
+from starlette.requests import Request
+
 from whichgpu.base.errors import UsageError
+from whichgpu.surface.web.asking import Told
 from whichgpu.surface.web.cache import Answers
 from whichgpu.surface.web.page import address, read_state
 from whichgpu.surface.web.pool import Line
+from whichgpu.surface.web.replies import replied
 from whichgpu.surface.web.serve import is_loopback
+from whichgpu.surface.web.worker import _sent
 
 Result = TypeVar("Result")
 
@@ -101,6 +107,31 @@ def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
         assert len(kept) <= 50
 
     finished(run())
+
+
+@pytest.mark.parametrize("accepts", ["gzip", "identity"])
+def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(accepts: str) -> None:
+    plain = b"".join(str(n).encode() for n in range(300_000))
+    kept = _sent(Told(200, "application/json", plain))
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(b"accept-encoding", accepts.encode())],
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    finished(replied(Request(scope), kept)(scope, None, send))  # type: ignore[arg-type]
+    pieces = [message["body"] for message in sent[1:]]
+    body = b"".join(pieces)
+    assert (decompress(body, wbits=31) if accepts == "gzip" else body) == plain
+    assert (b"content-length", str(len(body)).encode()) in sent[0]["headers"]
+    assert max(map(len, pieces)) < 1 << 18
+    assert [message["more_body"] for message in sent[1:]] == [True] * (len(pieces) - 1) + [False]
 
 
 def test_clients_take_turns() -> None:

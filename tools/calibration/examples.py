@@ -14,9 +14,9 @@ from whichgpu.api.desk import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import generation
 from whichgpu.estimate.time.combine import EAGER
 from whichgpu.estimate.time.curves.gpus import columns
+from whichgpu.estimate.time.fitted import generation
 from whichgpu.estimate.time.grid import generation_terms, in_hand, kind_of, settings, terms_of
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.terms import Terms

@@ -25,7 +25,7 @@ from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
 # Widths of the priors, in log: how far groups of a level may stray from their parent.
 WIDTHS = {
     "all": 0.5,
-    "style": 0.3,
+    "style": 0.45,
     "era": 0.4,
     "engine": 0.3,
     "year": 0.3,
@@ -41,7 +41,7 @@ WIDTHS = {
 }
 # Launching differs more than arithmetic does, by engine and by architecture; what all have in common is known.
 # Operators bound by bandwidth reach much the same share of it everywhere, so they may stray less.
-WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.5}
+WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.75}
 SPECIAL = {
     ("all", "gap"): 0.2,
     ("all", "step"): 0.2,

@@ -21,7 +21,8 @@ from whichgpu.estimate.group.calibration import PLAIN, GroupSetting, group_setti
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.parts import Parts
 from whichgpu.estimate.group.step import Devices, Pass, step_pass, tokens_pass
-from whichgpu.estimate.time.calibration import Calibration, generation
+from whichgpu.estimate.time.calibration import Calibration
+from whichgpu.estimate.time.fitted import generation
 from whichgpu.estimate.time.grid import NEWEST, evaluate
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object

@@ -108,7 +108,7 @@ def doubt(row: Published) -> Reason | None:
     for entry in table("doubts"):
         if (
             entry["source"] == row.source
-            and all(re.search(entry[name], getattr(row, name)) for name in ("gpu", "model", "framework", "date", "notes"))
+            and all(re.search(entry[name], getattr(row, name)) for name in ("gpu", "model", "framework", "date", "notes", "path"))
             and int(entry["batch_from"] or 0) <= (row.batch or 0) <= int(entry["batch_to"] or 10**9)
             and entry["seq_in"] in ("", str(row.seq_in))
         ):

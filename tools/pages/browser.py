@@ -66,7 +66,7 @@ def browsing() -> Iterator[Any]:
             browser.close()
 
 
-def until(page: Any, script: str, value: Any = None, seconds: float = 30.0) -> None:
+def until(page: Any, script: str, value: Any = None, seconds: float = 90.0) -> None:
     """Wait until an expression holds; asked from outside, since the pages' policy lets nothing inside be evaluated."""
     end = time.monotonic() + seconds
     while not page.evaluate(script, value):

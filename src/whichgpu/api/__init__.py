@@ -64,9 +64,6 @@ if TYPE_CHECKING:
         catalog_check as catalog_check,
     )
     from whichgpu.api.facts import (
-        catalog_status as catalog_status,
-    )
-    from whichgpu.api.facts import (
         compare as compare,
     )
     from whichgpu.api.facts import (
@@ -94,12 +91,14 @@ if TYPE_CHECKING:
     from whichgpu.api.history import catalog_history as catalog_history
     from whichgpu.api.live import LiveStatus as LiveStatus
     from whichgpu.api.live import SnapshotRow as SnapshotRow
+    from whichgpu.api.live import StatusAnswer as StatusAnswer
     from whichgpu.api.live import TakingAnswer as TakingAnswer
     from whichgpu.api.live import catalog_export as catalog_export
     from whichgpu.api.live import catalog_forget as catalog_forget
     from whichgpu.api.live import catalog_import as catalog_import
     from whichgpu.api.live import catalog_quarantine as catalog_quarantine
     from whichgpu.api.live import catalog_refresh as catalog_refresh
+    from whichgpu.api.live import catalog_status as catalog_status
     from whichgpu.api.live import live_status as live_status
     from whichgpu.api.machine import Watching as Watching
     from whichgpu.api.machine import doctor as doctor
@@ -152,7 +151,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "facts": "Compared Comparison CpusAnswer FactReport GpusAnswer InstancesAnswer RegionsAnswer Row catalog_check "
-    "catalog_status compare cpus gpus instances regions report_error row_id",
+    "compare cpus gpus instances regions report_error row_id",
     "estimates": "EstimateAnswer estimate estimate_spelled",
     "stream": "Reply estimate_requests",
     "machine": "Watching doctor no_gpu watch",
@@ -171,8 +170,8 @@ _MODULES = {
     "serving": "Asked serve serve_spelled",
     "side_by_side": "ComparedSpeed compare_speed",
     "prices": "OffersAnswer OffersQuery offers",
-    "live": "LiveStatus SnapshotRow TakingAnswer catalog_export catalog_forget catalog_import catalog_quarantine "
-    "catalog_refresh live_status",
+    "live": "LiveStatus SnapshotRow StatusAnswer TakingAnswer catalog_export catalog_forget catalog_import "
+    "catalog_quarantine catalog_refresh catalog_status live_status",
     "changes": "ChangeRow DiffAnswer WatchAnswer catalog_diff catalog_watch",
     "history": "HistoryAnswer Trend catalog_history",
     "evidence": "AccuracyAnswer accuracy",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.model import Model
 from whichgpu.catalog.select import ordered
@@ -40,8 +41,8 @@ class ModelRow:
     checked: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelsAnswer(Shown):
     """Models that were asked for."""
 
     models: tuple[ModelRow, ...]

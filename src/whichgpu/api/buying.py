@@ -16,15 +16,19 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import split_count
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer import money
 from whichgpu.decide.host import build_advice
+from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_beside
+from whichgpu.price.billing import extras
 from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
+    HOST_LEAST,
     POWER_PRICE,
     POWER_SOURCE,
     PUE_SOURCE,
@@ -41,6 +45,10 @@ from whichgpu.price.terms import YEAR_HOURS
 
 FAR = 20.0  # times the use: how far sensitivity is told
 MOST_GPUS = 100_000
+ABOVE = "wants.number"  # above the least, not at it
+SPANS = {
+    "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE), "pue": (1.0, FAR, "wants.pue"), "years": (0.0, FAR, ABOVE),
+}  # fmt: skip
 RENTED = ("on-demand",)
 
 
@@ -78,7 +86,8 @@ class BuyRow:
     own_per_month: Money
     residual_value: Money
     rent: Offer | None
-    rent_per_hour: Money | None
+    rent_per_hour: Money | None  # its host included
+    rent_host: Money | None  # an hour, where the GPU is priced alone
     break_even_use: float | None
     break_even_hours: float | None
     break_even_months: float | None
@@ -87,8 +96,8 @@ class BuyRow:
     price_basis: str  # given or list
 
 
-@dataclass(frozen=True, slots=True)
-class BuyAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class BuyAnswer(Shown):
     """Owning against renting, with everything that was put in and which of it nobody gave."""
 
     as_of: str
@@ -142,8 +151,9 @@ def _row(
     if first_day(gpu.launch_date) > day:
         raise NoAnswer("not-yet", msg("error.not-launched", gpu=gpu.name, day=gpu.launch_date), msg("hint.not-launched"))
     own, basis = _owning(gpu, count, inputs, catalog, exchanger, currency)
-    rent = _rent(gpu, count, inputs, day, catalog, currency, overlay)
-    hourly = float(rent.price_per_gpu_hour.amount) * count if rent else None
+    found = _rent(gpu, count, inputs, day, catalog, exchanger, currency, overlay)
+    rent, beside = found if found else (None, 0.0)
+    hourly = (float(rent.price_per_gpu_hour.amount) + beside) * count if rent else None
     even = against(own, hourly) if hourly is not None else Against(0.0, None, None, None)
     return BuyRow(
         gpu=gpu.id, gpu_name=gpu.name, gpus=count, purchase=money(own.gpu_price, currency), host=money(own.host_price, currency),
@@ -151,7 +161,8 @@ def _row(
         hour_lines={name: money(value, currency) for name, value in _parts(own).items() if value},
         own_per_month=money(own.hour * own.use * 730, currency), residual_value=money(own.price * own.residual, currency),
         rent=rent,
-        rent_per_hour=money(hourly, currency) if hourly is not None else None, break_even_use=even.break_even_use,
+        rent_per_hour=money(hourly, currency) if hourly is not None else None,
+        rent_host=money(beside * count, currency) if beside else None, break_even_use=even.break_even_use,
         break_even_hours=even.break_even_hours, break_even_months=even.break_even_months,
         sensitivity=sensitivity(own, hourly) if hourly is not None else {},
         host_advice=build_advice(gpu, count), price_basis=basis,
@@ -180,11 +191,15 @@ def _owning(gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger
     if price is None:
         raise NoAnswer("no-price", msg("error.no-card-price", gpu=gpu.name), msg("hint.no-card-price", gpu=gpu.name))
     whole = price * count
-    usual = float(exchanger.convert(Money(Decimal(str(POWER_PRICE)), DOLLAR), currency)[0].amount)
+    usual, least = (
+        float(exchanger.convert(Money(Decimal(str(dollars)), DOLLAR), currency)[0].amount)
+        for dollars in (POWER_PRICE, HOST_LEAST)
+    )
     host, power, upkeep = read(inputs.host_price), read(inputs.power_price), read(inputs.upkeep)
+    host = host_price(whole, least) if host is None else host
     filled, _ = _filled(inputs)
     return Owning(
-        gpu_price=whole, watts=float(gpu.tdp_watts or 0) * count, host_price=host if host is not None else host_price(whole),
+        gpu_price=whole, watts=float(gpu.tdp_watts or 0) * count, host_price=host,
         power_price=power if power is not None else usual, pue=float(filled["pue"]), years=float(filled["years"]),
         residual=float(filled["residual"]), use=float(filled["use"]), upkeep=upkeep or 0.0,
     ), "list" if given is None else "given"  # fmt: skip
@@ -195,22 +210,23 @@ def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]
     usual: dict[str, str | float] = {
         "power_price": f"{POWER_PRICE}usd", "pue": 1.0, "years": YEARS, "residual": RESIDUAL, "use": USE, "upkeep": "0usd",
     }  # fmt: skip
-    for name, most in (("residual", 1.0), ("use", 1.0), ("pue", FAR), ("years", FAR)):
+    for name, (low, high, wants) in SPANS.items():
         value = getattr(inputs, name)
-        if value is not None and not 0 < value <= most and not (name == "residual" and value == 0):
-            raise UsageError(
-                "bad-field", msg("error.bad-field", name=f"--{name}", value=str(value)), msg("wants.number", high=f"{most:g}")
-            )
+        if value is not None and not (low < value <= high or (value == low and wants != ABOVE)):
+            raise bad_wish(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
     told = {name: getattr(inputs, name) for name in usual}
-    return {name: usual[name] if told[name] is None else told[name] for name in usual}, tuple(
-        name for name in usual if told[name] is None
-    )
+    unsaid = (*(name for name in usual if told[name] is None), *(("host_price",) if inputs.host_price is None else ()))
+    return {name: usual[name] if told[name] is None else told[name] for name in usual}, unsaid
 
 
 def _rent(
-    gpu: Gpu, count: int, inputs: BuyInputs, day: date, catalog: Catalog, currency: str, overlay: Path | None
-) -> Offer | None:
-    """The cheapest GPU hour of the same kind for rent, in machines of no more than so many."""
+    gpu: Gpu, count: int, inputs: BuyInputs, day: date, catalog: Catalog, exchanger: Exchanger, currency: str,
+    overlay: Path | None,
+) -> tuple[Offer, float] | None:  # fmt: skip
+    """The cheapest GPU hour of the same kind for rent with its host, in machines of no more than so many; and what of it is host.
+
+    Prices too old for `recommend` to go by count only where there are no others, or where their provider is named.
+    """
     query = OffersQuery(
         gpu=gpu.id,
         provider=inputs.provider,
@@ -218,9 +234,22 @@ def _rent(
         term=inputs.term,
         currency=currency,
         gpus=(1.0, float(max(count, 8))),
-        limit=1,
     )
     try:
-        return offers(query, day, catalog, overlay).offers[0]
+        found = offers(query, day, catalog, overlay).offers
     except NoAnswer:
         return None
+    markets = {one.id for one in catalog.providers if one.kind == MARKETPLACE} if not listed(inputs.provider) else set()
+
+    def old(one: Offer) -> bool:
+        moves = one.provider in markets or (one.term == "spot" and "spot" not in listed(inputs.term))
+        return not listed(inputs.provider) and one.age_days > (MOVING_DAYS if moves else LASTING_DAYS)
+
+    def beside(one: Offer) -> float:
+        if one.includes != "gpu":
+            return 0.0
+        host = host_beside(extras(one.provider))
+        return float(exchanger.convert(Money(Decimal(repr(host)), DOLLAR), currency)[0].amount)
+
+    best = min(found, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + beside(one)))
+    return best, beside(best)

@@ -16,6 +16,7 @@ from whichgpu.base.dates import first_day, parse_as_of
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.live.overlay import lay_over, read_overlay
 from whichgpu.catalog.live.read import Wish, changes_since, last_batch, offers_on, snapshot
 from whichgpu.catalog.live.store import reading, transaction, writing
@@ -44,8 +45,8 @@ class ChangeRow:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class DiffAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class DiffAnswer(Shown):
     """Changes from one moment to another."""
 
     a: str
@@ -225,7 +226,7 @@ def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
         run.gpus,
         run.term,
         Money(run.price, run.currency),
-        Money(rounded(run.price / Decimal(str(run.gpus))), run.currency),
+        Money(rounded(run.price_each), run.currency),
         run.last_observed,
         (day - first_day(run.last_observed)).days,
         run.note,
@@ -242,8 +243,7 @@ def _fits(run: Observation, wish: Wish) -> bool:
 
 
 def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:
-    each = Money(run.price / Decimal(str(run.gpus)), run.currency)
-    return exchanger.convert(each, currency)[0].amount
+    return exchanger.convert(Money(run.price_each, run.currency), currency)[0].amount
 
 
 def _look_name(*words: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.engine import Engine
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.select import ordered
@@ -36,8 +37,8 @@ class EngineRow(Engine):
     evidence: EngineEvidence = EngineEvidence()
 
 
-@dataclass(frozen=True, slots=True)
-class EnginesAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class EnginesAnswer(Shown):
     """Engines that were asked for."""
 
     engines: tuple[EngineRow, ...]

@@ -12,6 +12,7 @@ from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.answer import TimeEstimate
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class EstimateAnswer(Shown):
     """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
+from whichgpu.base.shown import Shown
 from whichgpu.base.version import __version__
 from whichgpu.catalog.checks import CheckReport, check_catalog
 from whichgpu.catalog.find import (
@@ -27,26 +28,29 @@ from whichgpu.catalog.find import (
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region, Source
 from whichgpu.catalog.naming import NamePart, explain_name
-from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, open_on, ordered, passing
-from whichgpu.catalog.status import CatalogStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
+
+if TYPE_CHECKING:
+    from whichgpu.api.relative_speed import RelativeAnswer
+    from whichgpu.api.side_by_side import ComparedSpeed
 
 T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
 
-@dataclass(frozen=True, slots=True)
-class GpusAnswer:
-    """GPUs that were asked for, and the documents that state their figures."""
+@dataclass(frozen=True, slots=True, repr=False)
+class GpusAnswer(Shown):
+    """GPUs that were asked for, the documents that state their figures, and their speed against one where that was asked."""
 
     gpus: tuple[Gpu, ...]
     sources: tuple[Source, ...]
+    relative: RelativeAnswer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InstancesAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class InstancesAnswer(Shown):
     """Machines that were asked for; `name_parts` explains the name where one machine was named."""
 
     instances: tuple[Instance, ...]
@@ -55,16 +59,16 @@ class InstancesAnswer:
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CpusAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class CpusAnswer(Shown):
     """Processors that were asked for."""
 
     cpus: tuple[Cpu, ...]
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionsAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class RegionsAnswer(Shown):
     """Regions that were asked for."""
 
     regions: tuple[Region, ...]
@@ -80,12 +84,13 @@ class Compared:
     instance: Instance | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """GPUs and machines side by side."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
+    """GPUs and machines side by side; with `speed`, one workload on each of them."""
 
     compared: tuple[Compared, ...]
     sources: tuple[Source, ...]
+    speed: tuple[ComparedSpeed, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +213,6 @@ def row_id(row: Row) -> str:
     if isinstance(row, Instance):
         return f"{row.provider}/{row.instance}"
     return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id
-
-
-def catalog_status(catalog: Catalog | None = None) -> CatalogStatus:
-    """Size, age and digest of the catalog."""
-    catalog = catalog or Catalog()
-    return read_status(catalog, bundled=catalog.folder == DATA_DIR)
 
 
 def catalog_check(folder: Path | None = None, today: date | None = None) -> CheckReport:

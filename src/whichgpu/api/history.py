@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 from whichgpu.api.live import wish_of
-from whichgpu.base.dates import last_day
+from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.live.read import Wish, runs
 from whichgpu.catalog.live.store import reading
 from whichgpu.catalog.offer import Observation
@@ -55,8 +56,8 @@ class Trend:
     change: float
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class HistoryAnswer(Shown):
     """Prices over time, oldest first."""
 
     history: tuple[HistoryRow, ...]
@@ -73,13 +74,15 @@ def catalog_history(
     instance: str | None = None,
     terms: tuple[str, ...] = USUAL_TERMS,
     every: bool = False,
+    as_of: date | None = None,
     catalog: Catalog | None = None,
     folder: Path | None = None,
 ) -> HistoryAnswer:
-    """How prices of a GPU went: the lowest of each provider and term, or every price there was."""
+    """How prices of a GPU went: the lowest of each provider and term, or every price there was; up to a day."""
     catalog = catalog or Catalog()
     wish = wish_of(catalog, gpu, provider, region, instance, terms)
-    seen = sorted(_all_runs(catalog, wish, folder), key=lambda run: (run.observed, run.last_observed))
+    found = (_until(run, as_of) for run in _all_runs(catalog, wish, folder))
+    seen = sorted((run for run in found if run is not None), key=lambda run: (run.observed, run.last_observed))
     names = {found.id: found.name for found in catalog.gpus}
     without_rate: Counter[str] = Counter()
     rows = tuple(_every(seen, names) if every else _lowest(seen, names, catalog, without_rate))
@@ -87,7 +90,7 @@ def catalog_history(
         message = msg("error.only-without-rate", n=without_rate.total(), currencies=tuple(without_rate))
         raise NoAnswer("no-exchange-rate", message, msg("hint.only-without-rate"))
     if not rows:
-        raise NoAnswer("no-history", msg("error.no-history"), msg("hint.no-history"))
+        raise NoAnswer("no-history", msg("error.no-history"), msg("hint.no-history" if as_of is None else "hint.no-history-by"))
     return HistoryAnswer(rows, not every, dict(without_rate), () if every else tuple(_trends(rows)))
 
 
@@ -117,6 +120,16 @@ def _all_runs(catalog: Catalog, wish: Wish, folder: Path | None) -> Iterator[Obs
         with reading(folder) as connection:
             if connection is not None:
                 yield from runs(connection, wish, catalog.known)
+
+
+def _until(run: Observation, day: date | None) -> Observation | None:
+    """A run as it stood at the end of a day; None where it had not begun."""
+    if day is None or (last_day(run.last_observed) <= day and (run.ended is None or first_day(run.ended) <= day)):
+        return run
+    if first_day(run.observed) > day:
+        return None
+    ended = run.ended if run.ended is not None and first_day(run.ended) <= day else None
+    return replace(run, last_observed=min(run.last_observed, day.isoformat()), ended=ended)
 
 
 def asked(provider: str, instance: str, term: str, wish: Wish) -> bool:
@@ -164,7 +177,7 @@ def _history(
     observed: str | None = None,
     ended: str | None = None,
 ) -> HistoryRow:
-    each = Money(dollars, DOLLAR) if dollars is not None else Money(rounded(run.price / Decimal(str(run.gpus))), run.currency)
+    each = Money(dollars, DOLLAR) if dollars is not None else Money(rounded(run.price_each), run.currency)
     place = (run.provider, run.instance, run.region, run.term, run.payment)
     first = observed or run.observed
     last = max(first, run.last_observed) if ended is None else max(first, min(run.last_observed, ended))
@@ -195,7 +208,7 @@ class _Dollars:
 
     def of(self, run: Observation) -> Decimal:
         """The price of one GPU."""
-        each = run.price / Decimal(str(run.gpus))
+        each = run.price_each
         if run.currency != DOLLAR:
             each = self._on(run).convert(Money(each, run.currency), DOLLAR)[0].amount
         return rounded(each)

@@ -11,6 +11,7 @@ from typing import TextIO
 from whichgpu.api.wanted import provider_named
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.live.export import check_export, write_csv, write_json, write_parquet
 from whichgpu.catalog.live.forget import forget
@@ -19,6 +20,9 @@ from whichgpu.catalog.live.read import STALE_DAYS, SeriesStatus, Wish, offers_on
 from whichgpu.catalog.live.refresh import Outcome, Progress, Silence, chosen_sources, refresh
 from whichgpu.catalog.live.store import reading, store_path, writing
 from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.status import TableStatus
+from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import standings
 from whichgpu.price.currency import Exchanger
@@ -67,6 +71,24 @@ class LiveStatus:
     store: str | None
     exists: bool
     series: tuple[SeriesStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StatusAnswer(Shown):
+    """Size, age and digest of the catalog, and the user's own store beside it."""
+
+    folder: str
+    bundled: bool
+    digest: str
+    tables: tuple[TableStatus, ...]
+    live: LiveStatus
+
+
+def catalog_status(catalog: Catalog | None = None, today: date | None = None) -> StatusAnswer:
+    """How much there is and how old it is."""
+    catalog = catalog or Catalog()
+    found = read_status(catalog, bundled=catalog.folder == DATA_DIR)
+    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(today))
 
 
 def catalog_refresh(

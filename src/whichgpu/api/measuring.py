@@ -13,6 +13,7 @@ from whichgpu.api.estimates import EstimateAnswer, estimate_spelled
 from whichgpu.api.machine import no_gpu
 from whichgpu.base.errors import AmbiguousName, NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.shown import Shown
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -49,8 +50,8 @@ class OpenedBench(Bench, Protocol):
 Opener = Callable[[], OpenedBench]
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class MeasureAnswer(Shown):
     """The record, where it is kept, what was left out and why."""
 
     record: Record
@@ -59,8 +60,8 @@ class MeasureAnswer:
     left_out: tuple[LeftOut, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyAnswer(Shown):
     """A claim and what came of it."""
 
     claim: EstimateAnswer

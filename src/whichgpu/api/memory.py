@@ -11,6 +11,7 @@ from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.select import GpuFilter
@@ -21,6 +22,7 @@ from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.remedies import Problem, Remedy, remedies
 from whichgpu.estimate.remedies import fitting as fitting_gpus
+from whichgpu.workload.contradictions import refuse_adapters
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.workload import FIELDS, Workload
@@ -45,8 +47,8 @@ class FitRow:
     warnings: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FitAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class FitAnswer(Shown):
     """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
 
     `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need.
@@ -89,6 +91,7 @@ def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> N
     """What a request takes on each of some GPUs."""
     desk = desk or Desk()
     shape = desk.shape(spelled.workload.model)
+    refuse_adapters(spelled.workload, shape)
     workload = fill_defaults(spelled.workload, shape)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
     rows = []
@@ -130,6 +133,7 @@ def fit_spelled(
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
         spelled = counted(named, desk.count(names[0]))
     shape = desk.shape(spelled.workload.model)
+    refuse_adapters(spelled.workload, shape)
     workload = fill_defaults(spelled.workload, shape)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     shown = memory(workload, shape, asked[0] if len(asked) == 1 else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from re import sub
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
@@ -149,13 +150,11 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
             and column.copy.tp == row.gpus_per_copy
         )
         limits = column.copy.limits
-        name = "-".join(
-            part for part in (row.model.replace("/", "-").replace(":", "-").replace(".", "-"), row.gpu, str(place + 1))
-        )
+        name = sub(r"[^a-z0-9]+", "-", f"{row.model}-{row.gpu}-{place + 1}".lower())
         hints.append(
             Hint(
-                group=name.lower(),
-                model=_repository(told, row.model),
+                group=name,
+                model=_repository(told, one.asked_for),
                 copies=row.copies,
                 gpu=row.gpu,
                 gpus_per_copy=row.gpus_per_copy,

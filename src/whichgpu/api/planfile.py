@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,8 @@ def model_asked(told: Mapping[str, Any], where: str, folder: Path | None = None)
     """One model of a plan: the fields of a `serve` request, and its traffic."""
     found = {key.replace("-", "_"): value for key, value in told.items()}
     found = {ALIASES.get(key, key): value for key, value in found.items()}
-    name = found.pop("name", None) or found.pop("model", None)
+    label = found.pop("name", None)
+    name = found.pop("model", None) or label  # with both, the name is what the answer calls it
     if not name:
         raise _bad(where, msg("plan.no-model-name"))
     load = {key: found.pop(key) for key in LOADS if key in found}
@@ -112,12 +113,13 @@ def model_asked(told: Mapping[str, Any], where: str, folder: Path | None = None)
         str(name),
         {key: _text(value) for key, value in found.items()},
         trace=_path(folder, str(load["trace"])) if "trace" in load else None,
-        hourly=_read(where, "hourly", hourly, load["hourly"]) if "hourly" in load else (),
-        in_spread=_read(where, "in_spread", _share(5.0), load.get("in_spread", 0.0)),
-        out_spread=_read(where, "out_spread", _share(5.0), load.get("out_spread", 0.0)),
-        in_histogram=_read(where, "in_histogram", histogram, load.get("in_histogram", {})),
-        out_histogram=_read(where, "out_histogram", histogram, load.get("out_histogram", {})),
-        latency_max=_read(where, "latency", _seconds, load["latency"]) if "latency" in load else None,
+        hourly=_read(where, "hourly", HOURLY, load["hourly"]) if "hourly" in load else (),
+        in_spread=_read(where, "in_spread", share(5.0), load.get("in_spread", 0.0)),
+        out_spread=_read(where, "out_spread", share(5.0), load.get("out_spread", 0.0)),
+        in_histogram=_read(where, "in_histogram", HISTOGRAM, load.get("in_histogram", {})),
+        out_histogram=_read(where, "out_histogram", HISTOGRAM, load.get("out_histogram", {})),
+        latency_max=_read(where, "latency", SECONDS, load["latency"]) if "latency" in load else None,
+        label=str(label) if label and label != name else "",
     )
 
 
@@ -129,7 +131,7 @@ def job_asked(told: Mapping[str, Any], where: str, place: int = 0) -> JobAsked:
     if deadline is None:
         raise _bad(where, msg("plan.no-deadline-given", name=name))
     _known(where, found, [*KINDS, "name", "deadline"])
-    return JobAsked(name, {key: _text(value) for key, value in found.items()}, _read(where, "deadline", _seconds, deadline))
+    return JobAsked(name, {key: _text(value) for key, value in found.items()}, _read(where, "deadline", DEADLINE, deadline))
 
 
 def hours(value: Any) -> float:
@@ -166,6 +168,8 @@ def owned_text(text: str) -> tuple[OwnedAsked, ...]:
     found = []
     for part in text.split(","):
         count, bare = split_count(part)
+        if count == 0 or not bare:
+            raise UsageError("bad-count", msg("error.bad-count", name=part.strip()), msg("hint.bad-count"))
         found.append(OwnedAsked(bare, count or 1))
     return tuple(found)
 
@@ -219,11 +223,13 @@ def _known(name: str, told: Mapping[str, Any], known: Sequence[str]) -> None:
             raise UnknownName("unknown-key", message, hint, near or tuple(sorted(known)))
 
 
-def _read(name: str, key: str, read: Any, value: Any) -> Any:
+def _read(name: str, key: str, reads: Reads, value: Any) -> Any:
     try:
-        return read(value)
-    except (TypeError, ValueError, AttributeError) as problem:
-        raise _bad(name, msg("plan.bad-value", key=key, value=repr(value)[:60])) from problem
+        return reads.read(value)
+    except (TypeError, ValueError, AttributeError, OverflowError, UsageError) as problem:
+        word = SPELLED.get(key, key)
+        told = {"key": word.replace("_", "-") if name.startswith("--") else word, "value": repr(value)[:60], **reads.limits}
+        raise _bad(name, msg(f"plan.wants-{reads.wants}", **told)) from problem
 
 
 def _path(folder: Path | None, text: str) -> Path:
@@ -251,17 +257,28 @@ def _positive(value: float) -> float:
     return value
 
 
-def _share(most: float) -> Any:
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """How a key is read, and the sentence that says what it wants (`plan.wants-…`) with its limits."""
+
+    read: Callable[[Any], Any]
+    wants: str
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+def share(most: float) -> Reads:
+    """A reader of numbers from nothing up."""
+
     def read(value: Any) -> float:
         told = float(value)
         if not 0 <= told <= most:
             raise ValueError
         return told
 
-    return read
+    return Reads(read, "number", {"least": "0", "most": f"{most:g}"})
 
 
-def whole(least: int, most: int) -> Any:
+def whole(least: int, most: int) -> Reads:
     """A reader of whole numbers in a range."""
 
     def read(value: Any) -> int:
@@ -270,7 +287,7 @@ def whole(least: int, most: int) -> Any:
             raise ValueError
         return told
 
-    return read
+    return Reads(read, "whole", {"least": least, "most": f"{most:,}"})
 
 
 def _flag(value: Any) -> bool:
@@ -279,33 +296,38 @@ def _flag(value: Any) -> bool:
     return value
 
 
-READERS: dict[str, Any] = {
-    "horizon": hours,
-    "headroom": _share(0.9),
+HOURLY, HISTOGRAM = Reads(hourly, "hourly"), Reads(histogram, "histogram")
+SECONDS, DEADLINE = Reads(_seconds, "time", {"like": "20s, 500ms"}), Reads(_seconds, "time", {"like": "24h, 3d"})
+FLAG, TEXT = Reads(_flag, "flag"), Reads(str, "text")
+SPELLED = {"workers": "jobs"}  # keys of files that are other words on the command line
+
+READERS: dict[str, Reads] = {
+    "horizon": Reads(hours, "time", {"like": "720h, 30d, 12 months"}),
+    "headroom": share(0.9),
     "slices": whole(1, 1000),
     "levels": whole(1, 24),
-    "current": str,
-    "change_cost": str,
-    "spot_share": _share(1.0),
-    "tolerance": _share(1.0),
-    "time_limit": _seconds,
-    "only_owned": _flag,
-    "simulate": _flag,
-    "curve": _flag,
+    "current": TEXT,
+    "change_cost": TEXT,
+    "spot_share": share(1.0),
+    "tolerance": share(1.0),
+    "time_limit": SECONDS,
+    "only_owned": FLAG,
+    "simulate": FLAG,
+    "curve": FLAG,
     "seed": whole(0, 2**31 - 1),
-    "sweep": str,
-    "roles": _flag,
-    "policies": _flag,
+    "sweep": TEXT,
+    "roles": FLAG,
+    "policies": FLAG,
     "workers": whole(1, 256),
-    "ray": str,
-    "profiles": str,
-    "rate": _rate,
+    "ray": TEXT,
+    "profiles": TEXT,
+    "rate": Reads(_rate, "rate"),
 }
 
 
 def read_flag(name: str, text: str) -> Any:
     """A flag of the command line by the reader of its key."""
-    return _read("--" + name.replace("_", "-"), name, READERS[name], text)
+    return _read("--" + SPELLED.get(name, name).replace("_", "-"), name, READERS[name], text)
 
 
 def _bad(name: str, what: Message) -> UsageError:

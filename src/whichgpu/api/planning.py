@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from whichgpu.api.desk import Desk
+from whichgpu.api.plancheck import check_request
 from whichgpu.api.planrequest import ModelAsked, PlanRequest, spelled
 from whichgpu.api.plantelling import answered
 from whichgpu.api.shopping import Basket, basket
@@ -30,11 +32,10 @@ from whichgpu.decide.plan.verify import Checked, check
 from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Owned
 from whichgpu.estimate.serving.load import Lengths
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
 from whichgpu.workload.spelling import fill_defaults, from_texts
-from whichgpu.workload.traces import read_trace
+from whichgpu.workload.traces import kept_trace
 
 HEADROOMS = (0.15, 0.25, 0.35, 0.45)  # tried in turn until the simulated objectives hold
 GAP = 0.01
@@ -57,6 +58,7 @@ class Solved:
     limits: Limits
     desk: Desk
     overlay: Path | None
+    wanted: tuple[Wanted, ...] = ()
 
     @property
     def headroom(self) -> float:
@@ -73,7 +75,8 @@ def plan(
     progress: Told | None = None,
 ) -> PlanAnswer:
     """The cheapest fleet; `progress` hears what is being done and how far it is."""
-    desk = Desk(catalog, own=own)
+    desk = Desk(catalog, own=own, trusting=request.file is None)  # code runs for who names it, not for a file
+    check_request(request, desk)
     if request.profiles is not None:
         from whichgpu.api.planprofiles import plan_profiles
 
@@ -87,14 +90,14 @@ def plan(
 
 def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, progress: Told, gap: float = GAP) -> Solved:
     """Offers, throughput, the program, the simulation; more headroom where that is not met."""
+    served = _all_served(request, desk, progress)
     progress("estimates", 0.0)
-    served = tuple(_served(one, request.seed, desk) for one in request.models)
     found = basket(request.query, day, desk.catalog, overlay, engine=_only_engine(request, served))
     supply = _supply(request, found, desk)
     limits = _limits(request, found, desk.catalog)
-    wanted = [_wanted(one.name, dict(one.fields), one.deadline, desk) for one in request.jobs]
+    wanted = tuple(_wanted(one.name, dict(one.fields), one.deadline, desk) for one in request.jobs)
     jobs = jobs_of(wanted, supply.stands, found.wishes.habits)
-    built = build(served, supply.stands, limits, jobs)
+    built = build(served, supply.stands, limits, jobs, lambda share: progress("estimates", share))
     spare = {one.name: request.headroom if request.headroom is not None else HEADROOMS[0] for one in served}
     best: tuple[Built, Solution, float, tuple[Checked, ...], dict[str, float]] | None = None
     for place in range(len(HEADROOMS)):
@@ -117,7 +120,7 @@ def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, pr
             spare[name] = next((more for more in HEADROOMS if more > spare[name]), spare[name])
     assert best is not None
     progress("telling", 0.0)
-    return Solved(request, *best, found, supply, limits, desk, overlay)
+    return Solved(request, *best, found, supply, limits, desk, overlay, wanted)
 
 
 def _checked(built: Built, told: Solution, request: PlanRequest, progress: Told) -> tuple[Checked, ...]:
@@ -160,20 +163,31 @@ def _owned(name: str, count: int, power: str | None, request: PlanRequest, found
     return Owned(gpu.id, count, own.power(0.9) * price * found.market.rate)
 
 
-def _served(one: ModelAsked, seed: int, desk: Desk) -> Served:
+def _all_served(request: PlanRequest, desk: Desk, progress: Told) -> tuple[Served, ...]:
+    """Every model under a name of its own; a trace that several have is read once."""
+    traces = list(dict.fromkeys(one.trace for one in request.models if one.trace is not None))
+    for place, path in enumerate(traces):
+        kept_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
+    served, seen = [], Counter[str]()
+    for one in request.models:
+        name = one.label or one.model
+        seen[name] += 1
+        served.append(_served(one, name if seen[name] == 1 else f"{name} ({seen[name]})", request.seed, desk))
+    return tuple(served)
+
+
+def _served(one: ModelAsked, name: str, seed: int, desk: Desk) -> Served:
     """A model with its traffic and objectives, every default filled in."""
     texts = {"rate": f"{RATE:g}/s", **one.fields} if one.trace is None and not one.hourly else dict(one.fields)
     read = from_texts({"task": "serve", "model": one.model, **texts})
     shape = desk.shape(one.model)
-    if not speaks(shape):
-        raise UsageError("not-generating", msg("error.plan-not-generating", model=one.model), msg("hint.plan"))
     workload = fill_defaults(replace(read.workload, rate=read.workload.rate or RATE), shape)
     given = read.given if "rate" in one.fields else read.given - {"rate"}
     traffic = _traffic(one, read.workload.rate if "rate" in given else None, workload.seq_in or 1, workload.seq_out or 1, seed)
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
     goals = Goals(workload.ttft_max, workload.tpot_max, one.latency_max, workload.percentile)
     engine = next((engine for engine in desk.catalog.engines if engine.id == sized.engine), None)
-    return Served(one.model, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals, engine)
+    return Served(name, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals, engine, one.model)
 
 
 def _only_engine(request: PlanRequest, served: Sequence[Served]) -> Engine | None:
@@ -184,7 +198,7 @@ def _only_engine(request: PlanRequest, served: Sequence[Served]) -> Engine | Non
 
 def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
     if one.trace is not None:
-        return traced(read_trace(one.trace), rate, one.hourly)
+        return traced(kept_trace(one.trace), rate, one.hourly)
     prompts, outputs = (
         Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
         for mean, spread, histogram in (

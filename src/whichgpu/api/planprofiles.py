@@ -15,12 +15,12 @@ from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
 from whichgpu.decide.answer import Cost
 from whichgpu.decide.plan.answer import BillRow, GroupRow, LevelRow, PlanAnswer, Serves, money
+from whichgpu.decide.plan.breaking import breaks_load
 from whichgpu.decide.plan.growth import busy, growth
 from whichgpu.decide.plan.problem import Problem, Solution
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.decide.plan.program import servable
 from whichgpu.decide.plan.solve import solve
-from whichgpu.decide.plan.telling import breaks_load
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 

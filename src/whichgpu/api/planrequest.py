@@ -25,6 +25,7 @@ class ModelAsked:
     in_histogram: Mapping[float, float] = field(default_factory=dict)
     out_histogram: Mapping[float, float] = field(default_factory=dict)
     latency_max: float | None = None
+    label: str = ""  # what it is called in the answer, where that is not the model's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +117,13 @@ def _model(one: ModelAsked) -> dict[str, Any]:
     told = _given(_plain(one))
     told.pop("fields", None)
     latency = told.pop("latency_max", None)
-    told["name"] = told.pop("model")
+    label = told.pop("label", "")
+    told |= {"name": label} if label else {"name": told.pop("model")}
     return {**told, **one.fields, **({"latency": latency} if latency is not None else {})}
 
 
 def _given(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if value not in (None, 0.0, [], {})}
+    return {name: value for name, value in told.items() if value not in (None, 0.0, [], {}, "")}
 
 
 def _plain(value: Any) -> Any:

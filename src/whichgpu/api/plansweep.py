@@ -18,6 +18,7 @@ from whichgpu.base.kept import Keep, sweeps_folder
 from whichgpu.base.messages import msg
 from whichgpu.base.spread import Progress, spread
 from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.answer import CurvePoint, money
 
@@ -38,7 +39,7 @@ class Point:
     name: str  # rate, tpot, ttft or latency
     value: float
     headroom: float
-    catalog: str = ""
+    catalog: str = ""  # nothing: the one that comes with the code, wherever that is
     known: str = ""
     overlay: str = ""
     own: bool = True
@@ -58,10 +59,10 @@ def sweep(
     currency: str, progress: Callable[[Progress], None] | None = None, keep: bool = False,
 ) -> tuple[CurvePoint, ...]:  # fmt: skip
     """The bill at each value; in process, on `request.workers` processes, or on Ray."""
-    document = json.dumps(to_mapping(request), sort_keys=True)
-    place = (str(desk.catalog.folder), str(desk.catalog.known or ""))
+    document = json.dumps(to_mapping(_anywhere(request)), sort_keys=True)
+    place = ("" if desk.catalog.folder == DATA_DIR else str(desk.catalog.folder.resolve()), str(desk.catalog.known or ""))
     points = [
-        Point(document, day.isoformat(), name, value, headroom, *place, str(overlay) if overlay else "", desk.own)
+        Point(document, day.isoformat(), name, value, headroom, *place, str(overlay.resolve()) if overlay else "", desk.own)
         for value in values
     ]
     folder = sweeps_folder() if keep else None
@@ -71,6 +72,12 @@ def sweep(
         CurvePoint(name, value, money(one.cost, currency) if one.cost is not None else None, one.gap, one.gpus)
         for value, one in zip(values, found, strict=True)
     )
+
+
+def _anywhere(request: PlanRequest) -> PlanRequest:
+    """With paths that mean the same in a process whose folder is another."""
+    models = tuple(replace(one, trace=one.trace.resolve()) if one.trace else one for one in request.models)
+    return replace(request, models=models)
 
 
 def priced(point: Point, seed: int) -> Priced:  # noqa: ARG001 - all points draw alike, by the request's own seed
@@ -127,7 +134,7 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
 def _desk(folder: str, known: str, own: bool) -> Desk:
     """One desk for all points of a process."""
     then = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
-    return Desk(Catalog(Path(folder), then), own=own)
+    return Desk(Catalog(Path(folder) if folder else None, then), own=own)
 
 
 def _newest(catalog: Catalog) -> str:

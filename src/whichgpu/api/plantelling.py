@@ -26,8 +26,10 @@ from whichgpu.decide.plan.answer import (
     money,
     ranged,
 )
+from whichgpu.decide.plan.breaking import breaks_first
 from whichgpu.decide.plan.build import Built
 from whichgpu.decide.plan.telling import Telling, sure_of
+from whichgpu.decide.work import work_of
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
@@ -62,7 +64,7 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
         alone=alone_rows(built.problem, _names(built), currency, _in_plan(groups)),
         jobs=jobs,
         owned=telling.owned(),
-        breaks_first=(*telling.breaks_first(), *_margins(told)),
+        breaks_first=(*breaks_first(built, solution, telling.busiest), *_margins(told)),
         simulation=simulation,
         curve=cost_curve(told, progress),
         timeline=telling.timeline(),
@@ -132,8 +134,18 @@ def _simulation(told: Solved) -> tuple[CheckRow, ...]:
         figures = {name: sure.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
         limits = {name: getattr(model.goals, f"{name}_max") for name in figures}
         unsure = tuple(name for name, told in figures.items() if limits[name] and told.value <= limits[name] < told.high)
+        met, holds = one.met, one.holds
         rows.append(
-            CheckRow(one.model, one.percentile, **figures, met=one.met, holds=one.holds, requests=one.requests, unsure=unsure)
+            CheckRow(
+                one.model,
+                one.percentile,
+                **figures,
+                met=met,
+                holds=holds,
+                requests=one.requests,
+                unsure=unsure,
+                foresight=one.foresight,
+            )
         )
     return tuple(rows)
 
@@ -163,6 +175,11 @@ def _assumptions(told: Solved) -> list[Message]:
             said.append(msg("assumed.rate", rate=significant(traffic.peak)))
         if not one.goals.any:
             said.append(msg("assumed.plan-no-goals", model=one.name))
+    for job in told.wanted:
+        work = work_of(job.asked.workload, job.asked.shape, None)
+        if work.assumed and work.amount:
+            unit = msg(f"unit.{work.unit if job.asked.workload.training or work.unit != 'tokens' else 'output-tokens'}")
+            said.append(msg("assumed.plan-work", name=job.name, amount=f"{work.amount:,.0f}", unit=unit))
     if told.request.horizon == MONTH_HOURS:
         said.append(msg("assumed.plan-horizon"))
     if "spot" not in told.basket.wishes.terms and not told.request.only_owned:
@@ -194,6 +211,7 @@ def _warnings(told: Solved) -> list[Message]:
                     tpot=format_seconds(one.tpot),
                 )
             )
+    said += [msg("plan.foresight", model=one.model) for one in told.checked if one.foresight]
     for m, hard in enumerate(told.built.excused):
         if hard:
             model = told.built.served[m]
@@ -266,7 +284,7 @@ def _verify(told: Solved, groups: Sequence[GroupRow]) -> str:
     words = [
         "estimate",
         "serve",
-        row.model,
+        one.asked_for,
         f"--gpu={row.gpu}",
         f"--gpus={row.gpus_per_copy}",
         f"--tp={row.gpus_per_copy}",

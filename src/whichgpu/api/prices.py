@@ -14,6 +14,7 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.host import Region, Source
 from whichgpu.catalog.live.offers import last_snapshot, live_offers
 from whichgpu.catalog.live.overlay import lay_over, overlay_path, read_overlay
@@ -28,8 +29,8 @@ from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, 
 from whichgpu.price.terms import derived
 
 
-@dataclass(frozen=True, slots=True)
-class OffersAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class OffersAnswer(Shown):
     """Offers as of a day, and the documents that state them."""
 
     as_of: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.base.messages import Message
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.host import Source
 from whichgpu.decide.answer import Candidate, TermLine
 from whichgpu.decide.engines import EngineLine
@@ -33,8 +34,8 @@ class Reproduce:
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecommendAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class RecommendAnswer(Shown):
     """The answer, the next best, the cheapest and fastest, and the front between them."""
 
     request: dict[str, Any]

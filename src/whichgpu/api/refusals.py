@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.base.errors import UsageError
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from whichgpu.api.shopping import Query
 
 MOST_SHOWN = 1000
-LASTING = ("checkpoint_every", "duration", "max_age")  # durations that cannot be nothing
+LASTING = ("checkpoint_every", "deadline", "duration", "max_age")  # durations that cannot be nothing
+DURATIONS = (*LASTING, "startup", "max_latency")
+MOST_YEARS = 100
+YEAR = 365.25 * 86400.0
 
 
 def refuse(query: Query) -> None:
@@ -27,10 +31,25 @@ def refuse(query: Query) -> None:
         raise bad_wish("idle", query.idle, msg("wants.share"))
     if query.limit is not None and not 1 <= query.limit <= MOST_SHOWN:
         raise bad_wish("limit", query.limit, msg("wants.whole", low=1, high=f"{MOST_SHOWN:,}"))
-    for name in LASTING:
+    for name in DURATIONS:
         value = getattr(query, name)
-        if value is not None and (parse_seconds(value) if isinstance(value, str) else value) <= 0:
+        seconds = parse_seconds(value) if isinstance(value, str) else value
+        if seconds is not None and seconds <= 0 and name in LASTING:
             raise bad_wish(name, value, msg("wants.lasting"))
+        if seconds is not None and seconds > MOST_YEARS * YEAR:
+            raise bad_wish(name, value, msg("wants.years", most=MOST_YEARS))
+
+
+def refuse_percentile(percentile: float) -> None:
+    """Raise where no request of those simulated lies beyond it."""
+    from whichgpu.decide.simulating import REQUESTS
+    from whichgpu.estimate.serving.summary import WARM_UP
+
+    counted = int(REQUESTS * (1.0 - WARM_UP))
+    if counted * (100.0 - percentile) / 100.0 < 1.0:
+        values = {"percentile": f"{percentile:g}", "n": f"{counted:,}"}
+        hint = msg("hint.percentile-recommend", most=f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}", **values)
+        raise UsageError("bad-field", msg("error.percentile-beyond", **values), hint, ("--percentile",))
 
 
 def bad_wish(name: str, value: Any, wants: Message) -> UsageError:

@@ -11,6 +11,7 @@ from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
+MOST_COUNT = 5_000_000  # requests that may be simulated
 LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
 
 
@@ -29,4 +30,6 @@ def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[M
         found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))
     if workload.rate is not None and (workload.task != "serve" or workload.gpu is None):
         found.append(msg("warning.rate", batch=workload.batch or 1))
+    if workload.task == "serve" and "percentile" in given and workload.ttft_max is None and workload.tpot_max is None:
+        found.append(msg("warning.percentile-alone"))
     return tuple(found)

@@ -12,6 +12,7 @@ from whichgpu.base.money import Money
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer import Cost, money
+from whichgpu.decide.market import terms_of
 from whichgpu.decide.work import work_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
@@ -28,7 +29,7 @@ class RunPrice:
     instance: str
     region: str
     machines: int
-    price: Money  # an hour of one machine
+    price: Money  # an hour of one machine, its host included
     observed_at: str
     source: str
 
@@ -56,7 +57,7 @@ def run_of(
     seconds = work.amount / throughput.value
     low, high = throughput.relative_range
     time = Figure(seconds, seconds / high, seconds / low, "s", throughput.basis, throughput.sources)
-    offer = cheapest(gpu, workload.gpus, day, catalog)
+    offer = cheapest(gpu, workload.gpus, day, catalog, workload.nodes)
     cost = None
     if offer is not None:
         hour = float(offer.price.amount) * offer.machines / 3600.0
@@ -65,23 +66,24 @@ def run_of(
     return Run(work.amount, work.unit, time, cost, offer)
 
 
-def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog) -> RunPrice | None:
-    """The cheapest machines on demand that hold so many of a GPU, on a day."""
+def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -> RunPrice | None:
+    """The cheapest machines on demand that hold so many of a GPU, those of a node in one machine, on a day."""
+    each = gpus // nodes
     try:
-        found = basket(Query(gpu=gpu.id, term=TERM, gpus=(1.0, float(gpus))), day, catalog, None).market
+        found = basket(Query(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
     except NoAnswer:
         return None
-    table = found.table.taken(found.rows)
+    table, terms = found.table.taken(found.rows), terms_of(found)
+    price = terms.price + terms.host  # where a GPU is priced alone, its host is paid too
     best: tuple[float, int] | None = None
     for row in range(len(table)):
-        size = int(table.gpus[row])
-        if size >= 1 and gpus % size == 0:
-            best = min(best or (float("inf"), row), (float(found.price[row]) * (gpus // size), row))
+        if table.gpus[row] == each:
+            best = min(best or (float("inf"), row), (float(price[row]), row))
     if best is None:
         return None
     row = best[1]
     seen = min(int(table.days[1][row]), day.toordinal())
     return RunPrice(
-        table.word("provider", row), table.word("instance", row), table.word("region", row), gpus // int(table.gpus[row]),
-        money(float(found.price[row]), "USD"), date.fromordinal(seen).isoformat(), table.word("source", row),
+        table.word("provider", row), table.word("instance", row), table.word("region", row), nodes,
+        money(float(price[row]), "USD"), date.fromordinal(seen).isoformat(), table.word("source", row),
     )  # fmt: skip

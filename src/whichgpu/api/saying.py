@@ -6,7 +6,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import Engine, support
 from whichgpu.catalog.gpu import Gpu
@@ -17,7 +17,8 @@ from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Rank, Wishes
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
-from whichgpu.price.billing import assumed_extras
+from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.workload.workload import Workload
 
 QUIRKS = 3  # told of the answer's GPU
 UNSURE = ("other", "none", "group-other")
@@ -69,6 +70,11 @@ def assumptions(best: Candidate, asked: Asked, wishes: Wishes, work: Work, rank:
         said += _of_work(best, asked, work)
     if best.term != "owned" or best.purchase is not None:
         said.append(msg("assumed.startup", time=format_seconds(habits.startup)))
+        if kind == "run" and billing_on(best.provider, wishes.day, best.instance).assumed:
+            said.append(msg("assumed.billing", provider=best.provider))
+    if kind == "run" and best.term != "spot":
+        takes, every = format_seconds(habits.checkpoint_takes), format_seconds(habits.checkpoint_every)
+        said.append(msg("assumed.checkpoints", takes=takes, every=every))
     if best.term == "spot":
         said.append(msg("assumed.spot", rate=f"{habits.interruptions:g}", every=format_seconds(habits.checkpoint_every)))
     if best.includes == "gpu":
@@ -123,7 +129,21 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None) -> list[Message]:
     told = engine is not None and engine.framework is not None  # what a GPU lacks names the framework's last release
     if engine is not None and not told and (how := support(engine, gpu)) in ("earlier", "unsure"):
         said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
-    return said + [msg("recommend.quirk", gpu=best.gpu_name, text=text) for text in gpu.quirks[:QUIRKS]]
+    return said + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:QUIRKS]]
+
+
+def near_limits(best: Candidate, wishes: Wishes, work: Work, workload: Workload) -> tuple[Message, ...]:
+    """Limits that are kept, but not at the slow end of the range."""
+    said = []
+    for flag, time, most in (("--ttft", best.ttft, workload.ttft_max), ("--tpot", best.tpot, workload.tpot_max)):
+        if time is not None and most is not None and time.value <= most < time.high:
+            said.append(msg("recommend.may-be-slow", flag=flag, time=format_seconds(time.high)))
+    if wishes.deadline is not None and work.hours is None and best.run_time.high > wishes.deadline:
+        said.append(msg("recommend.may-be-late", time=long(best.run_time.high)))
+    whole = wishes.budget is not None and wishes.budget_per is None and best.purchase is None
+    if whole and wishes.budget is not None and best.cost.high > wishes.budget.amount:
+        said.append(msg("recommend.may-cost-more", cost=amount(best.cost.high), currency=best.cost.currency))
+    return tuple(said)
 
 
 def _several(one: Candidate) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil, floor
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from whichgpu.api.advice import machine_of
 from whichgpu.api.desk import Desk
 from whichgpu.api.estimates import EstimateAnswer, estimate_spelled
+from whichgpu.api.requests import MOST_COUNT
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -23,6 +25,7 @@ from whichgpu.estimate.serving.limits import Overrides
 from whichgpu.estimate.serving.load import Lengths, Load, longest, means
 from whichgpu.estimate.serving.screen import screen
 from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.estimate.serving.summary import BEYOND, WARM_UP
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import Spelled, from_object
 from whichgpu.workload.traces import Trace, read_trace
@@ -83,11 +86,12 @@ def under_load(
     load = load_of(workload, asked, trace)
     prompt, output = means(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
+    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
     try:
         server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), asked.limits, longest(load))
         if trace is None and asked.requests is None:
-            load = load.at(load.rate, _drawn(server, load))
-        goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
+            load = load.at(load.rate, _drawn(server, load, goals))
+        _refuse_beyond(load, goals)
         found = simulated(server, load, goals, like, asked.curve, progress)
     except NoAnswer as none:  # the estimate stands without a load
         return None, (none.message,)
@@ -112,9 +116,32 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
     return Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
 
 
-def _drawn(server: Server, load: Load) -> int:
+def _drawn(server: Server, load: Load, goals: Objectives) -> int:
+    """So many that the batch is filled often and some requests lie beyond the percentile of the objectives."""
     told = screen(server, load)
-    return int(min(MOST, max(LEAST, STAYS * told.batch * server.copies * server.stages)))
+    wanted = wanted_for(goals.percentile) if goals.any else LEAST
+    return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.copies * server.stages)))
+
+
+def wanted_for(percentile: float) -> int:
+    """Requests to draw so that enough lie beyond a percentile, those of the warm-up left out.
+
+    >>> wanted_for(95.0), wanted_for(99.9)
+    (223, 11112)
+    """
+    return ceil(round(BEYOND / (1.0 - percentile / 100.0) / (1.0 - WARM_UP), 6))
+
+
+def _refuse_beyond(load: Load, goals: Objectives) -> None:
+    """A percentile that no request drawn lies beyond says nothing; a trace has as many as it has, and a warning says it."""
+    counted = int(load.requests * (1.0 - WARM_UP))
+    if load.trace is not None or not goals.any or counted * (100.0 - goals.percentile) / 100.0 >= 1.0:
+        return
+    most = f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}"
+    values = {"percentile": f"{goals.percentile:g}", "n": f"{counted:,}", "most": most}
+    count = wanted_for(goals.percentile)
+    id = "hint.percentile-beyond" if count <= MOST_COUNT else "hint.percentile-most"
+    raise UsageError("bad-field", msg("error.percentile-beyond", **values), msg(id, **values, count=count), ("--percentile",))
 
 
 def rated(spelled: Spelled, trace: Trace | None, asked: Asked | None = None) -> Spelled:

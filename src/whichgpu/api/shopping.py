@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from decimal import Decimal
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,8 @@ def basket(
         assumptions.append(msg("assumed.owning", power=f"{_power_price(query, exchanger):g}", price=f"{POWER_PRICE:g}"))
         table = price_table(_Bare(catalog), runs) if runs else None
         if table is None:
-            raise _nothing_to_buy(query, catalog, wishes, exchanger)
-        wishes = replace(wishes, budget=None) if wishes.budget_per is None else wishes
+            raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=wishes.day.isoformat()), msg("hint.relax-filters"))
+        wishes = replace(wishes, cards=_in_currency(purchase, wishes.currency, exchanger))
     else:
         terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
         table = price_table(catalog, _others(catalog, day, wishes, terms, query, exchanger))
@@ -173,27 +172,15 @@ def _for_sale(
             price = exchanger.convert(gpu.launch_price, DOLLAR)[0].amount
         purchase[gpu.id] = price
         for count in CARDS:
-            spent = price * count
-            if (
-                wishes.budget is not None
-                and wishes.budget_per is None
-                and spent > exchanger.convert(wishes.budget, DOLLAR)[0].amount
-            ):
-                continue
-            whole = float(spent)
+            whole = float(price * count)
             own = Owning(whole, float(gpu.tdp_watts or 0) * count, host_price(whole), power_price=_power_price(query, exchanger))
             runs.append(_standing(gpu, count, BUY, own.hour, wishes.day))
     return runs, purchase
 
 
-def _nothing_to_buy(query: Query, catalog: Catalog, wishes: Wishes, exchanger: Exchanger) -> NoAnswer:
-    """With the price of the cheapest card of the day."""
-    _, prices = _for_sale(query, catalog, replace(wishes, budget=None), exchanger)
-    hint = msg("hint.relax-filters")
-    if prices and wishes.budget is not None:
-        least = exchanger.convert(Money(min(prices.values()), DOLLAR), wishes.currency)[0].amount
-        hint = msg("hint.relax", ways=(msg("relax.budget", value=f"{ceil(least)}{wishes.currency.lower()}"),))
-    return NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=wishes.day.isoformat()), hint)
+def _in_currency(prices: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
+    """Dollars by GPU as money of the currency asked for."""
+    return {gpu: float(exchanger.convert(Money(price, DOLLAR), currency)[0].amount) for gpu, price in prices.items()}
 
 
 def _launched(gpu: Gpu) -> date:

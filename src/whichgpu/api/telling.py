@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 from whichgpu.api.advice import sees
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommended import RecommendAnswer, Rejected, Reproduce
-from whichgpu.api.saying import assumptions, kind_of, sentence, starved, warnings
+from whichgpu.api.saying import assumptions, kind_of, near_limits, sentence, starved, warnings
 from whichgpu.api.shopping import Basket
-from whichgpu.base.messages import Message
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.catalog.host import Instance, Source
 from whichgpu.decide import explain
@@ -32,6 +32,7 @@ from whichgpu.decide.way import Asked, Outcome
 from whichgpu.decide.wishes import Rank
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import loading
+from whichgpu.estimate.serving.summary import enough
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
@@ -84,13 +85,19 @@ class Telling:
             why_not=self._why_not(asked_after, best, rows), host=self._host(places[0], best), lacks=lacking,
             assumptions=(*assumptions(best, asked, self.found.wishes, self.work, self.rank, self.modelled),
                          *self.found.assumptions),
-            warnings=(*warnings(best, group.gpu, engine), *self._remarks()), sources=self._sources(rows.values(), lacking),
+            warnings=(*warnings(best, group.gpu, engine), *self._remarks(best)), sources=self._sources(rows.values(), lacking),
             verify=self._verify(best), reproduce=self._reproduce(), curve=way.curve, terms=term_lines(best, market),
         )  # fmt: skip
 
-    def _remarks(self) -> tuple[Message, ...]:
-        """Flags that change nothing."""
-        return unused(self.asked.workload, self.asked.shape, self.asked.given) if self.modelled else ()
+    def _remarks(self, best: Candidate) -> tuple[Message, ...]:
+        """Flags that change nothing; limits within the range of the answer; a percentile that few requests lie beyond."""
+        workload = self.asked.workload
+        said = unused(workload, self.asked.shape, self.asked.given) if self.modelled else ()
+        said = (*said, *near_limits(best, self.found.wishes, self.work, self.asked.workload))
+        if best.simulated is None or enough(best.simulated, workload.percentile):
+            return said
+        beyond = f"{best.simulated * (100.0 - workload.percentile) / 100.0:.0f}"
+        return (*said, msg("recommend.thin", percentile=f"{workload.percentile:g}", n=best.simulated, beyond=beyond))
 
     def _row(self, place: int) -> Candidate:
         one = shown(place, self.told, self.found.market, self.groups, self.asked, self.work, self.found.wishes.currency)
@@ -150,7 +157,7 @@ class Telling:
     def _sources(self, rows: Iterable[Candidate], lacking: tuple[Message, ...]) -> tuple[Source, ...]:
         rows = list(rows)
         spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
-        billing = billing_on(rows[0].provider, self.found.wishes.day).sources
+        billing = billing_on(rows[0].provider, self.found.wishes.day, rows[0].instance).sources
         gpus = tuple(source for row in rows[:1] for source in self.desk.catalog.gpu_by_id[row.gpu].sources)
         prices = tuple(row.source for row in rows)
         habits = self.found.wishes.habits

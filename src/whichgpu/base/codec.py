@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Any, cast, get_args, get_type_hints
 
@@ -13,7 +14,7 @@ def plain(value: object) -> Any:
     """Nested dicts, lists and scalars of a value: Decimals and dates become strings."""
     import msgspec
 
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=_text)
 
 
 def to_json(value: object) -> str:
@@ -32,9 +33,16 @@ def _encoded(value: object) -> bytes:
     import msgspec
 
     try:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(value, enc_hook=_text)
     except UnicodeEncodeError:  # a file name that is not UTF-8, or half of a surrogate pair, somewhere inside
         return msgspec.json.encode(_readable(plain(value)))
+
+
+def _text(value: object) -> str:
+    """Marked texts, such as numbers for people, as the texts they are."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def _readable(value: Any) -> Any:
@@ -46,16 +54,18 @@ def _readable(value: Any) -> Any:
     return [_readable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def flat(value: object) -> dict[str, Cell]:
-    """One level of cells for CSV: nested names joined by dots, lists by semicolons.
+def flat(value: object, exact: bool = True) -> dict[str, Cell]:
+    """One level of cells for CSV: nested names joined by dots, lists by semicolons. Decimals are texts; less `exact`, numbers.
 
     A record has all the columns of its type, filled or not, so that a table's columns do not depend on its rows.
 
     >>> flat({"link": {"kind": "nvlink"}, "supports": ["bf16", "fp8"]})
     {'link.kind': 'nvlink', 'supports': 'bf16;fp8'}
     """
+    import msgspec
+
     cells: dict[str, Cell] = {}
-    _flatten("", plain(value), cells)
+    _flatten("", plain(value) if exact else msgspec.to_builtins(value, builtin_types=(Decimal,)), cells)
     return {name: cells.get(name) for name in columns(cast("type", type(value)))} if is_dataclass(value) else cells
 
 
@@ -82,4 +92,4 @@ def _flatten(name: str, value: object, cells: dict[str, Cell]) -> None:
     elif isinstance(value, list | tuple):
         cells[name] = ";".join(str(item) for item in value)
     else:
-        cells[name] = cast("Cell", value)
+        cells[name] = float(value) if isinstance(value, Decimal) else cast("Cell", value)

@@ -12,7 +12,7 @@ An error carries messages, not sentences: the surface renders them in the reader
 
 from __future__ import annotations
 
-from whichgpu.base.messages import Message, english
+from whichgpu.base.messages import Message
 
 
 class WhichGpuError(Exception):
@@ -28,7 +28,7 @@ class WhichGpuError(Exception):
         self.choices = choices
 
     def __str__(self) -> str:
-        return english().render(self.message)
+        return str(self.message)
 
 
 class UsageError(WhichGpuError):

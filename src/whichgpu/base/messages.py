@@ -1,26 +1,40 @@
 """Every word a user sees has an id here; the words themselves are in `locale/<language>.po`.
 
-The files are ordinary gettext catalogs whose msgid is our id, so translators can use their usual tools.
-They are read directly, with no compile step, since a checkout has to run as it is.
+The files are ordinary gettext catalogs whose msgid is our id, so translators can use their usual tools; `tools/translations`
+tells them what is missing. A sentence is never put together from pieces of others: what goes into one goes in by name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from gettext import c2py
 from pathlib import Path
 
+from whichgpu.base.numerals import Numeral, is_decimal, is_quantity, rewritten
+from whichgpu.base.po import Texts
+
 LOCALE_DIR = Path(__file__).parent / "locale"
+FACTS_DIR = LOCALE_DIR / "facts"
 SOURCE_LANGUAGE = "en"
 
-_ENTRY = re.compile(r'^(msgid|msgstr(?:\[(\d)\])?) (".*")$|^(".*")$', re.MULTILINE)
-_ESCAPE = re.compile(r"\\(.)")
-_ESCAPED = {"n": "\n", "t": "\t"}
-
 LONGEST = 2000  # characters of one value in a message
+# Holes in which a bare decimal is a number, and no version or capability.
+NUMBERS = frozenset(
+    "rate speed times percentile price power loss before after notice warm_up outage most amount seconds vcpus".split()
+)
+AS_GIVEN = frozenset({"text", "value", "given", "command", "version"})  # holes for what somebody typed or is to type
+
+# Units that are words, the longer before those they end in.
+UNITS = {
+    "output tokens/s": "unit.output-tokens-rate",
+    "input tokens/s": "unit.input-tokens-rate",
+    "tokens/s": "unit.tokens-rate",
+    "samples/s": "unit.samples-rate",
+    "requests/s": "unit.requests-rate",
+}
 
 Value = object  # a word, a number, a Message or a tuple of them
 
@@ -33,7 +47,16 @@ class Message:
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def __hash__(self) -> int:
-        return hash((self.id, tuple(sorted((k, str(v)) for k, v in self.values.items()))))
+        return hash((self.id, tuple(sorted((k, repr(v)) for k, v in self.values.items()))))
+
+    def __str__(self) -> str:
+        return spoken().render(self)
+
+
+class Fact(str):
+    """A sentence of a table of facts: English there, and in other languages by itself in `locale/facts/<language>.po`."""
+
+    __slots__ = ()
 
 
 def msg(id: str, /, **values: Value) -> Message:
@@ -51,7 +74,7 @@ class Language:
         self._fallback = fallback
 
     def __contains__(self, id: str) -> bool:
-        return id in self._texts
+        return id in self._texts or (self._fallback is not None and id in self._fallback)
 
     def ids(self) -> frozenset[str]:
         """All ids this language has a sentence for."""
@@ -66,18 +89,61 @@ class Language:
         index = self._plural_index(count) if isinstance(count, int) and len(forms) > 1 else 0
         if not values:  # nothing to put in: braces, as in an example of JSON, stand for themselves
             return forms[index]
-        return forms[index].format_map({name: self._word(value) for name, value in values.items()})
+        return forms[index].format_map({name: self._word(value, name) for name, value in values.items()})
 
     def render(self, message: Message) -> str:
         """The message as a sentence."""
         return self.text(message.id, **message.values)
 
-    def _word(self, value: Value) -> object:
+    def cell(self, id: str, /, **values: str | None) -> Numeral:
+        """The sentence of `id` for a cell of a table: its numbers are rewritten where it is shown, and not for programs."""
+        return Numeral(self.text(id).format_map(values))
+
+    def listed(self, items: Iterable[Value]) -> str:
+        """Items one after the other, with what this language puts between them."""
+        return self._separator.join(str(self._word(item)) for item in items)
+
+    def shown(self, text: str) -> str:
+        """A text as this language writes it: numbers with its marks, units of words in its own, all else as it is."""
+        if self.code == SOURCE_LANGUAGE or not (isinstance(text, Numeral) or text in UNITS or is_quantity(text)):
+            return text
+        unit = next((unit for unit in UNITS if unit in text), None)
+        said = rewritten(text, self.marks)
+        return said.replace(unit, self.text(UNITS[unit])) if unit else said
+
+    def fact(self, text: str) -> str:
+        """A sentence of a table of facts in this language, or as the table has it."""
+        return self._facts.get(text, (text,))[0]
+
+    @cached_property
+    def _facts(self) -> Mapping[str, tuple[str, ...]]:
+        path = FACTS_DIR / f"{self.code}.po"
+        return Texts(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    @cached_property
+    def _separator(self) -> str:
+        return self.text("list.separator")
+
+    @cached_property
+    def marks(self) -> str:
+        """What it writes for the decimal point and between thousands."""
+        return self.text("number.marks")
+
+    def _word(self, value: Value, hole: str = "") -> object:
         if isinstance(value, Message):
             return self.render(value)
         if isinstance(value, tuple | list):
-            return ", ".join(str(self._word(item)) for item in value)
-        return printable(value) if isinstance(value, str) else value
+            return self.listed(value)
+        if isinstance(value, Numeral):
+            return self.shown(value)
+        if isinstance(value, Fact):
+            return self.fact(value)
+        if not isinstance(value, str):
+            return value
+        said = printable(value)
+        if hole in AS_GIVEN:
+            return said
+        return self.shown(Numeral(said) if hole in NUMBERS and is_decimal(said) else said)
 
 
 def printable(text: str) -> str:
@@ -92,14 +158,24 @@ def languages() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in LOCALE_DIR.glob("*.po")))
 
 
+def code_of(text: str) -> str | None:
+    """The code of the language a locale or a browser names, where there is that language.
+
+    >>> code_of("en-GB"), code_of("EN_us.UTF-8"), code_of("C"), code_of("tlh")
+    ('en', 'en', None, None)
+    """
+    short = re.split(r"[-_.@]", text.strip().lower(), maxsplit=1)[0]
+    return short if short in languages() else None
+
+
 @cache
 def language(code: str) -> Language:
     """The language of that code; `ko-KR` and `ko_KR.UTF-8` mean `ko`; English where there is none such."""
-    short = re.split(r"[-_.]", code.strip().lower())[0]
-    if short not in languages():
+    short = code_of(code) or SOURCE_LANGUAGE
+    if short == SOURCE_LANGUAGE and code != SOURCE_LANGUAGE:
         return english()
-    texts, plural = _read(LOCALE_DIR / f"{short}.po")
-    return Language(short, texts, plural, None if short == SOURCE_LANGUAGE else english())
+    texts = Texts((LOCALE_DIR / f"{short}.po").read_text(encoding="utf-8"))
+    return Language(short, texts, texts.plural, None if short == SOURCE_LANGUAGE else english())
 
 
 @cache
@@ -108,23 +184,14 @@ def english() -> Language:
     return language(SOURCE_LANGUAGE)
 
 
-def _read(path: Path) -> tuple[dict[str, tuple[str, ...]], str]:
-    """Sentences by id, and the plural rule, of a gettext catalog."""
-    texts: dict[str, list[str]] = {}
-    id, forms = "", [""]
-    for keyword, _, quoted, continued in _ENTRY.findall(path.read_text(encoding="utf-8")):
-        part = _unquote(quoted or continued)
-        if keyword == "msgid":
-            id, forms = part, []
-        elif keyword:
-            forms.append(part)
-            texts[id] = forms
-        else:  # a line that goes on from the one before; ids never do
-            forms[-1] += part
-    header = texts.pop("", [""])[0]
-    rule = re.search(r"plural=([^;]+);", header)
-    return {key: tuple(value) for key, value in texts.items()}, rule[1] if rule else "0"
+_chosen = [SOURCE_LANGUAGE]  # by whoever uses this as a library; the surfaces choose for each reader
 
 
-def _unquote(text: str) -> str:
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text[1:-1])
+def spoken() -> Language:
+    """The language in which messages and errors read as text."""
+    return language(_chosen[0])
+
+
+def speak(code: str) -> None:
+    """Choose it."""
+    _chosen[0] = code

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from whichgpu.base.errors import UnknownName
+from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import msg
 
+MOST_NAMED = 999_999  # of a GPU, in one name
 _WORD = re.compile(r"[a-z0-9.]+")
-_COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×*]\s*(.+)", re.IGNORECASE)
+_COUNT_FIRST = re.compile(r"([0-9]{1,18})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=65536)
@@ -41,11 +42,18 @@ def split_count(name: str) -> tuple[int | None, str]:
     """
     text = name.strip()
     if match := _COUNT_FIRST.fullmatch(text):
-        return int(match[1]), match[2]
+        return _count(match[1], text), match[2]
     bare, colon, count = text.rpartition(":")
-    if colon and bare.strip() and re.fullmatch(r"[0-9]{1,6}", count.strip()):
-        return int(count), bare.strip()
+    if colon and bare.strip() and re.fullmatch(r"[0-9]{1,18}", count.strip()):
+        return _count(count.strip(), text), bare.strip()
     return None, text
+
+
+def _count(digits: str, text: str) -> int:
+    if int(digits) > MOST_NAMED:
+        message = msg("error.span-too-large", text=text[:80])
+        raise UsageError("bad-field", message, msg("hint.span-too-large", most=f"{MOST_NAMED:,}"))
+    return int(digits)
 
 
 def unknown_word(what: str, word: str, known: Sequence[str]) -> UnknownName:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
-from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.cluster import died, on_ray
+from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.kept import Keep, content_hash
 from whichgpu.base.messages import msg
 
@@ -22,8 +21,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Item, int], Result]
 Finished = Iterator[tuple[int, Any]]  # place, result; in the order they are done
-PACKAGE = Path(__file__).resolve().parents[1]  # sent to a cluster, so that it runs the same code as this process
-AHEAD = 2  # tasks given out for each processor of a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ def _tell(progress: Callable[[Progress], None] | None, done: int, total: int, ke
 
 def _run(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int, ray: str | None) -> Finished:
     if ray is not None:
-        return _on_ray(function, left, ray)
+        return on_ray(function, left, ray)
     if jobs > 1 and len(left) > 1:
         return _on_processes(function, left, min(jobs, len(left)))
     return ((place, function(item, seed)) for place, item, seed in left)
@@ -146,69 +143,10 @@ def _on_processes(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]]
             for future in sorted(ready, key=lambda one: (one.exception() is not None, waiting[one])):  # errors last
                 yield waiting.pop(future), future.result()
     except BrokenExecutor as problem:
-        raise _died() from problem
+        raise died() from problem
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _died() -> NoAnswer:
-    """Whoever ended a process, for lack of memory most often, did not end this one: what is finished stands."""
-    return NoAnswer("worker-died", msg("error.worker-died"), msg("hint.worker-died"))
-
-
 def _deaf() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _on_ray(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], address: str) -> Finished:
-    """Tasks of a cluster; one that was not running before is started for this, and stopped after it."""
-    cluster = _ray()
-    own = not cluster.is_initialized()
-    if own:
-        _connect(cluster, address)
-    try:
-        remote = cluster.remote(function)
-        workers = max(1, int(cluster.cluster_resources().get("CPU", 1)))
-        waiting: dict[Any, int] = {}
-        rest = iter(left)
-        while True:
-            while len(waiting) < AHEAD * workers and (one := next(rest, None)):
-                waiting[remote.remote(one[1], one[2])] = one[0]
-            if not waiting:
-                return
-            ready, _ = cluster.wait(list(waiting), num_returns=1)
-            for reference in ready:
-                yield waiting.pop(reference), _fetched(cluster, reference)
-    finally:
-        if own:
-            cluster.shutdown()
-
-
-def _ray() -> Any:
-    try:
-        return import_module("ray")  # an extra
-    except ImportError as problem:
-        raise UsageError("no-ray", msg("error.no-ray"), msg("hint.no-ray")) from problem
-
-
-def _connect(cluster: Any, address: str) -> None:
-    try:
-        cluster.init(address=address, log_to_driver=False, logging_level="ERROR", **_settings(address))
-    except (ConnectionError, ValueError, RuntimeError, OSError) as problem:
-        message = msg("error.ray-unreachable", address=address, why=str(problem).strip().partition("\n")[0])
-        raise NoAnswer("ray-unreachable", message, msg("hint.ray-unreachable")) from problem
-
-
-def _settings(address: str) -> dict[str, Any]:
-    """A cluster of this run alone needs no page of its own; another is sent this code."""
-    return {"include_dashboard": False} if address == "local" else {"runtime_env": {"py_modules": [str(PACKAGE)]}}
-
-
-def _fetched(cluster: Any, reference: Any) -> Any:
-    """A task's result, or its own error rather than the cluster's wrapping of it."""
-    try:
-        return cluster.get(reference)
-    except cluster.exceptions.RayTaskError as problem:
-        raise (problem.cause or problem) from problem
-    except cluster.exceptions.RayError as problem:
-        raise _died() from problem

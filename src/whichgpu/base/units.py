@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.base.numerals import Numeral
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -31,9 +32,15 @@ _SECONDS = {
     "h": Decimal(3600),
     "d": Decimal(86400),
     "w": Decimal(604800),
+    "mo": Decimal(730 * 3600),  # a month and a year as clouds bill them
+    "y": Decimal(8760 * 3600),
 }
+_WORDS = {"sec": "s", "second": "s", "minute": "min", "hr": "h", "hour": "h", "day": "d", "week": "w", "month": "mo", "year": "y"}
+_SECONDS |= {name + plural: _SECONDS[short] for name, short in _WORDS.items() for plural in ("", "s")}
 _PER = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})\s*([a-zA-Zµ]*)(?:/([a-zA-Z]+))?")
+
+_LONG = re.compile(r"[0-9]{19}|[0-9]*\.[0-9]{13}")
 
 
 def parse_bytes(text: str) -> int:
@@ -57,8 +64,8 @@ def parse_bandwidth(text: str) -> int:
 def parse_seconds(text: str) -> float:
     """Seconds of a duration with its unit.
 
-    >>> parse_seconds("50ms"), parse_seconds("24h")
-    (0.05, 86400.0)
+    >>> parse_seconds("50ms"), parse_seconds("24h"), parse_seconds("2 hours"), parse_seconds("1y") == parse_seconds("12mo")
+    (0.05, 86400.0, 7200.0, True)
     """
     return float(_scaled(text, "duration", _SECONDS))
 
@@ -76,15 +83,6 @@ def parse_rate(text: str) -> float:
     return float(number / scale)
 
 
-def parse_whole(text: str, prefix: str = "") -> int:
-    """A whole number from a table cell scaled by a decimal prefix, exactly: no float on the way.
-
-    >>> parse_whole("989.4", "t")
-    989400000000000
-    """
-    return int(Decimal(text) * _PREFIXES[prefix])
-
-
 def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], wanted: str | None = None) -> Decimal:
     """A number times what its unit stands for; `wanted` is what it must be per."""
     number, unit, per = _split(text, kind)
@@ -96,6 +94,8 @@ def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], wanted: s
 
 def _split(text: str, kind: str) -> tuple[Decimal, str, str | None]:
     match = _QUANTITY.fullmatch(text.strip())
+    if match is None and _LONG.match(text.strip()):
+        raise UsageError(f"bad-{kind}", msg(f"error.bad-{kind}", text=text[:40]), msg("hint.number-too-long"))
     if match is None:
         raise _bad(text, kind)
     return Decimal(match[1]), match[2], match[3]
@@ -105,20 +105,20 @@ def _bad(text: str, kind: str) -> UsageError:
     return UsageError(f"bad-{kind}", msg(f"error.bad-{kind}", text=text), msg(f"hint.bad-{kind}"))
 
 
-def significant(value: float, digits: int = 3) -> str:
+def significant(value: float, digits: int = 3) -> Numeral:
     """A number with so many significant digits, thousands grouped, no exponent.
 
     >>> significant(3352.3), significant(0.014321), significant(900.0)
     ('3,350', '0.0143', '900')
     """
     if value == 0:
-        return "0"
+        return Numeral("0")
     rounded = Decimal(f"{value:.{digits - 1}e}")
     text = f"{rounded:,f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return Numeral(text.rstrip("0").rstrip(".") if "." in text else text)
 
 
-def format_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> Numeral:
     """Seconds for people.
 
     >>> format_seconds(0.00483), format_seconds(71.5), format_seconds(3e-5), format_seconds(0)
@@ -126,11 +126,11 @@ def format_seconds(seconds: float) -> str:
     """
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size * 0.9995:
-            return f"{significant(seconds / size)} {unit}"
-    return f"{significant(seconds / 1e-6)} µs" if seconds > 0 else "0 s"
+            return Numeral(f"{significant(seconds / size)} {unit}")
+    return Numeral(f"{significant(seconds / 1e-6)} µs" if seconds > 0 else "0 s")
 
 
-def format_memory(size: int) -> str:
+def format_memory(size: int) -> Numeral:
     """Bytes as GiB (MiB and KiB below one), four digits: 1,152 GiB is a fact, 1,150 a rounding.
 
     >>> format_memory(85520809984), format_memory(4718592)
@@ -138,23 +138,23 @@ def format_memory(size: int) -> str:
     """
     for unit, scale in (("GiB", GIB), ("MiB", MIB), ("KiB", 1024)):
         if size >= scale:
-            return f"{significant(size / scale, 4)} {unit}"
-    return f"{size} B"
+            return Numeral(f"{significant(size / scale, 4)} {unit}")
+    return Numeral(f"{size} B")
 
 
-def format_bandwidth(bytes_per_second: int) -> str:
+def format_bandwidth(bytes_per_second: int) -> Numeral:
     """Bytes a second as GB/s, four digits, since datasheets give them.
 
     >>> format_bandwidth(3350000000000)
     '3,350 GB/s'
     """
-    return f"{significant(bytes_per_second / GB, 4)} GB/s"
+    return Numeral(f"{significant(bytes_per_second / GB, 4)} GB/s")
 
 
-def format_flops(flops: int) -> str:
+def format_flops(flops: int) -> Numeral:
     """FLOP/s as TFLOP/s.
 
     >>> format_flops(989400000000000)
     '989 TFLOP/s'
     """
-    return f"{significant(flops / 10**12)} TFLOP/s"
+    return Numeral(f"{significant(flops / 10**12)} TFLOP/s")

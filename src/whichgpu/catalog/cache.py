@@ -12,6 +12,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -20,6 +21,7 @@ from whichgpu.base.version import __version__
 
 T = TypeVar("T")
 MOST_BYTES = 64 << 20
+SUM_BYTES = 4
 SCHEMA = Path(__file__).parent / "data" / "fields.csv"
 
 
@@ -30,17 +32,31 @@ def cached(name: str, kind: type[T], files: Sequence[Path], build: Callable[[], 
         return build()
     path = folder / "whichgpu" / f"{name}-{_stamp(files)}.msgpack"
     try:
-        return msgspec.msgpack.decode(read_regular(path, MOST_BYTES), type=tuple[kind, ...])  # type: ignore[valid-type]
+        return msgspec.msgpack.decode(_sound(read_regular(path, MOST_BYTES)), type=tuple[kind, ...])  # type: ignore[valid-type]
     except (OSError, ValueError, msgspec.DecodeError):
         records = build()
     with contextlib.suppress(OSError, OverflowError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_bytes(msgspec.msgpack.encode(records))
+        content = msgspec.msgpack.encode(records)
+        fresh.write_bytes(_sum(content) + content)
         for old in path.parent.glob(f"{name}-*.msgpack"):
             old.unlink(missing_ok=True)
         fresh.replace(path)
     return records
+
+
+def _sound(file: bytes) -> memoryview:
+    """What a file of the cache holds; ValueError where a byte of it is not what was written."""
+    content = memoryview(file)[SUM_BYTES:]
+    if file[:SUM_BYTES] != _sum(content):
+        raise ValueError("damaged")
+    return content
+
+
+def _sum(content: bytes | memoryview) -> bytes:
+    """A check against accidents, not against people: who can write the cache can write the tables."""
+    return crc32(content).to_bytes(SUM_BYTES, "big")
 
 
 def _stamp(files: Sequence[Path]) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.files import read_regular
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.sealed import check_data
 
 Line = tuple[int, list[str]]
 
@@ -22,25 +23,27 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\
 def read_cells(path: Path) -> tuple[list[str], list[Line]]:
     """The header, and each row with its line number; every row as long as the header."""
     try:
-        text = read_regular(path, MOST_BYTES).decode("utf-8")
+        content = read_regular(path, MOST_BYTES)
+        check_data(path, content)
+        text = content.decode("utf-8")
         reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
         header = next(reader, [])
         rows = [(reader.line_num, cells) for cells in reader if cells]
     except OSError as problem:
         raise _error("unreadable-data", path, why=problem.strerror or str(problem)) from problem
     except UnicodeDecodeError as problem:
-        raise _error("malformed-data", path, why=f"not UTF-8 at byte {problem.start}") from problem
+        raise _error("malformed-data", path, why=msg("why.not-utf8", byte=problem.start)) from problem
     except csv.Error as problem:
-        raise _error("malformed-data", path, why=f"line {reader.line_num}: {problem}") from problem
+        raise _error("malformed-data", path, why=msg("why.line", line=reader.line_num, why=str(problem))) from problem
     if control := _CONTROL.search(text):
-        raise _error("malformed-data", path, why=f"line {text.count(chr(10), 0, control.start()) + 1}: a control character")
+        raise _error("malformed-data", path, why=msg("why.control-character", line=text.count("\n", 0, control.start()) + 1))
     if not header:
-        raise _error("malformed-data", path, why="the file is empty")
+        raise _error("malformed-data", path, why=msg("why.empty-file"))
     for line, cells in rows:
         if len(cells) != len(header):
-            raise _error("malformed-data", path, why=f"line {line} has {len(cells)} cells, the header {len(header)}")
+            raise _error("malformed-data", path, why=msg("why.cells", line=line, cells=len(cells), header=len(header)))
     return header, rows
 
 
-def _error(kind: str, path: Path, why: str) -> DataError:
+def _error(kind: str, path: Path, why: str | Message) -> DataError:
     return DataError(kind, msg(f"error.{kind}", path=str(path), why=why), msg("hint.data"))

@@ -37,6 +37,11 @@ class Observation:
     discount: Decimal | None = None  # the share taken off the list price, where one was
 
     @property
+    def price_each(self) -> Decimal:
+        """Per hour of one GPU."""
+        return self.price / Decimal(str(self.gpus))
+
+    @property
     def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
         """What makes two observations ones of the same offer."""
         return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)

@@ -17,6 +17,8 @@ from whichgpu.catalog.host import Instance, Region
 
 T = TypeVar("T")
 
+MOST_COUNT = 1_000_000  # GPUs anybody asks for
+
 _CAPABILITY = re.compile(r"([0-9]{1,2})\.([0-9])(\+|(?:\.\.|-)([0-9]{1,2})\.([0-9]))?")
 
 
@@ -119,13 +121,15 @@ def parse_span(text: str) -> tuple[float, float]:
     >>> parse_span("1..8"), parse_span("0.5")
     ((1.0, 8.0), (0.5, 0.5))
     """
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:\.\.([0-9]{1,6}(?:\.[0-9]{1,6})?))?", text.strip())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)(?:\.\.([0-9]{1,18}(?:\.[0-9]{1,6})?))?", text.strip())
     if match is None:
         raise UsageError("bad-span", msg("error.bad-span", text=text), msg("hint.bad-span"))
     low = float(match[1])
     high = float(match[2]) if match[2] else low
     if low > high:
         raise UsageError("bad-span", msg("error.backwards", text=text), msg("hint.bad-span"))
+    if high > MOST_COUNT:
+        raise UsageError("bad-span", msg("error.span-too-large", text=text), msg("hint.span-too-large", most=f"{MOST_COUNT:,}"))
     return low, high
 
 

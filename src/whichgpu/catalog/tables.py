@@ -69,8 +69,10 @@ def read_table(folder: Path, name: str) -> Table:
     missing = [column for column in fields if column not in header]
     unknown = [column for column in header if column not in fields]
     if missing or unknown or len(set(header)) != len(header):
-        why = ", ".join([f"lacks {column}" for column in missing] + [f"unknown {column}" for column in unknown])
-        message = msg("error.malformed-data", path=str(path), why=f"line 1: {why or 'a column twice'}")
+        faults = [msg("why.column-lacking", column=column) for column in missing]
+        faults += [msg("why.column-unknown", column=column) for column in unknown]
+        why = msg("why.line", line=1, why=tuple(faults) or msg("why.column-twice"))
+        message = msg("error.malformed-data", path=str(path), why=why)
         raise DataError("malformed-data", message, msg("hint.data"))
     memos = [_memo(fields[column]) for column in header]
     rows = [dict(zip(header, map(getitem, memos, cells), strict=True)) for _, cells in lines]

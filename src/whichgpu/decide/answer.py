@@ -23,7 +23,7 @@ from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.currency import rounded
 from whichgpu.price.run import committed_years
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
-from whichgpu.workload.workload import Parallel
+from whichgpu.workload.workload import Parallel, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run it: GPUs, machine, terms, layout, and what it takes. `run_time` is the whole run's, seconds."""
+    """One way to run it: GPUs, machine, terms, layout, and what it takes. `run_time` is the whole run's, seconds.
+
+    Under a rate of requests `throughput`, `ttft` and `tpot` are those of that load, `capacity` is what it could bear; `time` is
+    between tokens with `batch` sequences in hand, which `verify` measures.
+    """
 
     gpu: str
     gpu_name: str
@@ -139,7 +143,7 @@ def shown(
         instance=table.word("instance", row), provider=table.word("provider", row), region=table.word("region", row),
         term=table.word("term", row), payment=table.word("payment", row) or None, precision=way.precision, parallel=way.parallel,
         batch=way.batch, micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
-        time=sure.seconds(way.seconds), throughput=sure.rate(way.rate * copies, way.unit),
+        time=sure.seconds(way.seconds), throughput=_throughput(asked.workload, way, copies, sure, spoken),
         ttft=sure.seconds(first) if way.ttft is not None else None, tpot=sure.seconds(each) if spoken else None,
         capacity=sure.rate(way.capacity * copies, "requests/s") if way.capacity is not None else None,
         simulated=served.requests if served else None,
@@ -160,6 +164,19 @@ def _whole(count: float) -> int | float:
     (8, 0.125)
     """
     return int(count) if count == int(count) else round(count, 4)
+
+
+def _throughput(workload: Workload, way: Way, copies: int, sure: Sure, spoken: bool) -> Figure:
+    """Work a second of all copies: of a service under a rate what that load asks for, as `estimate` tells it; else all they can.
+
+    Less than is asked for is answered where they are so slow as to bear less.
+    """
+    if not spoken or workload.rate is None or way.capacity is None:
+        return sure.rate(way.rate * copies, way.unit)
+    tokens = float(workload.seq_out or 1)
+    least = min(workload.rate, sure.rate(way.capacity * copies, "requests/s").low)
+    asked = workload.rate * tokens
+    return Figure(asked, least * tokens, asked, way.unit, sure.basis, sure.sources)
 
 
 def _run_time(told: Candidates, place: int, sure: Sure, work: Work) -> Figure:

@@ -43,6 +43,7 @@ class Candidates:
     considered: int
     terms: Terms
     habits: Habits
+    spent: Floats  # what a budget is held against: of the run, an hour or a month; the price of all cards where they are bought
 
     def stretched(self, place: int, factors: Sequence[float]) -> Course:
         """What a run on one candidate comes to where its work takes so many times as long: as it would be billed."""
@@ -103,7 +104,8 @@ def candidates(
     told = course(hours, terms, wishes.habits, interruptible=not serving)
     per_hour = (terms.price + terms.host) * machines
     done = _served(workload, work, ways)[group] if serving else rate
-    missed = _missed(wishes, found, told, per_hour, size, offer, serving, terms.years)
+    spent = _spent(wishes, groups, group, told, per_hour, size)
+    missed = _missed(wishes, found, told, spent, size, offer, serving, terms.years)
     if workload.task == "serve" and "spot" not in wishes.terms and (spot := found.terms[offer] == "spot").any():
         missed["spot-service"] = spot
     if (many := copies > MOST_COPIES).any():
@@ -127,6 +129,7 @@ def candidates(
         len(groups.group_of) + groups.left + sum(found.rejected.values()),
         terms,
         wishes.habits,
+        spent,
     )
 
 
@@ -159,8 +162,17 @@ def _answered(workload: Workload, ways: Sequence[Way | None]) -> Floats:
     return np.array([seconds(one) if one else 1.0 for one in ways] or [1.0])
 
 
+def _spent(wishes: Wishes, groups: Groups, group: Ints, told: Course, per_hour: Floats, gpus: Floats) -> Floats:
+    """What a budget limits."""
+    if wishes.budget_per is not None:
+        return per_hour * (MONTH_HOURS if wishes.budget_per == "month" else 1.0)
+    if not wishes.cards:
+        return told.cost
+    return np.array([wishes.cards.get(one.gpu.id, np.inf) for one in groups.groups] or [np.inf])[group] * gpus
+
+
 def _missed(
-    wishes: Wishes, found: Market, told: Course, per_hour: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
+    wishes: Wishes, found: Market, told: Course, spent: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
 ) -> dict[str, Bools]:
     """Which limits each candidate misses."""
     missed: dict[str, Bools] = {"never-done": ~np.isfinite(told.hours)}
@@ -170,7 +182,6 @@ def _missed(
     if wishes.gpus is not None:
         missed["gpus-in-all"] = (gpus < wishes.gpus[0]) | (gpus > wishes.gpus[1])
     if wishes.budget is not None:
-        spent = {"hour": per_hour, "month": per_hour * MONTH_HOURS}.get(wishes.budget_per or "", told.cost)
         missed["budget"] = spent > float(wishes.budget.amount) * (1 + 1e-9)
     if wishes.deadline is not None and not serving:
         missed["deadline"] = told.hours * 3600.0 > wishes.deadline
@@ -195,7 +206,10 @@ def _owned_limit(wishes: Wishes, found: Market, offer: Ints, gpus: Floats) -> Bo
 
 
 def pareto(told: Candidates, order: Ints) -> list[int]:
-    """Of the places given, those that nothing beats in both cost and time, cheapest first; one for each group of GPUs."""
+    """Of the places given, those that nothing beats in both cost and time, cheapest first, up to the fastest.
+
+    There is one for each group of GPUs: a term that costs more only to be interrupted less is no other way to go.
+    """
     cost, hours = told.course.cost, told.pace
     ranked = order[np.lexsort((hours[order], cost[order]))]
     best, front, seen = np.inf, [], set()
@@ -205,4 +219,6 @@ def pareto(told: Candidates, order: Ints) -> list[int]:
             best = float(hours[place])
             seen.add(key)
             front.append(place)
+    if len(ranked) and hours[fastest := int(ranked[np.argmin(hours[ranked])])] < best * (1 - 1e-9):
+        front.append(fastest)
     return front

@@ -16,6 +16,7 @@ from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.groups import Groups
 from whichgpu.decide.way import Outcome, Refusal
 from whichgpu.price.run import HOUR
+from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
 MOST_PARTS = 16  # a GPU is ever cut into
@@ -74,6 +75,10 @@ def because(
         said.append(msg("because.reruns", reruns=significant(one.reruns)))
     if one.break_even_hours is not None:
         said.append(msg("because.break-even", term=msg(f"term.{one.term}"), hours=significant(one.break_even_hours)))
+        used = one.run_time.value / 3600.0
+        if float(one.cost.amount) > float(one.cost_per_hour.amount) * used * MORE:
+            paid = f"{significant(float(one.cost.amount))} {one.cost.currency}"
+            said.append(msg("because.bound", cost=paid, months=significant(used / MONTH_HOURS)))
     if other is not None:
         said.append(_against(one, other, serving))
     return tuple(said)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from datetime import date
 from functools import cache
 from pathlib import Path
 
+from whichgpu.base.sealed import data_rows
 from whichgpu.catalog.gpu import Gpu
 
 TABLE = Path(__file__).parent / "data" / "frameworks.csv"
@@ -26,5 +26,4 @@ def runs_frameworks(gpu: Gpu, day: date) -> bool:
 
 @cache
 def _first() -> dict[str, str]:
-    with TABLE.open(newline="", encoding="utf-8") as stream:
-        return {row["vendor"]: row["first"] for row in csv.DictReader(stream)}
+    return {row["vendor"]: row["first"] for row in data_rows(TABLE)}

@@ -35,6 +35,7 @@ class Copies:
     seconds: Floats
     first: Floats
     compute: Floats  # whether arithmetic bounds rather than bandwidth
+    floor: Floats  # seconds at the least
     need: Floats  # low, value, high of the bytes each GPU must hold, [3, batches]
 
 
@@ -65,16 +66,12 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     sizes = _batches(workload, asked.given)
     most = max(group.gpus for group in groups)
     room = np.array([usable_bytes(group.gpu, workload) for group in devices], dtype=float)
-    copies = []
+    copies, smallest = [], {}
     for tp, pp in _degrees(workload, shape, groups):
         need = _need(workload, shape, tp, pp, sizes)
+        smallest[tp * pp] = need[1, 0]
         if tp * pp <= most and need[1, 0] <= room.max():
             copies.append(_timed(asked, workload, shape, devices, tp, pp, sizes, need))
-    smallest = {
-        tp * pp: need
-        for tp, pp in _degrees(workload, shape, groups)
-        for need in (_need(workload, shape, tp, pp, sizes[:1])[1, 0],)
-    }
     told: list[Outcome] = []
     for group in groups:
         place = of[group.kind]
@@ -127,16 +124,17 @@ def _timed(
     one, gpus = _laid(workload, tp, pp, 1), [group.gpu for group in devices]
     if tp * pp == 1:
         grid = evaluate(one, shape, gpus, sizes, asked.calibration)
-        wall, first = grid.seconds.wall, grid.first
+        wall, first, floor = grid.seconds.wall, grid.first, grid.floor
         flops, moved = grid.flop_seconds, grid.byte_seconds
     else:
         told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
-        wall, first = told.told.wall, told.first
+        wall, first, floor = told.told.wall, told.first, told.floor
         flops, moved = told.flop_seconds, told.byte_seconds
     assert first is not None
     shaped = np.broadcast_to
     size = (len(gpus), len(sizes))
-    return Copies(one.parallel, shaped(wall, size), shaped(first, size), shaped(flops >= moved, size), need)
+    compute = shaped(np.asarray(flops >= moved, dtype=float), size)
+    return Copies(one.parallel, shaped(wall, size), shaped(first, size), compute, shaped(floor, size), need)
 
 
 def _best(
@@ -230,5 +228,5 @@ def _way(
         need=int(value), usable=int(room), fits=verdict(Figure(value, low, high, "byte", "modelled"), int(room)),
         bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
         ttft=float(first[at]) if workload.task == "serve" else None,
-        capacity=None if capacity is None else float(capacity[at]), curve=curve,
+        capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]), curve=curve,
     )  # fmt: skip

@@ -18,6 +18,7 @@ VCPUS_A_GPU = (8, 16)  # four to eight cores, two threads each (AutoDL's guide; 
 IMAGES = {"aws": "aws-dlami", "gcp": "gcp-dlvm", "azure": "azure-dsvm"}
 SPARE_WATTS, HEADROOM, STEP_WATTS = 250, 1.3, 50  # of a build beside its cards; supplies run best well below their rating
 LANES = 16  # of PCIe a card wants
+SPARE_RAM = 1.25  # times what the GPUs hold, for the system and what is read meanwhile (assumed)
 RAM_TIMES, RAM_LEAST = 2, 16 * GIB  # of the GPUs' memory: weights are staged there, data are cached (assumed)
 
 
@@ -32,12 +33,12 @@ def host_advice(
         low, high = (count * group.gpus for count in VCPUS_A_GPU)
         have = int(instance.vcpus) if instance and instance.vcpus else None
         said.append(msg("host.vcpus-have" if have else "host.vcpus", low=low, high=high, have=have or 0))
-    ram = int(way.need * group.per_machine * 1.25)
+    ram = int(way.need * group.per_machine)
     if instance and instance.ram_bytes:
         id = "host.ram-have" if instance.ram_bytes >= ram else "host.ram-short"
         said.append(msg(id, need=format_memory(ram), have=format_memory(instance.ram_bytes)))
     else:
-        said.append(msg("host.ram", need=format_memory(max(ram, 16 * GIB))))
+        said.append(msg("host.ram", need=format_memory(max(int(ram * SPARE_RAM), 16 * GIB))))
     said.append(_links(workload, group, way))
     image = IMAGES.get(provider, "ngc")
     said.append(msg(f"host.image-{image}"))

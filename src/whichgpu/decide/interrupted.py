@@ -22,12 +22,13 @@ from whichgpu.estimate.serving.fleet import Fleet, FleetOutcome, Interruptions, 
 from whichgpu.estimate.serving.fleet.answer import met_of
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.summary import WARM_UP
+from whichgpu.price.habits import habit
 from whichgpu.price.run import INTERRUPTIONS, STARTUP
 
 Policy = Literal["on-demand", "spot-with-fallback", "mixed", "spot"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 # Half a minute's notice is the shortest any large cloud gives.
-USUAL = Interruptions(rate=INTERRUPTIONS, notice=30.0, warm_up=STARTUP)
+USUAL = Interruptions(rate=INTERRUPTIONS, notice=habit("notice"), warm_up=STARTUP)
 TAKEN = 10  # times a machine should be taken away while simulated
 MOST_REQUESTS = 50_000
 SHORTEST = 60.0  # seconds a start is never made shorter than: many times as long as an answer takes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.sealed import data_rows
 from whichgpu.base.units import GIB
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.workload import Workload
@@ -50,5 +50,4 @@ def lacks_sources(said: Sequence[Message]) -> tuple[str, ...]:
 
 @cache
 def _table() -> tuple[dict[str, str], ...]:
-    with (FOLDER / "lacks.csv").open(newline="", encoding="utf-8") as stream:
-        return tuple(csv.DictReader(stream))
+    return data_rows(FOLDER / "lacks.csv")

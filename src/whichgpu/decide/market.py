@@ -19,7 +19,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.frameworks import runs_frameworks
 from whichgpu.decide.wishes import Wishes
 from whichgpu.estimate.time.calibration import MEASURED_VENDORS
-from whichgpu.price.billing import billing_on, extras
+from whichgpu.price.billing import billing_on, extras, machines_apart
 from whichgpu.price.currency import Exchanger
 from whichgpu.price.run import Terms, committed_years
 from whichgpu.price.table import Floats, Ints, PriceTable, standing_rows
@@ -251,21 +251,25 @@ def terms_of(found: Market) -> Terms:
             told[code] = value
         return told[column]
 
+    minimum = by_provider({code: one.minimum for code, one in billed.items()})
+    granularity = by_provider({code: one.granularity for code, one in billed.items()})
+    for code, provider in providers.items():
+        for start in machines_apart(provider):
+            own = [at for at in np.unique(table.column("instance")[column == code]).tolist() if words[at].startswith(start)]
+            apart, one = (column == code) & np.isin(table.column("instance"), own), billing_on(provider, found.day, start)
+            granularity, minimum = np.where(apart, one.granularity, granularity), np.where(apart, one.minimum, minimum)
     names = found.terms
     bound = {code: committed_years(words[code]) for code in np.unique(table.column("term")).tolist()}
     years = np.array([bound[code] for code in table.column("term").tolist()], dtype=float)
     alone = table.named("includes", ("gpu",))
-    host = {
-        code: (price.get("host-vcpu", 0.0) * HOST_VCPUS + price.get("host-gib", 0.0) * HOST_GIB) * found.rate
-        for code, price in charged.items()
-    }
+    host = {code: host_beside(price) * found.rate for code, price in charged.items()}
     return Terms(
         price=found.price,
         machines=np.ones(len(rows)),
         spot=names == "spot",
         years=years,
-        granularity=by_provider({code: one.granularity for code, one in billed.items()}),
-        minimum=by_provider({code: one.minimum for code, one in billed.items()}),
+        granularity=granularity,
+        minimum=minimum,
         on_demand=_on_demand(table, found, rows),
         host=np.where(alone, by_provider(host) * table.gpus, 0.0),
         disk=by_provider({code: price.get("disk", 0.0) * found.rate for code, price in charged.items()}),
@@ -273,6 +277,11 @@ def terms_of(found: Market) -> Terms:
         steps=found.steps,
         step_of=found.step_of,
     )
+
+
+def host_beside(charged: Mapping[str, float]) -> float:
+    """US dollars an hour of the host beside one GPU that is priced alone, from what its provider charges."""
+    return charged.get("host-vcpu", 0.0) * HOST_VCPUS + charged.get("host-gib", 0.0) * HOST_GIB
 
 
 def _on_demand(table: PriceTable, found: Market, rows: Ints) -> Floats:

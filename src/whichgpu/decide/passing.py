@@ -60,9 +60,9 @@ def _of_size(
     if workload.training:
         kept &= _largest(np.array([figure.value for figure in counted]), room)
     sizes, counted = sizes[kept], [figure for figure, keep in zip(counted, kept, strict=True) if keep]
-    seconds, compute = _seconds(asked, one, groups, sizes)
+    seconds, compute, floor = _seconds(asked, one, groups, sizes)
     return [
-        _best(asked, workload, float(room[place]), sizes, counted, seconds[place], compute[place], gpus)
+        _best(asked, workload, float(room[place]), sizes, counted, seconds[place], compute[place], floor[place], gpus)
         for place in range(len(groups))
     ]
 
@@ -89,22 +89,23 @@ def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     return np.array([float(share // times) for times in (8, 4, 2, 1) if share % times == 0])
 
 
-def _seconds(asked: Asked, one: Workload, groups: Sequence[Group], sizes: Floats) -> tuple[Floats, Floats]:
+def _seconds(asked: Asked, one: Workload, groups: Sequence[Group], sizes: Floats) -> tuple[Floats, Floats, Floats]:
+    """Seconds, whether arithmetic bounds them, and the least there can be."""
     gpus = [group.gpu for group in groups]
     shape = (len(gpus), len(sizes))
     if one.gpus == 1 or not one.training:  # copies that only run do not speak to one another
         grid = evaluate(replace(one, gpus=1, nodes=1, parallel=Parallel()), asked.shape, gpus, sizes, asked.calibration)
-        wall, flops, moved = grid.seconds.wall, grid.flop_seconds, grid.byte_seconds
+        wall, flops, moved, floor = grid.seconds.wall, grid.flop_seconds, grid.byte_seconds, grid.floor
     else:
         devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
         told = evaluate_group(one, asked.shape, devices, sizes)
-        wall, flops, moved = told.told.wall, told.flop_seconds, told.byte_seconds
-    return np.broadcast_to(wall, shape), np.broadcast_to(flops >= moved, shape).astype(float)
+        wall, flops, moved, floor = told.told.wall, told.flop_seconds, told.byte_seconds, told.floor
+    return np.broadcast_to(wall, shape), np.broadcast_to(flops >= moved, shape).astype(float), np.broadcast_to(floor, shape)
 
 
 def _best(
     asked: Asked, workload: Workload, room: float, sizes: Floats, needs: Sequence[Figure],
-    seconds: Floats, compute: Floats, gpus: int,
+    seconds: Floats, compute: Floats, floor: Floats, gpus: int,
 ) -> Outcome:  # fmt: skip
     fitting = np.array([figure.high <= room for figure in needs])
     if not fitting.any():
@@ -128,7 +129,7 @@ def _best(
         seconds=step, rate=done / step, unit=unit, need=int(needs[at].value), usable=int(room),
         fits=verdict(needs[at], int(room)), bound="compute" if compute[at] else "bandwidth",
         kind="train" if workload.training else "forward", ttft=step if workload.task == "serve" else None,
-        capacity=BUSIEST * done / step if workload.task == "serve" else None,
+        capacity=BUSIEST * done / step if workload.task == "serve" else None, floor=float(floor[at] * rounds[at]),
         curve=tuple((int(size * gpus), float(one), float(size * gpus / one)) for size, one in zip(sizes, seconds, strict=True)),
     )  # fmt: skip
 

@@ -49,4 +49,5 @@ def how_sure(asked: Asked, group: Group, way: Way) -> Sure:
             low, high = min(low, alone[0]), max(high, alone[1])
         basis = "modelled" if together == "group-other" else "calibrated"
         sources = (*sources, GROUP_SOURCE)
-    return Sure(min(1.0, exp(low)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)
+    least = way.floor / way.seconds if way.seconds else 0.0  # no time beats physics, however wide its range
+    return Sure(min(1.0, max(exp(low), least)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)

@@ -1,9 +1,9 @@
-"""When nothing keeps to the wishes: what removed how many, and the smallest change that would give an answer."""
+"""When nothing keeps to the wishes: how far each limit would have to be moved, by itself, for a candidate to pass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Callable
+from math import ceil, floor
 
 import numpy as np
 
@@ -12,109 +12,144 @@ from whichgpu.base.units import significant
 from whichgpu.decide.candidates import MOST_COPIES, Bools, Candidates
 from whichgpu.decide.way import Outcome, Refusal
 from whichgpu.decide.wishes import Wishes
-from whichgpu.price.table import Floats
-from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.workload.workload import Workload
+from whichgpu.price.table import Floats, Ints
 
-
-def relaxations(told: Candidates, outcomes: Sequence[Outcome], wishes: Wishes, workload: Workload) -> list[Message]:
-    """Single changes, each enough by itself; then what stands in the way of every group."""
-    found = [one for name in told.missed if (one := _alone(name, told, wishes, workload)) is not None]
-    if not found and (both := _both(told, wishes)) is not None:
-        found.append(both)
-    return found or _of_groups(outcomes, workload)
+Settle = Callable[[Callable[[Candidates], Ints]], tuple[Candidates, Ints]]
+MOVED = ("budget", "deadline", "copies", "gpus-in-all")  # limits that are numbers
+WAIVED = ("commitment", "spot-service")  # those that are either kept or not
 
 
 def leaning(told: Candidates, wishes: Wishes) -> set[int]:
     """Groups of GPUs the changes of budget and deadline rest on."""
     found = set()
-    for name, values in (("budget", _spent(told, wishes)), ("deadline", told.course.hours)):
-        free = _free(name, told) if name in told.missed else np.zeros(0, dtype=bool)
+    for name in ("budget", "deadline"):
+        free = beside(name, told) if name in told.missed else np.zeros(0, dtype=bool)
         if free.any():
-            found.add(int(told.group[np.flatnonzero(free)[np.argmin(values[free])]]))
-    place = _least_over(told, wishes) if not found else None
+            found.add(int(told.group[np.flatnonzero(free)[np.argmin(beyond(name, told, wishes)[free])]]))
+    place = least_over(told, wishes) if not found else None
     return found if place is None else {int(told.group[place])}
 
 
-def _both(told: Candidates, wishes: Wishes) -> Message | None:
-    """Budget and deadline moved together, by the least in all, where neither alone is enough."""
-    place = _least_over(told, wishes)
-    if place is None:
+def beyond(name: str, told: Candidates, wishes: Wishes) -> Floats:
+    """What a limit is held against, for every candidate; smaller is nearer to keeping it."""
+    if name != "gpus-in-all" or wishes.gpus is None:
+        return {"budget": told.spent, "deadline": told.course.hours, "copies": told.copies}.get(name, told.spent)
+    low, high = wishes.gpus
+    return np.maximum(told.gpus / max(high, 1e-9), low / np.maximum(told.gpus, 1e-9))
+
+
+def beside(name: str, told: Candidates) -> Bools:
+    """Candidates that keep to every limit but, maybe, this one."""
+    others = [lost for other, lost in told.missed.items() if other != name]
+    return ~np.any(others, axis=0) if others else np.ones(len(told.group), dtype=bool)
+
+
+def nearest_first(name: str, wishes: Wishes) -> Callable[[Candidates], Ints]:
+    """The order in which candidates come to keep a limit that is moved."""
+
+    def order(told: Candidates) -> Ints:
+        far = np.where(beside(name, told), beyond(name, told, wishes), np.inf)
+        places = np.argsort(far, kind="stable")
+        return places[np.isfinite(far[places])]
+
+    return order
+
+
+def least_change(name: str, wishes: Wishes, rate: float | None, settle: Settle) -> Message | None:
+    """The least this limit must be moved by, read off candidates that were counted and simulated; None where none would pass."""
+    told, order = settle(nearest_first(name, wishes))
+    if not len(order):
         return None
-    best = np.zeros(len(told.group), dtype=bool)
-    best[place] = True
-    return msg("relax.both", one=_budget(told, wishes, best), other=_deadline(told, best))
+    if name in WAIVED:
+        return msg(f"relax.{name}")
+    best = int(order[0])
+    if name == "copies":
+        return msg("relax.copies", rate=f"{down((rate or 0.0) * MOST_COPIES / float(told.copies[best]))}/s")
+    if name == "gpus-in-all":
+        low, high = wishes.gpus or wishes.span
+        count = float(told.gpus[best])
+        return msg("relax.gpus", value=f"{low:g}..{count:g}" if count > high else f"{count:g}..{high:g}")
+    return budget(float(told.spent[best]), wishes) if name == "budget" else deadline(float(told.course.hours[best]))
 
 
-def _least_over(told: Candidates, wishes: Wishes) -> int | None:
-    """The candidate that is least beyond budget and deadline, and keeps to the rest."""
+def least_over(told: Candidates, wishes: Wishes) -> int | None:
+    """The candidate that is least beyond budget and deadline together, and keeps to the rest."""
     names = ("budget", "deadline")
     if not set(names) <= set(told.missed) or wishes.budget is None or wishes.deadline is None:
         return None
-    others = [lost for name, lost in told.missed.items() if name not in names]
-    free = np.flatnonzero(~np.any(others, axis=0)) if others else np.arange(len(told.group))
-    if not len(free):
+    order = least_both(wishes)(told)
+    return int(order[0]) if len(order) else None
+
+
+def least_both(wishes: Wishes) -> Callable[[Candidates], Ints]:
+    """Candidates by how far both budget and deadline would have to be moved."""
+    assert wishes.budget is not None
+    assert wishes.deadline is not None
+    money, seconds = max(float(wishes.budget.amount), 1e-9), max(wishes.deadline, 1e-9)
+
+    def order(told: Candidates) -> Ints:
+        others = [lost for name, lost in told.missed.items() if name not in ("budget", "deadline")]
+        free = ~np.any(others, axis=0) if others else np.ones(len(told.group), dtype=bool)
+        over = np.log(np.maximum(told.spent, 1e-12) / money).clip(0.0) + np.log(told.course.hours * 3600.0 / seconds).clip(0.0)
+        over = np.where(free, over, np.inf)
+        places = np.argsort(over, kind="stable")
+        return places[np.isfinite(over[places])]
+
+    return order
+
+
+def change_of_both(wishes: Wishes, settle: Settle) -> Message | None:
+    """Budget and deadline moved together, by the least in all."""
+    if wishes.budget is None or wishes.deadline is None:
         return None
-    over = np.log(_spent(told, wishes)[free] / float(wishes.budget.amount)).clip(0.0)
-    over = over + np.log(told.course.hours[free] * 3600.0 / wishes.deadline).clip(0.0)
-    return int(free[int(np.argmin(over))])
+    told, order = settle(least_both(wishes))
+    if not len(order):
+        return None
+    best = int(order[0])
+    return msg(
+        "relax.both", one=budget(float(told.spent[best]), wishes), other=deadline(float(told.course.hours[best]))
+    )  # fmt: skip
 
 
-def _spent(told: Candidates, wishes: Wishes) -> Floats:
-    return {"hour": told.per_hour, "month": told.per_hour * MONTH_HOURS}.get(wishes.budget_per or "", told.course.cost)
-
-
-def _budget(told: Candidates, wishes: Wishes, free: Bools) -> Message:
+def budget(money: float, wishes: Wishes) -> Message:
+    """A budget that suffices."""
     unit = {"hour": "/h", "month": "/month"}.get(wishes.budget_per or "", "")
-    return msg("relax.budget", value=f"{_up(float(_spent(told, wishes)[free].min()))}{wishes.currency.lower()}{unit}")
+    return msg("relax.budget", value=f"{up(money)}{wishes.currency.lower()}{unit}")
 
 
-def _deadline(told: Candidates, free: Bools) -> Message:
-    return msg("relax.deadline", value=f"{_up(float(told.course.hours[free].min()))}h")
+def deadline(hours: float) -> Message:
+    """A deadline that suffices."""
+    return msg("relax.deadline", value=f"{up(hours)}h")
 
 
-def _alone(name: str, told: Candidates, wishes: Wishes, workload: Workload) -> Message | None:
-    """The least change of one limit that lets a candidate through that keeps to all the others."""
-    free = _free(name, told)
-    if not free.any():
-        return None
-    if name == "budget":
-        return _budget(told, wishes, free)
-    if name == "deadline":
-        return _deadline(told, free)
-    if name == "copies":
-        rate = (workload.rate or 0.0) * MOST_COPIES / float(told.copies[free].min())
-        return msg("relax.copies", rate=f"{significant(rate * 0.99, 2).replace(',', '')}/s")
-    if name == "gpus-in-all":
-        return msg("relax.gpus", value=f"1..{int(told.gpus[free].min())}")
-    return msg(f"relax.{name}") if name in ("commitment", "spot-service") else None
+def only_first(_: Candidates, order: Ints) -> tuple[int, ...]:
+    """Of an order, the first alone is looked at."""
+    return (int(order[0]),)
 
 
-def _free(name: str, told: Candidates) -> Bools:
-    """Candidates that miss this limit alone."""
-    others = [lost for other, lost in told.missed.items() if other != name]
-    return told.missed[name] & ~np.any(others, axis=0) if others else told.missed[name]
-
-
-def _of_groups(outcomes: Sequence[Outcome], workload: Workload) -> list[Message]:
-    """How near the nearest group comes to its latency objectives, or, where none gets so far, to holding it."""
-    if (least := _nearest(outcomes, "latency")) is not None:
-        limits = [(name, getattr(workload, name)) for name in ("tpot_max", "ttft_max") if getattr(workload, name)]
-        wanted = tuple(f"--{name.removesuffix('_max')} {_up(value * (1 + least) * 1000)}ms" for name, value in limits)
-        return [msg("relax.latency", share=f"{least:.0%}", flags=wanted)]
-    if (least := _nearest(outcomes, "memory")) is not None:
-        return [msg("relax.memory", share=f"{least:.0%}")]
-    return []
-
-
-def _nearest(outcomes: Sequence[Outcome], reason: str) -> float | None:
+def short_of(outcomes: list[Outcome], reason: str) -> float | None:
+    """By which share the nearest group misses what it was refused for; None where none was."""
     short = [one.short for one in outcomes if isinstance(one, Refusal) and one.reason == reason and np.isfinite(one.short)]
     return max(min(short), 0.0) if short else None
 
 
-def _up(value: float) -> str:
-    """A number rounded up to three digits, so that it suffices."""
+def up(value: float) -> str:
+    """A number rounded up to three digits, so that it suffices.
+
+    >>> up(1.2341), up(27.96), up(0.0)
+    ('1.24', '28', '0')
+    """
     if value <= 0:
         return "0"
     scale = 10.0 ** (int(np.floor(np.log10(value))) - 2)
     return significant(ceil(value / scale * (1 - 1e-9)) * scale).replace(",", "")
+
+
+def down(value: float) -> str:
+    """A number rounded down to two digits, so that no more is asked for.
+
+    >>> down(7474.0), down(1.99)
+    ('7400', '1.9')
+    """
+    scale = 10.0 ** (int(np.floor(np.log10(value))) - 1)
+    return significant(floor(value / scale * (1 + 1e-9)) * scale, 2).replace(",", "")

@@ -6,53 +6,49 @@ drawn from a fixed seed, so the same question always gets the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import Any
 
 from whichgpu.base.errors import NoAnswer
+from whichgpu.base.recent import Recent
+from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.generating import in_precision
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome, Refusal, Served, Way
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.group.steps import GroupSteps
+from whichgpu.estimate.serving.alike import serve_alike
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.limits import lanes, limits_of
+from whichgpu.estimate.serving.limits import Limits, lanes, limits_of
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.screen import screen
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.summary import Summary, summary
-from whichgpu.estimate.serving.tables import Sizes, StepTables
+from whichgpu.estimate.serving.tables import Questions, Sizes, StepTables
+from whichgpu.estimate.time.calibration import Calibration
+from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-REQUESTS = 400  # drawn for one try: some twenty lie beyond the 95th percentile
+REQUESTS = 400  # drawn for one try, at the least: some twenty lie beyond the 95th percentile
+STAYS, MOST_REQUESTS = 8, 1000  # times the sequences at work: a queue that grows slowly is seen by then
 WIDEST = 512  # sequences at once a table is made for; more than that no objective is kept with
 FINE = 64  # rows: between these, products grow in a line, save for the leap after each
-BUSIEST = 0.95  # of what saturates it; above, a queue comes to rest too late for any user
+# Of what saturates it by formula. Where memory is short, sequences are thrown out and read again: it saturates at 0.84 to 0.97
+# of that (simulated at length): it may go well for long, but what once piles up is never worked off.
+BUSIEST = 0.85
 UNSURE = 1.05  # times the objective that formulas may put a mean at, and simulations keep it
 FARTHEST = 2.0  # times the copies the formulas ask for, where even these fail
-
-
-class Sampled:
-    """Step times asked for at fewer sizes: a table of every number of rows is read off those at full tiles and next to them."""
-
-    def __init__(self, steps: GroupSteps) -> None:
-        self.decode = steps.decode
-        self._steps = steps
-
-    def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
-        """As `GroupSteps.mixed`."""
-        rows = np.asarray(tokens, dtype=float)
-        if rows.ndim != 1 or len(rows) < 4 * FINE or np.ndim(context) or np.ndim(batch):
-            return self._steps.mixed(tokens, context, batch, decode_context)
-        edges = np.arange(FINE, rows[-1] + 1, FINE)
-        points = np.unique(np.concatenate([rows[:8], edges, edges + 1, rows[-1:]]).clip(rows[0], rows[-1]))
-        told: np.ndarray = np.interp(rows, points, self._steps.mixed(points, context, batch, decode_context))
-        return told
+# What a request says of its load and the run: no step is longer by it, so servers are shared by requests that differ in these.
+UNTIMED: dict[str, Any] = {
+    "model": "", "gpu": None, "rate": None, "seq_in": None, "seq_out": None, "ttft_max": None, "tpot_max": None, "percentile": 95,
+    "samples": None,
+}  # fmt: skip
+# Seconds of steps, with the GPU and the corrections whose identities are parts of the key.
+_TIMED = Recent[tuple[Floats, Floats, Gpu, Calibration]](256)
 
 
 class Simulator:
@@ -63,6 +59,18 @@ class Simulator:
         self._servers: dict[Hashable, Server | None] = {}
         self._tried: dict[Hashable, Served | None] = {}
 
+    def prepare(self, candidates: Iterable[tuple[Group, Way]]) -> None:
+        """Make the servers of candidates that will be asked for; those alike but for the GPU are worked out in one go."""
+        alike: dict[Hashable, dict[Hashable, _Copy]] = defaultdict(dict)
+        for group, way in candidates:
+            key = _key(group, way)
+            if key not in self._servers and way.most and way.capacity:
+                self._servers[key] = None  # where there is no room for a cache
+                if (copy := _copy(self._asked, group, way)) is not None:
+                    alike[replace(copy.workload, model=""), copy.lane.max_batched_tokens][key] = copy
+        for copies in alike.values():
+            self._servers |= zip(copies, _servers(self._asked, list(copies.values())), strict=True)
+
     def bears(self, group: Group, way: Way) -> Outcome:
         """The way with the fewest copies that keep the objectives, from what formulas hope on."""
         rate, most, safe = self._asked.workload.rate, way.most, way.capacity
@@ -70,9 +78,8 @@ class Simulator:
         if not most or not safe:
             return way
         fewest, sure = (max(1, ceil(rate / each - 1e-9)) for each in (most, safe))
-        key = (group.kind, way.precision, way.parallel.tp, way.parallel.pp, group.machines > 1)
-        if key not in self._servers:
-            self._servers[key] = _server(self._asked, group, way)
+        self.prepare([(group, way)])
+        key = _key(group, way)
         if (server := self._servers[key]) is None:
             return Refusal("memory", 0.0)
 
@@ -80,10 +87,10 @@ class Simulator:
             return _load(self._asked.workload, rate / copies / way.parallel.dp)
 
         def tried(copies: int) -> Served | None:
-            one = load(copies)
-            if (key, one.rate) not in self._tried:
-                self._tried[key, one.rate] = _tried(self._asked.workload, server, one)
-            return self._tried[key, one.rate]
+            one = _long_enough(server, load(copies))
+            if (key, one.rate, one.requests) not in self._tried:
+                self._tried[key, one.rate, one.requests] = _tried(self._asked.workload, server, one)
+            return self._tried[key, one.rate, one.requests]
 
         most_copies = ceil(sure * FARTHEST + 0.5)
         least = _fewest(fewest, most_copies, lambda count: _may_hold(self._asked.workload, server, load(count)))
@@ -115,6 +122,11 @@ def _load(workload: Workload, rate: float) -> Load:
     return Load(rate=rate, prompts=prompts, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=0, trace=None)
 
 
+def _long_enough(server: Server, load: Load) -> Load:
+    """With so many requests that a queue which grows is seen to grow."""
+    return load.at(load.rate, int(max(REQUESTS, min(MOST_REQUESTS, STAYS * screen(server, load).batch * server.stages))))
+
+
 def _may_hold(workload: Workload, server: Server, load: Load) -> bool:
     """Whether a simulation is worth the while: the queue comes to rest, and not even the mean is beyond the objective."""
     told = screen(server, load)
@@ -125,7 +137,9 @@ def _may_hold(workload: Workload, server: Server, load: Load) -> bool:
 def _tried(workload: Workload, server: Server, load: Load) -> Served | None:
     """What users of one copy wait under a load; None where the objectives fail or the queue grows."""
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
-    outcome = server.run(load.arrivals())
+    lengths = round(load.prompts.mean), round(load.outputs.mean)
+    outcome = serve_alike(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
+    outcome = outcome or server.run(load.arrivals())
     if outcome.refused:
         return None
     told = summary(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,))
@@ -138,21 +152,58 @@ def _served(told: Summary, rate: float) -> Served:
     return Served(rate, told.ttft.at[0], told.tpot.at[0], told.requests)
 
 
-def _server(asked: Asked, group: Group, way: Way) -> Server | None:
-    """One copy of the model, as the simulator wants it, with tables only as wide as it is ever filled; None: there is no room."""
+def _key(group: Group, way: Way) -> Hashable:
+    """What copies that behave alike have in common."""
+    return group.kind, way.precision, way.parallel.tp, way.parallel.pp, group.machines > 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One copy of the model on its GPUs, not yet timed."""
+
+    workload: Workload
+    group: Group
+    limits: Limits
+    lane: Limits
+
+
+def _copy(asked: Asked, group: Group, way: Way) -> _Copy | None:
+    """None where there is no room for a cache."""
     shape = asked.shape
     assert isinstance(shape, Transformer)
     tp, pp = way.parallel.tp, way.parallel.pp
     base = in_precision(asked.workload, way.precision)
     one = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
-    context = (one.seq_in or 1) + (one.seq_out or 0)
     try:
-        limits = limits_of(one, shape, group.gpu, None, context)
+        limits = limits_of(one, shape, group.gpu, None, _context(one))
     except NoAnswer:
         return None
     lane = lanes(limits, pp)
-    widest = min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens), WIDEST)
-    lane = replace(lane, max_sequences=widest)
-    devices = Devices.of([group.gpu], [group.fabric], asked.calibration)
-    steps = Sampled(GroupSteps(one, shape, group.gpu, None, devices))
-    return Server(StepTables(steps, Sizes(widest, max(lane.max_batched_tokens, 2), context), pp), limits, lane, 1, pp)
+    most = min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens), WIDEST)
+    return _Copy(one, group, limits, replace(lane, max_sequences=most))
+
+
+def _context(workload: Workload) -> int:
+    return (workload.seq_in or 1) + (workload.seq_out or 0)
+
+
+def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
+    """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
+    workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, asked.shape
+    assert isinstance(shape, Transformer)
+    pp, context = workload.parallel.pp, 1 << (_context(copies[0].workload) - 1).bit_length()
+    wanted = Questions(Sizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
+    keys = [
+        (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
+        for copy in copies
+    ]
+    new = [copy.group for copy, key in zip(copies, keys, strict=True) if key not in _TIMED]
+    timed: Iterator[tuple[Floats, Floats]] = iter(())
+    if new:
+        gpus = [group.gpu for group in new]
+        devices = Devices.of(gpus, [group.fabric for group in new], asked.calibration)
+        steps = GroupSteps(workload, shape, gpus[0], None, devices)
+        timed = zip(steps.decode_on_each(*wanted.decode), steps.mixed_on_each(*wanted.mixed), strict=True)
+    for copy, key in zip(copies, keys, strict=True):
+        told = _TIMED.get(key, lambda: (*next(timed), copy.group.gpu, asked.calibration))  # noqa: B023 - called at once
+        yield Server(StepTables.holding(wanted.answered(*told[:2])), copy.limits, copy.lane, 1, pp)

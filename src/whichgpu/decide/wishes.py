@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
@@ -50,6 +51,7 @@ class Wishes:
     duration: float | None = None  # seconds a service is kept up
     slices: bool = False  # whether parts of a GPU are looked at
     max_age: float | None = None  # seconds since a price was seen
+    cards: Mapping[str, float] = field(default_factory=dict)  # where they are bought: the price of one, by GPU
 
     @property
     def span(self) -> tuple[float, float]:

@@ -36,12 +36,12 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
     told = isinstance(shape, Transformer) and shape.patches is None
     length = _length(workload, shape) if told else 1.0
     unit = _unit(shape, workload)
+    epoch = float(workload.samples) * length if workload.samples is not None else None
     if workload.tokens is not None:
-        return Work(float(workload.tokens), unit, None, False)
+        return Work(float(workload.tokens), unit, None, False, epoch)
     if workload.steps is not None:
-        return Work(float(workload.steps) * float(workload.batch or 1) * length, unit, None, False)
-    if workload.samples is not None:
-        epoch = float(workload.samples) * length
+        return Work(float(workload.steps) * float(workload.batch or 1) * length, unit, None, False, epoch)
+    if epoch is not None:
         return Work(epoch * float(workload.epochs or 1.0), unit, None, False, epoch)
     return _usual(workload, told, unit, length)
 

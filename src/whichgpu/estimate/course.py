@@ -37,15 +37,15 @@ class Course:
         places = {name: place for place, name in enumerate(self._names)}
         self._labels = np.array([places[label] for label in labels], dtype=np.int64)
 
-    def replay(self, sizes: Array) -> Replay:
-        """Peaks where the births are of these bytes (`whole_numbers`)."""
+    def replay(self, sizes: Array, pools: bool = True) -> Replay:
+        """Peaks where the births are of these bytes (`whole_numbers`); without `pools` as if nothing were ever split or kept."""
         if not len(self._who):
             return Replay(0, 0)
         units = np.maximum(-(-sizes // ROUND), 1)
         small = (units <= SMALL).astype(bool)
         bits = (2 * (int(units.sum()) + len(units) * segment_size(SMALL_SIZE + 1))).bit_length()
         taken, reserved = units.copy(), 0
-        for chosen, least in ((small, 1), (~small, SMALL + 1)):
+        for chosen, least in ((small, 1), (~small, SMALL + 1)) if pools else ():
             mine = chosen[self._who]
             who = self._who[mine]
             codes = np.where(self._births[mine], units[who], 1 - np.cumsum(chosen)[who])

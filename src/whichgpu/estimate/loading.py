@@ -94,12 +94,6 @@ def loading(samples_per_second: float, vcpus: float | None = None, loader: str =
     )
 
 
-def step_seconds(samples: float, vcpus: float, loader: str = "torchvision") -> Figure:
-    """Seconds a host takes to prepare a step's samples: the step takes no less, however fast the GPU."""
-    rate = _scaled(LOADERS[loader].per_vcpu, vcpus, "samples/s")
-    return Figure(samples / rate.value, samples / rate.high, samples / rate.low, "s", "modelled", rate.sources)
-
-
 def loading_remark(samples_per_second: float, vcpus: float | None = None) -> Message:
     """What feeding a GPU at that rate takes of its host, in words; with the host's threads, whether it has them."""
     plain, dali = loading(samples_per_second, vcpus), loading(samples_per_second, vcpus, "dali-gpu")

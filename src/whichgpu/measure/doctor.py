@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from whichgpu.base.shown import Shown
 from whichgpu.base.version import __version__
 from whichgpu.catalog.gpu import Software as Known
 from whichgpu.catalog.store import Catalog
@@ -26,8 +27,8 @@ class SeenGpu:
     match: Match
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Shown):
     """What is here, with nothing private in it."""
 
     whichgpu: str

@@ -6,9 +6,9 @@ Ranges come from predicting each case by a fit without it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.own import ANY, EVERYTHING, NARROWEST, groups, version
 from whichgpu.estimate.time.terms import DEVICE, TERMS
 from whichgpu.measure.record import Fitted, StepResult
-from whichgpu.workload.models import find_model
+from whichgpu.workload.models import built_in, find_model, unknown_model
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Example:
 def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     """A step of a record; refuses what is no request."""
     spelled = from_object({**step.request, "gpu": gpu.id})
-    shape = find_model(spelled.workload.model, catalog, None)
+    shape = _known_shape(spelled.workload.model, catalog)
     workload = fill_defaults(spelled.workload, shape)
     batch = float(workload.local_batch)
     kind = kind_of(workload)
@@ -63,6 +64,13 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     setting = settings(workload, kind, terms.unit, [gpu])[0]
     eager = (workload.engine or "pytorch") in EAGER
     return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, eager)
+
+
+def _known_shape(model: str | Mapping[str, Any], catalog: Catalog) -> Shape:
+    """Records come from others: they name built-in models or write a config out, never a file, a repository or code."""
+    if isinstance(model, str) and not model.startswith("mlp:") and built_in(model, catalog) is None:
+        raise unknown_model(model, catalog)
+    return find_model(model, catalog, None)
 
 
 def fit_steps(examples: Sequence[Example], calibration: Calibration) -> Fitted:

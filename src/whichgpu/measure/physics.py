@@ -18,6 +18,7 @@ from whichgpu.measure.record import MicroResult, Record, StepResult
 ABOVE_PEAK = 1.05  # clocks may go a little beyond those the peak is stated at
 BELOW_FLOOR = 0.95  # a step's least time, with the same allowance
 EARLIEST = date(2015, 1, 1)
+LARGEST = 1 << 48  # of a dimension, or of bytes
 MOST_CASES = 500
 LONGEST = 3600.0  # seconds one step may take
 MEMORY_KINDS = ("copy", "read")
@@ -81,6 +82,9 @@ def _times(result: MicroResult | StepResult) -> Iterator[Message]:
 
 
 def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
+    if not all(0 < size <= LARGEST for size in micro.sizes.values()):
+        yield msg("record.size", case=micro.id[:80])
+        return
     work = _work(micro)
     if work is None or micro.seconds <= 0:
         return
@@ -112,7 +116,7 @@ def _work(micro: MicroResult) -> float | None:
 def _floor(step: StepResult, gpu: Gpu, catalog: Catalog, ask: Ask) -> Iterator[Message]:
     try:
         least = float(ask(step, gpu, catalog).floors.sum())
-    except (WhichGpuError, ValueError, TypeError, KeyError):
+    except (WhichGpuError, ValueError, TypeError, KeyError, ArithmeticError):
         yield msg("record.request", case=step.id[:80])
         return
     if 0 < step.seconds < BELOW_FLOOR * least:

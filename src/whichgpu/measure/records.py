@@ -85,7 +85,8 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
     if found:
         message = msg("error.record-impossible", name=path.name, n=len(found), why=found[:5])
         raise UsageError("record-impossible", message, msg("hint.bad-record"))
-    ready = sealed(replace(record, made=record.made[:10], fitted=fitted(record, catalog, calibration)))
+    fit = fitted(record, catalog, calibration) if record.steps else None
+    ready = sealed(replace(record, made=record.made[:10], fitted=fit))
     keep(ready, IMPORTED, folder)
     return ready
 

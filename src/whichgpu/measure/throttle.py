@@ -18,7 +18,6 @@ REASONS = {
 THERMAL = frozenset({"software-thermal", "hardware-thermal"})
 POWER = frozenset({"power-cap", "board-limit"})
 SUPPLY = frozenset({"power-brake"})
-SLOWED = THERMAL | POWER | SUPPLY | {"hardware-slowdown", "reliability"}
 
 
 def reasons(bits: object) -> tuple[str, ...] | None:

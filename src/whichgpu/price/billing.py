@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+
+from whichgpu.base.sealed import data_rows
 
 FOLDER = Path(__file__).parent / "data"
 ANY = "*"
@@ -20,18 +21,30 @@ class Billing:
     granularity: float
     minimum: float
     sources: tuple[str, ...]
+    assumed: bool = False  # nothing could be read of how it bills
 
 
-def billing_on(provider: str, day: date) -> Billing:
-    """How a provider billed on a day; whole hours where nothing is known of it, which is the most it can be.
+def billing_on(provider: str, day: date, machine: str = "") -> Billing:
+    """How a provider billed a machine on a day; whole hours where nothing is known of it, which is the most it can be.
+
+    >>> billing_on("oci", date(2026, 1, 1), "BM.GPU.H100.8").minimum, billing_on("oci", date(2026, 1, 1), "VM.GPU3.1").minimum
+    (3600.0, 60.0)
 
     >>> billing_on("aws", date(2017, 10, 1)).granularity, billing_on("aws", date(2017, 10, 2)).granularity
     (3600.0, 1.0)
     """
-    rows = [row for row in _table("billing") if row["provider"] == provider and row["first"] <= day.isoformat()]
-    row = rows[-1] if rows else next(row for row in _table("billing") if row["provider"] == ANY)
+    own = [row for row in _table("billing") if row["provider"] == provider and machine.startswith(row["machines"])]
+    rows = [row for row in own if row["first"] <= day.isoformat()]
+    any_row = next(row for row in _table("billing") if row["provider"] == ANY)
+    row = max(rows, key=lambda row: (row["machines"], row["first"])) if rows else any_row
     sources = tuple(row["sources"].split(";")) if row["sources"] else ()
-    return Billing(float(row["granularity_s"]), float(row["minimum_s"]), sources)
+    return Billing(float(row["granularity_s"]), float(row["minimum_s"]), sources, row is any_row)
+
+
+@cache
+def machines_apart(provider: str) -> tuple[str, ...]:
+    """How the names of machines begin that a provider bills in another way than its others."""
+    return tuple(row["machines"] for row in _table("billing") if row["provider"] == provider and row["machines"])
 
 
 def extras(provider: str) -> Mapping[str, float]:
@@ -56,5 +69,4 @@ def assumed_extras(provider: str, names: Sequence[str]) -> bool:
 
 @cache
 def _table(name: str) -> tuple[dict[str, str], ...]:
-    with (FOLDER / f"{name}.csv").open(newline="", encoding="utf-8") as stream:
-        return tuple(csv.DictReader(stream))
+    return data_rows(FOLDER / f"{name}.csv")

@@ -105,10 +105,10 @@ def sensitivity(own: Owning, rent: float) -> dict[str, tuple[float | None, float
     return found  # type: ignore[return-value]
 
 
-def host_price(gpu_price: float) -> float:
-    """What the rest of a machine is taken to cost where nobody says.
+def host_price(gpu_price: float, least: float = HOST_LEAST) -> float:
+    """What the rest of a machine is taken to cost where nobody says; in the currency of both.
 
     >>> host_price(1000.0), host_price(40000.0)
     (800.0, 10000.0)
     """
-    return max(HOST_LEAST, HOST_SHARE * gpu_price)
+    return max(least, HOST_SHARE * gpu_price)

@@ -9,21 +9,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from whichgpu.price.habits import habit, habit_sources
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS, YEARS
 
 HOUR = 3600.0
-# A machine boots, pulls an image of some 10 GB and reads its weights: minutes (assumed, `--startup`).
-STARTUP = 600.0
+# A machine boots, pulls an image of some 10 GB (7 to 10 minutes, Tensorfuse) and reads its weights (five for vLLM with 8B
+# parameters on an L40S, the same): ten minutes in all are assumed (`--startup`).
+STARTUP = habit("startup")
 # Runs that can be interrupted keep their state twice an hour, a minute each (assumed, `--checkpoint-every`).
-CHECKPOINT_EVERY, CHECKPOINT_TAKES = 1800.0, 60.0
-# Interruptions of a spot machine an hour (assumed, `--interruptions`): no provider publishes the rate of its GPU machines. Over
-# all kinds of EC2 machines fewer than 5% are taken away in a month (nOps); of GPUs far more are: Bamboo (NSDI 2023) names 0.10
-# to 0.33 an hour of p3 machines. The lower end of that is taken.
-INTERRUPTIONS = 0.10
+CHECKPOINT_EVERY, CHECKPOINT_TAKES = habit("checkpoint_every"), habit("checkpoint_takes")
+# Interruptions of a spot machine an hour (assumed, `--interruptions`). AWS says only in which of five bands, from under 5% to
+# over 20%, the share lies that was reclaimed in a month, however short those machines lived: no rate follows from it. Azure shows
+# rates an hour by size and region to its customers. Over all kinds of EC2 machines fewer than 5% are taken in a month (nOps);
+# of GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 an hour of p3 machines. The lower end of that is taken.
+INTERRUPTIONS = habit("interruptions")
 MOST_STARTING = 0.9  # share of the hours a service on spot may spend starting
 LONGEST = 1e9  # hours; stands for a run that never ends, so that sums stay finite
-SPOT_SOURCES = ("bamboo-nsdi-2023", "nops-spot-facts")
+SPOT_SOURCES = ("bamboo-nsdi-2023", *habit_sources("interruptions"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def course(work_hours: Floats, terms: Terms, habits: Habits, interruptible: bool
     clock = np.where(done, hours, LONGEST) / (1.0 - habits.idle)
     billed = np.maximum(np.ceil(clock * HOUR / terms.granularity) * terms.granularity, terms.minimum) / HOUR
     committed = terms.years * YEAR_HOURS
-    due = np.where(committed > 0, np.ceil(np.maximum(billed, 1e-9) / np.maximum(committed, 1.0)) * committed, billed)
+    due = np.where(committed > 0, _bound(billed if interruptible else work_hours, committed, terms), billed)
     paid = due * sustained(terms, clock)
     months = clock / MONTH_HOURS
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -117,6 +120,20 @@ def course(work_hours: Floats, terms: Terms, habits: Habits, interruptible: bool
         egress=terms.egress * habits.egress_gb * np.ones_like(clock),
         break_even=even,
     )
+
+
+def _bound(hours: Floats, committed: Floats, terms: Terms) -> Floats:
+    """Hours at the committed price that so many hours of use cost: whole terms, and what is left on demand where that is cheaper.
+
+    The start of a service is part of it: one of a year is bound for a year.
+    """
+    length = np.maximum(committed, 1.0)
+    whole = np.floor(hours / length + 1e-9)
+    rest = np.maximum(hours - whole * length, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        plain = np.where(np.isfinite(terms.on_demand), rest * terms.on_demand / terms.price, np.inf)
+    again = np.where(rest > length * 1e-9, length, 0.0)
+    return whole * length + np.where(whole > 0, np.minimum(again, plain), again)
 
 
 def sustained(terms: Terms, hours: Floats) -> Floats:

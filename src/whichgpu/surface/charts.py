@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def memory_chart(answer: FitAnswer, language: Language) -> dict[str, Any]:
             "gpu": row.gpu_name,
             "gib": round(row.usable / GIB, 3),
             "end": round(max(row.usable, answer.needed.value) / GIB, 3),  # words stand clear of the bars
-            "text": f"{text(f'verdict.{row.fits}')}: {row.usable / GIB:.1f} GiB",
+            "text": text("chart.verdict", verdict=text(f"verdict.{row.fits}"), usable=f"{row.usable / GIB:.1f} GiB"),
         }
         for row in rows
     ]
@@ -86,10 +87,22 @@ def memory_chart(answer: FitAnswer, language: Language) -> dict[str, Any]:
 
 
 def check_plot(path: str) -> None:
-    """Refuse a file that cannot be written as a picture, before any work is done."""
+    """Refuse a file that cannot be written as a picture, before any work is done.
+
+    A link is followed, as the shell's `>` does: the picture is written where it points, and the link stays.
+    """
     if Path(path).suffix.lower() not in ENDINGS:
         raise UsageError("bad-plot", msg("error.bad-plot", name=path), msg("hint.bad-plot", endings=ENDINGS), ENDINGS)
+    whole = _meant(path)
+    if whole.exists() and not whole.is_file():
+        raise UsageError("bad-plot", msg("error.no-plain-file", path=path), msg("hint.bad-plot", endings=ENDINGS), ENDINGS)
     _converter()
+
+
+def _meant(path: str) -> Path:
+    """The file a path means, links followed."""
+    whole = Path(path).expanduser()
+    return Path(os.path.realpath(whole)) if whole.is_symlink() else whole
 
 
 def write_chart(spec: dict[str, Any], path: str) -> None:
@@ -102,10 +115,11 @@ def write_chart(spec: dict[str, Any], path: str) -> None:
     else:
         content = converter.vegalite_to_html(spec, bundle=True).encode()
     try:
-        whole = Path(path).expanduser()
-        part = whole.with_name(f".{whole.name}.part")  # an interrupted run leaves no half picture under the name
+        whole = _meant(path)
+        part = whole.with_name(f".{whole.name}.{os.getpid()}.part")  # an interrupted run leaves no half picture under the name
         try:
-            part.write_bytes(content)
+            with part.open("xb") as file:  # anew: whatever stands there is not written through
+                file.write(content)
             part.replace(whole)
         finally:
             part.unlink(missing_ok=True)

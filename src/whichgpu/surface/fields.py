@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichgpu.base.codec import Cell, columns, flat
-from whichgpu.base.messages import Language
-from whichgpu.base.names import squash, unknown_word
+from whichgpu.base.messages import SOURCE_LANGUAGE, Language, english
+from whichgpu.base.names import unknown_word
+from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
+
+SENTENCES = ("quirks", "what", "note")  # fields whose cells are sentences of tables
 
 
 def human(name: str, value: Cell, language: Language) -> str:
@@ -17,6 +20,10 @@ def human(name: str, value: Cell, language: Language) -> str:
     last = name.rpartition(".")[2]
     if isinstance(value, bool):
         return language.text("word.yes" if value else "word.no")
+    if last == "fits":
+        return language.text(f"verdict.{value}")
+    if last in SENTENCES and isinstance(value, str) and language.code != SOURCE_LANGUAGE:
+        return " ".join(map(language.fact, _sentences(value)))
     if isinstance(value, str):
         return value.replace(".;", ". ").replace(";", ", ")
     if name.startswith("relative."):
@@ -42,8 +49,14 @@ def human(name: str, value: Cell, language: Language) -> str:
     if last.endswith("_bits"):
         return f"{value} bit"
     if last in ("latitude", "longitude"):
-        return f"{value:.2f}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return Numeral(f"{value:.2f}")
+    return Numeral(f"{value:g}") if isinstance(value, float) else str(value)
+
+
+def _sentences(cell: str) -> list[str]:
+    """The sentences a cell holds one after the other."""
+    parts = cell.split(".;")
+    return [f"{part}." for part in parts[:-1]] + parts[-1:]
 
 
 def label(name: str, language: Language) -> str:
@@ -64,12 +77,19 @@ def _by_heading(text: str, known: Sequence[str], language: Language) -> str:
     name = text.strip().replace("-", "_")
     if name in known:
         return name
-    return next((field for field in known if squash(label(field, language)) == squash(text)), name)
+    wanted = _bare(text)
+    headings = ((label(field, speech), field) for speech in (language, english()) for field in known)
+    return next((field for heading, field in headings if wanted and _bare(heading) == wanted), name)
 
 
-def flat_rows(values: Sequence[object]) -> list[dict[str, Cell]]:
+def _bare(heading: str) -> str:
+    """A heading without case, blanks and punctuation, in any script."""
+    return "".join(letter for letter in heading.casefold() if letter.isalnum() or letter == "+")
+
+
+def flat_rows(values: Sequence[object], exact: bool = True) -> list[dict[str, Cell]]:
     """Rows with one set of columns: what one of them has, all have."""
-    rows = [flat(value) for value in values]
+    rows = [flat(value, exact) for value in values]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in names} for row in rows]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from whichgpu.base.messages import Language
+from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_bandwidth, format_memory, significant
 from whichgpu.measure.card import Card, PcieLink, Sample
 from whichgpu.measure.diagnose import Verdict
@@ -39,16 +40,16 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
     built = [f"{name} {version}" for name, version in (("CUDA", software.torch_cuda), ("ROCm", software.torch_rocm)) if version]
     facts = {
         "system": " ".join(filter(None, (host.system, host.kernel and text("doctor.kernel", version=host.kernel)))),
-        "around": ", ".join(around),
+        "around": language.listed(around),
         "cpu": host.cpu,
         "cores": _cores(host, language),
         "ram": _ram(host, language),
         "shared": _memory(host.shared_memory_bytes),
         "python": host.python,
-        "packages": ", ".join(packages),
-        "torch-for": ", ".join(built),
+        "packages": language.listed(packages),
+        "torch-for": language.listed(built),
         "toolkit": software.cuda_toolkit,
-        "absent": "; ".join(f"{one.vendor}: {language.render(one.message)}" for one in report.absent),
+        "absent": text("list.clauses").join(text("doctor.absent", vendor=one.vendor, why=one.message) for one in report.absent),
     }
     return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
 
@@ -56,12 +57,12 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
 def card_facts(seen: SeenGpu, language: Language) -> list[Fact]:
     """One GPU."""
     card, match, now, text = seen.card, seen.match, seen.card.now, language.text
-    supports = ", ".join(word for word in match.supports if word in SHOWN)
+    supports = language.listed(word for word in match.supports if word in SHOWN)
     api = "ROCm" if card.vendor == "amd" else "CUDA"
     facts = {
         "name": card.name,
-        "variant": f"{match.name} ({match.gpu})" if match.gpu else ", ".join(match.candidates),
-        "driver": ", ".join(filter(None, (card.driver, card.api_version and f"{api} {card.api_version}"))),
+        "variant": f"{match.name} ({match.gpu})" if match.gpu else language.listed(match.candidates),
+        "driver": language.listed(filter(None, (card.driver, card.api_version and f"{api} {card.api_version}"))),
         "capability": card.compute_capability or card.target,
         "supports": supports,
         "memory": _pair(now.memory_used_bytes, now.memory_bytes, _memory),
@@ -70,11 +71,11 @@ def card_facts(seen: SeenGpu, language: Language) -> list[Fact]:
         "memory-clock": _pair(card.memory_clock_hz, card.memory_clock_max_hz, _clock),
         "power": _pair(now.power_watts, now.power_limit_watts, _watts),
         "temperature": _pair(now.temperature_celsius, card.slowdown_celsius, _degrees),
-        "slowed": None if now.throttle is None else ", ".join(now.throttle) or text("word.no"),
+        "slowed": None if now.throttle is None else language.listed(now.throttle) or text("word.no"),
         "pcie": pcie_words(card.pcie),
         "traffic": _traffic(now, language),
         "nvlink": None if card.nvlinks is None else text("doctor.links", active=card.nvlinks_active, count=card.nvlinks),
-        "peers": ", ".join(f"{peer.index}: {text(f'doctor.path.{peer.path}')}" for peer in card.peers),
+        "peers": language.listed(f"{peer.index}: {text(f'doctor.path.{peer.path}')}" for peer in card.peers),
         "ecc": _switch(card.ecc, language),
         "mig": _mig(card, language),
         "partition": card.partition,
@@ -101,8 +102,7 @@ def verdict_words(verdict: Verdict, language: Language) -> str:
     what = language.render(verdict.what)
     if not verdict.sure:
         what = language.text("diagnose.likely", what=what)
-    signs = ", ".join(language.render(sign) for sign in verdict.because)
-    return f"{what} ({signs})" if signs else what
+    return language.text("diagnose.signs", what=what, signs=verdict.because) if verdict.because else what
 
 
 def gpu_label(gpus: Sequence[int], language: Language) -> str:
@@ -111,7 +111,7 @@ def gpu_label(gpus: Sequence[int], language: Language) -> str:
         return language.text("doctor.machine")
     first, last = min(gpus), max(gpus)
     run = len(gpus) > 2 and sorted(gpus) == list(range(first, last + 1))
-    return "GPU " + (f"{first}–{last}" if run else ", ".join(map(str, gpus)))
+    return "GPU " + (f"{first}–{last}" if run else language.listed(gpus))
 
 
 def pcie_words(link: PcieLink | None) -> str | None:
@@ -129,7 +129,7 @@ def _lanes(generation: int | None, width: int | None) -> str | None:
 
 def _cores(host: Host, language: Language) -> str:
     parts = [language.text(f"doctor.cores.{name}", n=count) for name, count in _counts(host) if count is not None]
-    return ", ".join(parts)
+    return language.listed(parts)
 
 
 def _counts(host: Host) -> Iterable[tuple[str, int | None]]:
@@ -141,7 +141,8 @@ def _counts(host: Host) -> Iterable[tuple[str, int | None]]:
 
 def _ram(host: Host, language: Language) -> str:
     sizes = {"total": host.ram_bytes, "free": host.ram_free_bytes, "limit": host.ram_limit_bytes}
-    return ", ".join(language.text(f"doctor.ram.{name}", size=_memory(size)) for name, size in sizes.items() if size)
+    told = [language.cell(f"doctor.ram.{name}", size=_memory(size)) for name, size in sizes.items() if size]
+    return Numeral(language.text("list.separator").join(told))
 
 
 def _load(now: Sample, language: Language) -> str | None:
@@ -157,14 +158,14 @@ def _traffic(now: Sample, language: Language) -> str | None:
     if now.pcie_rx_bandwidth is None or now.pcie_tx_bandwidth is None:
         return None
     rates = {"rx": format_bandwidth(now.pcie_rx_bandwidth), "tx": format_bandwidth(now.pcie_tx_bandwidth)}
-    return language.text("doctor.traffic", **rates)
+    return language.cell("doctor.traffic", **rates)
 
 
 def _mig(card: Card, language: Language) -> str | None:
     if not card.mig:
         return _switch(card.mig, language)
     slices = [" ".join(filter(None, (part.profile, _memory(part.memory_bytes)))) for part in card.slices]
-    return ", ".join([language.text("word.yes"), *slices])
+    return language.listed([language.text("word.yes"), *slices])
 
 
 def _switch(value: bool | None, language: Language) -> str | None:

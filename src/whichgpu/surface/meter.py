@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 
 from whichgpu.base.codec import Cell
 from whichgpu.base.messages import Language
 from whichgpu.base.money import Money
 from whichgpu.base.units import GIB, significant
+from whichgpu.base.widths import cells as cell_width
+from whichgpu.base.widths import cut, padded, wrapped
 from whichgpu.measure.card import Sample
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import Reading
@@ -40,14 +41,14 @@ def coins(money: Money) -> str:
 def line(reading: Reading, language: Language) -> str:
     """All GPUs and the bill on one line."""
     alive = [sample for sample in reading.gpus if not sample.lost]
-    head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else f"{len(reading.gpus)} GPUs"
+    head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
     parts = [head, *_summed(alive)]
     if len(alive) < len(reading.gpus):
         parts.append(language.text("watch.lost-count", n=len(reading.gpus) - len(alive)))
     if not reading.answering:
         parts.append(language.text("watch.no-answer"))
     mains = {verdict.gpu: verdict for verdict in reversed(reading.verdicts)}  # the first of each GPU
-    why = ", ".join(dict.fromkeys(language.render(verdict.what) for verdict in mains.values()))
+    why = language.listed(dict.fromkeys(verdict.what for verdict in mains.values()))
     told = [" ".join(parts), bill_words(reading.bill, language), idle_words(reading, language), why]
     return " | ".join(part for part in told if part)
 
@@ -71,8 +72,8 @@ def block(reading: Reading, names: Sequence[str], language: Language, limit: flo
     text = language.text
     header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
     rows = [header, *(_row(sample, names, language) for sample in reading.gpus)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
-    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    widths = [max(cell_width(row[place]) for row in rows) for place in range(len(header))]
+    lines = ["  ".join(padded(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     time = text("watch.time", time=span(reading.bill.seconds))
     idle = idle_words(reading, language)
     if idle and limit and reading.countdown_seconds is None:
@@ -80,10 +81,10 @@ def block(reading: Reading, names: Sequence[str], language: Language, limit: flo
     lines.append(" | ".join(part for part in (time, bill_words(reading.bill, language), idle) if part))
     if not reading.answering:
         lines.append(text("watch.no-answer"))
-    lines = [one[: max(20, width - 1)] for one in lines]
+    lines = [cut(one, max(20, width - 1)) for one in lines]
     for verdict in reading.verdicts:
-        words = f"GPU {verdict.gpu}: {verdict_words(verdict, language)}. {language.render(verdict.advice)}"
-        lines += wrap(words, max(20, width - 1), subsequent_indent="  ")
+        words = text("watch.verdict", gpu=verdict.gpu, what=verdict_words(verdict, language), advice=verdict.advice)
+        lines += wrapped(words, max(20, width - 1), rest="  ")
     return lines
 
 
@@ -126,7 +127,7 @@ def _row(sample: Sample, names: Sequence[str], language: Language) -> list[str]:
         _of(sample.power_watts, sample.power_limit_watts, "W"),
         "–" if sample.temperature_celsius is None else f"{sample.temperature_celsius} °C",
         "–" if sample.sm_clock_hz is None else f"{sample.sm_clock_hz // 10**6} MHz",
-        ", ".join(notes),
+        language.listed(notes),
     ]
 
 

@@ -11,9 +11,10 @@ from whichgpu.surface.charts import PALETTE, SCHEMA
 MOST_LINES = 10  # as many as there are colours that can be told apart
 
 
-def history_chart(answer: HistoryAnswer, gpu: str, language: Language) -> dict[str, Any]:
-    """Step lines of the price of a GPU for an hour; of very many, those with the most changes."""
+def history_chart(answer: HistoryAnswer, language: Language, gpu: str | None = None) -> dict[str, Any]:
+    """Step lines of the price of a GPU (by the name it was asked for) for an hour; of very many, those with the most changes."""
     text = language.text
+    gpu = gpu or ", ".join(dict.fromkeys(row.gpu_name for row in answer.history))
     lines: dict[str, list[dict[str, Any]]] = {}
     for row in answer.history:
         name = f"{row.provider} {row.gpu_name}, {row.term}"

@@ -38,7 +38,7 @@ def cell(name: str, one: Candidate, text: Callable[[str], str]) -> str:
     """One cell of a candidate's row."""
     if name == "term":
         term = text(f"term.{one.term}")
-        return f"{one.region}, {term}" if one.region else term
+        return text("list.separator").join(filter(None, (one.region, term)))
     return CELLS[name](one)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, right: Seq
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=stream, highlight=False, emoji=False)
+    drawn = partial(Console, file=stream, highlight=False, emoji=False, force_jupyter=False)  # a notebook would show it twice
+    console = drawn()
     if console.width < 1:  # COLUMNS=0, or a terminal that does not say
-        console = Console(file=stream, highlight=False, emoji=False, width=80)
+        console = drawn(width=80)
     if console.width < NARROWEST * len(header):
         _write_stacked(console, header, rows)
         return

@@ -9,6 +9,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.workload.contradictions import refuse_adapters, refuse_silence
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
 from whichgpu.workload.workload import FIELDS, Parallel, Workload
@@ -51,7 +52,9 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
 
 
 def refuse_nonsense(workload: Workload, shape: Shape) -> None:
-    """What cannot be: tokens of a model that says none, batches that do not divide."""
+    """What cannot be: tokens of a model that says none, adapters of one without products, batches that do not divide."""
+    refuse_adapters(workload, shape)
+    refuse_silence(workload, shape)
     reads = isinstance(shape, Transformer | WeightsOnly)
     silent = not reads or (isinstance(shape, Transformer) and not _speaks(shape))
     if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):

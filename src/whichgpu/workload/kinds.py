@@ -125,8 +125,13 @@ class Number(Base):
         if isinstance(value, str) and self.unit:
             return self.read_text(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
-            raise Refused(msg(self.wants, high=f"{self.high:g}"))
+            large = not isinstance(value, bool) and isinstance(value, int | float) and value > self.high and self.unit
+            raise Refused(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._wanted)
         return float(value)
+
+    @property
+    def _wanted(self) -> Message:
+        return msg(self.wants, high=f"{self.high:g}")
 
     def read_text(self, text: str) -> float:
         bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
@@ -135,7 +140,7 @@ class Number(Base):
         try:
             return self.read(self.parse(text)) if self.parse else self.read(None)
         except UsageError as problem:
-            raise Refused(msg(self.wants, high=f"{self.high:g}")) from problem
+            raise Refused(self._wanted) from problem
 
     def write_text(self, value: float) -> str:
         return f"{value!r}{self.unit}"

@@ -168,6 +168,8 @@ def _from_folder(path: Path) -> Shape:
         return _from_file(files[0])
     if os.path.isdir(path):
         raise UsageError("no-config", msg("error.no-config", path=str(path)), msg("hint.model"))
+    if os.path.exists(path):
+        raise UsageError("file-unreadable", msg("error.no-model-file", path=str(path)), msg("hint.model"))
     raise UsageError("file-unreadable", msg("error.no-file", path=str(path)), msg("hint.model"))
 
 

@@ -42,10 +42,10 @@ def _shards(path: Path) -> tuple[Path, ...]:
     named = index.get("weight_map")
     if not isinstance(named, dict) or not named:
         raise _error(path, msg("safetensors.no-map"))
-    files = dict.fromkeys(named.values())
-    for file in files:
+    for file in named.values():
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
             raise _error(path, msg("safetensors.bad-shard", name=printable(str(file))))
+    files = dict.fromkeys(named.values())
     if len(files) > MOST_SHARDS:
         raise _error(path, msg("safetensors.bad-count", count=len(files), most=MOST_SHARDS))
     return tuple(path.with_name(file) for file in files)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
+from whichgpu.workload.contradictions import contradiction
 from whichgpu.workload.defaults import echo, fill_defaults
 from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Kind, Refused
 from whichgpu.workload.workload import FIELDS, Workload
@@ -58,7 +59,7 @@ def flag_told(name: str) -> str:
 def from_object(request: Mapping[str, Any], **usual: Any) -> Spelled:
     """A workload from a JSON object; null means not given. `usual` are values for what is left out."""
     given = {name: value for name, value in request.items() if name not in ASIDE and value is not None}
-    return _built(given, lambda kind, value: kind.read(value), str, usual)
+    return _built(given, lambda kind, value: kind.read(value), str, usual, _defaults(request))
 
 
 def from_texts(texts: Mapping[str, str | bool | None], **usual: Any) -> Spelled:
@@ -98,9 +99,10 @@ def from_toml(text: str, **usual: Any) -> Spelled:
     import tomllib
 
     try:
-        return from_object(tomllib.loads(text), **usual)
-    except tomllib.TOMLDecodeError as problem:
+        told = tomllib.loads(text)
+    except (ValueError, RecursionError) as problem:  # no TOML, numbers of thousands of digits, tables in tables without end
         raise UsageError("bad-toml", msg("error.bad-toml", why=str(problem)), msg("hint.bad-toml")) from problem
+    return from_object(told, **usual)
 
 
 def from_query(text: str, **usual: Any) -> Spelled:
@@ -163,9 +165,10 @@ def _toml(name: str, value: Any) -> str:
 
 
 def _built(
-    given: Mapping[str, Any], read: Callable[[Kind, Any], Any], spell: Callable[[str], str], usual: Mapping[str, Any]
-) -> Spelled:
-    """Read every field there is, then complain of all that could not be, or build."""
+    given: Mapping[str, Any], read: Callable[[Kind, Any], Any], spell: Callable[[str], str], usual: Mapping[str, Any],
+    told: frozenset[str] = frozenset(),
+) -> Spelled:  # fmt: skip
+    """Read every field there is, then complain of all that could not be, or build; those `told` are another answer's defaults."""
     values: dict[str, Any] = {}
     problems: list[UsageError] = []
     for name, value in given.items():
@@ -188,7 +191,16 @@ def _built(
             )
     if problems:
         raise _together(problems)
-    return Spelled(Workload(**values), names)
+    workload = Workload(**values)
+    if (clash := contradiction(workload, names - told, spell)) is not None:
+        raise clash
+    return Spelled(workload, names)
+
+
+def _defaults(request: Mapping[str, Any]) -> frozenset[str]:
+    """Fields that an echo says nobody gave."""
+    names = request.get("defaults")
+    return frozenset(one for one in names if isinstance(one, str)) if isinstance(names, list | tuple) else frozenset()
 
 
 def _unknown(name: object, spell: Callable[[str], str]) -> UsageError:

@@ -38,6 +38,7 @@ from typing import Any
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.base.sealed import check_data
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"
@@ -157,6 +158,7 @@ def _loaded(name: str, size: int) -> OperatorTable:
 def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
     """Places of the models, and where the first begins."""
     try:
+        check_data(TABLES_FILE, TABLES_FILE.read_bytes())
         with TABLES_FILE.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 raise ValueError("no operator tables")

@@ -12,38 +12,41 @@ and the plain `time, prompt, output` (seconds). Columns may also be called as ot
 
 from __future__ import annotations
 
-import csv
-import json
+import errno
+import os
+import stat
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TextIO
+
+import numpy as np
 
 from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import msg
+from whichgpu.workload.trace_batches import Batch, csv_batches, in_order, json_batches, whole_tokens
+from whichgpu.workload.trace_lines import (
+    MOST_SECONDS,
+    MOST_TOKENS,
+    Columns,
+    cells_of,
+    check_once,
+    csv_row,
+    hashes_of,
+    json_row,
+    time_of,
+    tokens_of,
+    wrong,
+)
 
 MOST_REQUESTS = 5_000_000  # about 150 MB
-MOST_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
-MOST_SECONDS = 100 * 365.25 * 86400.0
 LONGEST_LINE = 1 << 20
-
-Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # any: dates, or numbers of seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The names a shape uses; `hash_tokens` is the length of a block of `hashes`."""
-
-    time: str
-    prompt: str
-    output: str
-    clock: Clock
-    hashes: str = ""
-    hash_tokens: int = 0
-
+CHUNK = 1 << 21  # characters read at a time
+PIECE, GIVEN_UP = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
+FIRST = 1 << 16  # characters looked at before anything else is done
+MOST_KEPT = 16  # traces, of no more requests in all than one may have
+Heard = Callable[[float], None]
 
 SHAPES: tuple[Columns, ...] = (
     Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", "date"),
@@ -94,91 +97,185 @@ class Trace:
         return len(self.times) / self.span if self.span > 0 else None
 
 
-def read_trace(path: Path) -> Trace:
-    """A trace file; an error that names the line where one is wrong."""
+def read_trace(path: Path, heard: Heard | None = None) -> Trace:
+    """A trace file; an error that names the line where one is wrong. `heard` is told the share of it that is read."""
     try:
-        with path.open("r", encoding="utf-8-sig", errors="replace", newline="") as stream:
-            return _read(path.name, _lines(path.name, stream))
+        with _opened(path) as stream:
+            size = max(1, os.fstat(stream.fileno()).st_size)
+            return _read(path.name, _chunks(path.name, stream, size, heard))
     except OSError as problem:
-        message = msg("error.trace-unreadable", name=str(path), why=problem.strerror or str(problem))
-        raise UsageError("trace-unreadable", message, msg("hint.trace")) from problem
+        raise _unreadable(path, problem) from problem
 
 
-def _lines(name: str, stream: Any) -> Iterator[tuple[int, str]]:
-    """Numbered lines that say something."""
-    number = 0
-    while line := stream.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise wrong(name, number, msg("trace.long-line", most=f"{LONGEST_LINE:,}"))
-        if line.strip():
-            yield number, line
+_KEPT: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask again: points of a sweep, models of a plan
 
 
-def _read(name: str, lines: Iterator[tuple[int, str]]) -> Trace:
-    first = next(lines, None)
-    if first is None:
-        raise wrong(name, 1, msg("trace.no-requests"))
-    rows = _objects(name, first, lines) if first[1].lstrip().startswith("{") else _records(name, first, lines)
-    trace, shape, start, before, last = Trace(name), None, 0.0, 0.0, first[0]
-    for number, row in rows:
-        last = number
-        if shape is None:
-            shape = _shape(name, first[0], row)
-            trace.hash_tokens = shape.hash_tokens if shape.hashes and shape.hashes in row else 0
-        if len(trace) >= MOST_REQUESTS:
-            raise wrong(name, number, msg("trace.too-many", most=f"{MOST_REQUESTS:,}"))
-        if shape.clock != "none":
-            time = _time(name, number, shape, row)
-            if not trace.times:
-                start = before = time
-            if time < before:
-                raise wrong(name, number, msg("trace.unordered", column=shape.time))
-            before = time
-            trace.times.append(time - start)
-        prompt = _tokens(name, number, shape.prompt, row, 1)
-        trace.prompts.append(prompt)
-        trace.outputs.append(max(1, _tokens(name, number, shape.output, row, 0)))
-        if trace.hash_tokens:
-            trace.hashes.append(_hashes(name, number, shape.hashes, row))
-    if not len(trace):
-        raise wrong(name, last, msg("trace.no-requests"))
-    return trace
-
-
-def _objects(name: str, first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """JSON lines."""
-    for number, line in _again(first, rest):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as problem:
-            raise wrong(name, number, msg("trace.not-json", why=str(problem))) from problem
-        if not isinstance(row, dict):
-            raise wrong(name, number, msg("trace.not-json", why=type(row).__name__))
-        yield number, row
-
-
-def _records(name: str, first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Lines of CSV under a header."""
-    header = [cell.strip() for cell in _cells(name, *first)]
-    _shape(name, first[0], dict.fromkeys(header))
-    for number, line in rest:
-        cells = _cells(name, number, line)
-        if len(cells) != len(header):
-            raise wrong(name, number, msg("trace.cells", found=len(cells), wanted=len(header)))
-        yield number, dict(zip(header, cells, strict=True))
-
-
-def _cells(name: str, number: int, line: str) -> list[str]:
+def kept_trace(path: Path, heard: Heard | None = None) -> Trace:
+    """A trace file, read once while it stays as it is; nobody may change what this gives."""
     try:
-        return next(csv.reader([line], strict=True), [])
-    except csv.Error as problem:
-        raise wrong(name, number, msg("trace.not-csv", why=str(problem))) from problem
+        found = path.stat()
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    key = (str(path.resolve()), found.st_mtime_ns, found.st_size)
+    if key not in _KEPT:
+        while len(_KEPT) >= MOST_KEPT or (_KEPT and sum(map(len, _KEPT.values())) > MOST_REQUESTS):
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[key] = read_trace(path, heard)
+    return _KEPT[key]
 
 
-def _again(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
+def check_trace(path: Path) -> None:
+    """Refuse at once a file that is none, or whose first lines are wrong."""
+    try:
+        with _opened(path) as stream:
+            text = stream.read(FIRST)
+            whole = len(text) < FIRST
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    if whole or "\n" in text:
+        _read(path.name, iter([(1, (text if whole else text[: text.rindex("\n")]).split("\n"))]), whole)
+
+
+def _opened(path: Path) -> TextIO:
+    """A regular file; a pipe or a device would be waited for without end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(descriptor, encoding="utf-8-sig", errors="replace")
+
+
+def _unreadable(path: Path, problem: OSError) -> UsageError:
+    message = msg("error.trace-unreadable", name=str(path), why=problem.strerror or str(problem))
+    return UsageError("trace-unreadable", message, msg("hint.trace-file"))
+
+
+def _chunks(name: str, stream: TextIO, size: int, heard: Heard | None) -> Iterator[tuple[int, list[str]]]:
+    """Whole lines by the thousand, with the number of the first; never more of them in memory."""
+    number, rest = 1, ""
+    while text := stream.read(CHUNK):
+        *lines, rest = (rest + text).split("\n")
+        if len(rest) > LONGEST_LINE or (lines and max(map(len, lines)) > LONGEST_LINE):
+            place = next((at for at, line in enumerate(lines) if len(line) > LONGEST_LINE), len(lines))
+            raise wrong(name, number + place, msg("trace.long-line", most=f"{LONGEST_LINE:,}"))
+        if lines:
+            yield number, lines
+        number += len(lines)
+        if heard:
+            heard(min(1.0, os.lseek(stream.fileno(), 0, os.SEEK_CUR) / size))
+    if rest:
+        yield number, [rest]
+
+
+def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True) -> Trace:
+    """All of it; where it is only the beginning (`whole` is not), no requests in it are no error."""
+    reader: _Reader | None = None
+    last = 1
+    for number, lines in chunks:
+        start = 0
+        if reader is None:
+            start = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
+            if start == len(lines):
+                continue
+            reader = _Reader(name, number + start, lines[start])
+            start += reader.headed
+        reader.take(number + start, lines[start:])
+        if not len(reader.trace):
+            last = number + max((at for at, line in enumerate(lines) if line.strip()), default=0)
+    if reader is None or not len(reader.trace):
+        if whole:
+            raise wrong(name, last, msg("trace.no-requests"))
+        return Trace(name)
+    return reader.trace
+
+
+class _Reader:
+    """A trace as it grows: many lines at once where they are plainly right, one by one where any is not."""
+
+    def __init__(self, name: str, number: int, line: str) -> None:
+        self.name, self.trace = name, Trace(name)
+        self.start = self.before = 0.0
+        self.headed = not line.lstrip().startswith("{")
+        self.header: list[str] = []
+        if self.headed:
+            self.header = [cell.strip() for cell in cells_of(name, number, line)]
+            check_once(name, number, self.header)
+            first: Mapping[str, Any] = dict.fromkeys(self.header)
+        else:
+            first = json_row(name, number, line)
+        self.shape = shape = _shape(name, number, first)
+        self.trace.hash_tokens = shape.hash_tokens if shape.hashes and shape.hashes in first else 0
+        columns = (shape.time, shape.prompt, shape.output)
+        if self.headed:
+            dates = [True] if shape.clock == "date" else [False, True] if shape.clock == "any" else [False]
+            self.batches = [csv_batches(self.header, *columns, dated) for dated in dates]
+        else:
+            dates = [False]
+            self.batches = (
+                [json_batches(*columns, shape.hashes if self.trace.hash_tokens else "")] if shape.clock != "date" else []
+            )
+        self.dates = dates
+
+    def take(self, number: int, lines: list[str]) -> None:
+        """The next lines: all together, in pieces where some need a closer look, one by one in such a piece."""
+        if self._together(lines):
+            return
+        odd = 0
+        for start in range(0, len(lines), PIECE):
+            piece = lines[start : start + PIECE]
+            if odd >= GIVEN_UP or not self._together(piece):
+                odd += 1
+                for at, line in enumerate(piece, number + start):
+                    if line.strip():
+                        self._one(at, line)
+
+    def _together(self, lines: list[str]) -> bool:
+        """Whether these lines are plainly right and taken; none of them otherwise."""
+        if not lines or len(self.trace) + len(lines) > MOST_REQUESTS or (self.headed and self.trace.hash_tokens):
+            return False
+        for read, dated in zip(self.batches, self.dates, strict=False):
+            batch = read(lines)
+            if batch is not None and self._grown(batch, dated):
+                return True
+        return False
+
+    def _grown(self, batch: Batch, dated: bool) -> bool:
+        trace = self.trace
+        if not whole_tokens(batch.prompts, 1, MOST_TOKENS) or not whole_tokens(batch.outputs, 0, MOST_TOKENS):
+            return False
+        if batch.times is not None:
+            times = batch.times / (1000.0 if self.shape.clock == "milliseconds" else 1.0)
+            least, most = (-np.inf, np.inf) if dated else (0.0, MOST_SECONDS)
+            if not in_order(times, self.before if len(trace) else None, least, most):
+                return False
+            if not len(trace):
+                self.start = float(times[0])
+            self.before = float(times[-1])
+            trace.times.frombytes((times - self.start).tobytes())
+        trace.prompts.frombytes(batch.prompts.astype(np.int64).tobytes())
+        trace.outputs.frombytes(np.maximum(batch.outputs, 1).astype(np.int64).tobytes())
+        trace.hashes.extend(batch.hashes)
+        return True
+
+    def _one(self, number: int, line: str) -> None:
+        """A line by itself: what is wrong with it is said."""
+        name, shape, trace = self.name, self.shape, self.trace
+        row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
+        if len(trace) >= MOST_REQUESTS:
+            message = msg("error.bad-trace", name=name, line=number, what=msg("trace.too-many", most=f"{MOST_REQUESTS:,}"))
+            raise UsageError("bad-trace", message, msg("hint.trace-too-many"))
+        if shape.clock != "none":
+            time = time_of(name, number, shape, row)
+            if not trace.times:
+                self.start = self.before = time
+            if time < self.before:
+                raise wrong(name, number, msg("trace.unordered", column=shape.time))
+            self.before = time
+            trace.times.append(time - self.start)
+        trace.prompts.append(tokens_of(name, number, shape.prompt, row, 1))
+        trace.outputs.append(max(1, tokens_of(name, number, shape.output, row, 0)))
+        if trace.hash_tokens:
+            trace.hashes.append(hashes_of(name, number, shape.hashes, row))
 
 
 def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
@@ -198,69 +295,3 @@ def _usual(row: Mapping[str, Any]) -> list[Columns]:
     if not found["prompt"] or not found["output"]:
         return []
     return [Columns(found["time"], found["prompt"], found["output"], "any" if found["time"] else "none")]
-
-
-def _time(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> float:
-    value = row.get(shape.time)
-    if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
-        try:
-            return datetime.fromisoformat(str(value).strip()).timestamp()
-        except (ValueError, OverflowError, OSError) as problem:
-            raise wrong(name, number, msg("trace.bad-time", column=shape.time, value=_shown(value))) from problem
-    seconds = _number(name, number, shape.time, value) / (1000.0 if shape.clock == "milliseconds" else 1.0)
-    if seconds < 0:
-        raise wrong(name, number, msg("trace.negative", column=shape.time, value=_shown(value)))
-    if seconds > MOST_SECONDS:
-        raise wrong(name, number, msg("trace.too-large", column=shape.time, value=_shown(value), most=f"{MOST_SECONDS:.3g} s"))
-    return seconds
-
-
-def _tokens(name: str, number: int, column: str, row: Mapping[str, Any], least: int) -> int:
-    value = row.get(column)
-    found = _number(name, number, column, value)
-    if found < 0:
-        raise wrong(name, number, msg("trace.negative", column=column, value=_shown(value)))
-    if found > MOST_TOKENS:
-        raise wrong(name, number, msg("trace.too-large", column=column, value=_shown(value), most=f"{MOST_TOKENS:,}"))
-    if found != int(found) or found < least:
-        raise wrong(name, number, msg("trace.not-tokens", column=column, value=_shown(value), least=least))
-    return int(found)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _number(name: str, number: int, column: str, value: Any) -> float:
-    """A finite number, from JSON or from text."""
-    try:
-        found = float("nan") if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not isfinite(found):
-        raise wrong(name, number, msg("trace.not-number", column=column, value=_shown(value)))
-    return found
-
-
-def _hashes(name: str, number: int, column: str, row: Mapping[str, Any]) -> array[int]:
-    value = row.get(column)
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise wrong(name, number, msg("trace.not-blocks", column=column))
-    try:
-        return array("q", value)
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise wrong(name, number, msg("trace.not-blocks", column=column)) from problem
-
-
-def wrong(name: str, number: int, what: Message) -> UsageError:
-    """An error of one line."""
-    return UsageError("bad-trace", msg("error.bad-trace", name=name, line=number, what=what), msg("hint.trace"))
-
-
-def _shown(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else text[:37] + "…"

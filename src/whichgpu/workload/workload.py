@@ -100,7 +100,7 @@ class Workload:
     def with_defaults(self, **values: Any) -> Workload:
         """The same request with values put where none was given."""
         wanted = {name: value for name, value in values.items() if getattr(self, name) is None}
-        return replace(self, **wanted)
+        return replace(self, **wanted) if wanted else self
 
     @property
     def training(self) -> bool:

@@ -52,7 +52,7 @@ def _instance(row: Row, gpu: Row | None) -> Iterator[Fault]:
     if row["first_seen"] and row["last_seen"] and first_day(row["first_seen"]) > last_day(row["last_seen"]):
         yield "seen-order", "last_seen", msg("finding.seen-order", first=row["first_seen"], last=row["last_seen"])
     if row["gpus"] is not None and row["gpus"] <= 0:
-        yield "implausible", "gpus", msg("finding.implausible", value=row["gpus"], low="above 0", high=1024)
+        yield "implausible", "gpus", msg("finding.implausible", value=row["gpus"], low=msg("word.above-zero"), high=1024)
         return
     if gpu is None or row["gpus"] is None:
         return

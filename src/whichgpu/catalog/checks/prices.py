@@ -45,7 +45,7 @@ def _plain(row: Row, machines: set[tuple[str, str]], places: set[tuple[str, str]
     if not row["gpu"] and (row["provider"], row["instance"]) not in machines:
         yield "unknown-instance", "instance", msg("finding.unknown-reference", id=row["instance"], table="instances")
     if row["gpu"] and not row["gpus"]:
-        yield "implausible", "gpus", msg("finding.implausible", value=row["gpus"], low="above 0", high=1024)
+        yield "implausible", "gpus", msg("finding.implausible", value=row["gpus"], low=msg("word.above-zero"), high=1024)
     for region in row["regions"]:
         if region != ANYWHERE and (row["provider"], region) not in places:
             yield "unknown-region", "regions", msg("finding.unknown-reference", id=region, table="regions")
@@ -137,12 +137,12 @@ def rules(tables: Tables) -> list[Finding]:
         if any(not 0 < share <= 1 for share in [row["share"], *steps] if share is not None) or (row["share"] is None) != bool(
             steps
         ):
-            detail = msg("finding.implausible", value=row["share"] or row["steps"], low="above 0", high=1)
+            detail = msg("finding.implausible", value=row["share"] or row["steps"], low=msg("word.above-zero"), high=1)
             found.append(Finding("discounts", row["id"], "implausible", "share", detail))
     for table, column in (("exchange", "rate"), ("latencies", "milliseconds")):
         for row in tables[table].rows:
             if row[column] is not None and row[column] <= 0:
-                detail = msg("finding.implausible", value=row[column], low="above 0", high="")
+                detail = msg("finding.implausible", value=row[column], low=msg("word.above-zero"), high="")
                 found.append(Finding(table, row_key(table, row), "implausible", column, detail))
     return found
 

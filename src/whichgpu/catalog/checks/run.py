@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
+from whichgpu.base.sealed import altered, in_checkout
+from whichgpu.base.shown import Shown
 from whichgpu.catalog.checks import engines, gpus, hosts, models, prices, structure
-from whichgpu.catalog.schema import schema
+from whichgpu.catalog.schema import DATA_DIR, schema
 from whichgpu.catalog.tables import Finding, Row, Table, read_table
 
 Tables = Mapping[str, Table]
@@ -42,13 +44,14 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Shown):
     """How many rows were checked, what was found, and what of it is explained."""
 
     rows: Mapping[str, int]
     findings: tuple[Finding, ...]
     explained: tuple[tuple[Finding, str], ...]
+    altered: tuple[str, ...] = ()  # bundled files that are not as they were released: in a checkout somebody may have meant it
 
     @property
     def ok(self) -> bool:
@@ -57,7 +60,18 @@ class CheckReport:
 
 
 def check_catalog(folder: Path, today: date) -> CheckReport:
-    """Check all tables in a folder; files that cannot be read as tables are findings too."""
+    """Check all tables in a folder; files that cannot be read as tables are findings too.
+
+    With the bundled folder, every bundled file is held against its digest.
+    """
+    changed = altered() if folder == DATA_DIR else ()
+    if changed and not in_checkout():
+        told = tuple(Finding("files", name, "altered", "", msg("finding.altered")) for name in changed)
+        return CheckReport({}, told, (), changed)
+    return replace(_checked(folder, today), altered=changed)
+
+
+def _checked(folder: Path, today: date) -> CheckReport:
     tables: dict[str, Table] = {}
     unreadable: list[Finding] = []
     for name in schema():

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ from whichgpu.catalog.live.take import Taken
 from whichgpu.catalog.store import Catalog
 
 ENDINGS = (".csv", ".csv.gz", ".json", ".zip")
-MOST = 4096 * MIB  # of one file, unpacked
+MOST = 4096 * MIB  # of one file, unpacked and read line by line
+MOST_JSON = 64 * MIB  # which is read whole
+LONGEST_LINE = MIB
 _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 
 
@@ -59,7 +62,7 @@ def import_prices(
                         continue
                     for batch in batches:
                         taken.setdefault(batch.source, []).append(keep(store(), begun(batch), resolver, today, reader, trusting))
-                except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError) as problem:
+                except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError, zlib.error) as problem:
                     if isinstance(problem, WhichGpuError) and problem.kind.startswith("store-"):
                         raise
                     problems.setdefault("import", []).append(_problem(file.path, problem))
@@ -99,7 +102,9 @@ def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> I
     if name.endswith(".zip"):
         return zip_batches(stream, version_day(path.parent.name) or seen, resolver.machine_of)
     if name.endswith(".json"):
-        content = stream.read(MOST)
+        content = stream.read(MOST_JSON + 1)
+        if len(content) > MOST_JSON:
+            raise _too_large(MOST_JSON)
         items, read = own.own_json_items(content), Read(digest=hashlib.sha256(content).hexdigest())
         complete = not any(own.is_dated(item) for item in items)
         return iter([Batch("own", _stem(path), own.own_json_rows(items, read), seen, complete=complete, read=read)])
@@ -137,13 +142,19 @@ def _opened(path: Path) -> IO[bytes]:
 def _lines(stream: IO[bytes], read: Read) -> Iterator[str]:
     """Lines as text, their digest taken on the way."""
     digest, size = hashlib.sha256(), 0
-    for number, line in enumerate(stream):
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b"")):
         size += len(line)
+        if len(line) > LONGEST_LINE:  # a few bytes can unpack to a line without end
+            raise _too_large(LONGEST_LINE)
         if size > MOST:
-            raise DataError("not-a-catalog", msg("error.import-too-large", most=MOST // MIB), msg("hint.not-a-catalog"))
+            raise _too_large(MOST)
         digest.update(line)
         yield line.decode("utf-8-sig" if number == 0 else "utf-8")
     read.digest = digest.hexdigest()
+
+
+def _too_large(most: int) -> DataError:
+    return DataError("not-a-catalog", msg("error.import-too-large", most=most // MIB), msg("hint.not-a-catalog"))
 
 
 def _stem(path: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
+from whichgpu.base.shown import Shown
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.answer import Cost
 from whichgpu.workload.workload import Parallel
@@ -50,6 +51,7 @@ class GroupRow:
     because: tuple[Message, ...]
     role: str = "both"
     price_observed_at: str = ""  # the day its price was last seen; nothing where it is owned
+    gpus_per_machine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +176,11 @@ class CheckRow:
     holds: bool
     requests: int
     unsure: tuple[str, ...] = ()  # objectives kept by the value, but not by all of its range
+    foresight: bool = False  # they hold only behind a router that knows how long answers get
 
 
-@dataclass(frozen=True, slots=True)
-class PlanAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class PlanAnswer(Shown):
     """The plan. `bound` is what no plan of all offers looked at can cost less than; `gap` the distance to it, as a share."""
 
     request: dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from whichgpu.catalog.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.capacity import Copy, Goals, copies_of
-from whichgpu.decide.plan.problem import Floats, Job, Pool, Problem, Quota, Stay
+from whichgpu.decide.plan.problem import Floats, Job, Problem, Quota, Stay
 from whichgpu.decide.plan.supply import Stand
 from whichgpu.decide.plan.traffic import Traffic, levels
 from whichgpu.decide.way import Asked
@@ -20,13 +20,22 @@ EXCUSED = 0.5  # of the requests the percentile leaves free to miss, those that 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, its traffic and its objectives, and the engine that serves it where its facts are known."""
+    """A model, its traffic and its objectives, and the engine that serves it where its facts are known.
+
+    `name` is its own among all that is served; `model` what it was asked for by, where that is another word.
+    """
 
     name: str
     asked: Asked
     traffic: Traffic
     goals: Goals
     engine: Engine | None = None
+    model: str = ""
+
+    @property
+    def asked_for(self) -> str:
+        """The model, by the name it was asked for."""
+        return self.model or self.name
 
     def runs_on(self, gpu: Gpu) -> bool:
         """Whether its engine may; only where it cannot is it left out."""
@@ -77,8 +86,14 @@ class Built:
         return model, place - self.starts[model]
 
 
-def build(served: Sequence[Served], stands: Sequence[Stand], limits: Limits, jobs: Sequence[Job] = ()) -> Built:
-    """The problem of these models on these stands."""
+def build(
+    served: Sequence[Served],
+    stands: Sequence[Stand],
+    limits: Limits,
+    jobs: Sequence[Job] = (),
+    heard: Callable[[float], None] | None = None,
+) -> Built:
+    """The problem of these models on these stands; `heard` is told the share of the models that are estimated."""
     starts: list[int] = []
     names: list[str] = []
     for one in served:
@@ -94,6 +109,8 @@ def build(served: Sequence[Served], stands: Sequence[Stand], limits: Limits, job
         copies, hard = _with_excuses(one, stands)
         told.append(tuple(tuple(row) for row in copies))
         excused.append(hard)
+        if heard:
+            heard(len(told) / len(served))
     columns = [
         column
         for m in range(len(served))
@@ -109,7 +126,7 @@ def build(served: Sequence[Served], stands: Sequence[Stand], limits: Limits, job
         pools=tuple(stand.pool for stand in stands),
         columns=tuple(_name(column, served, stands) for column in columns),
         pool_of=np.array([column.stand for column in columns], dtype=np.int64),
-        uses=np.array([column.copy.tp * column.copies for column in columns], dtype=np.int64),
+        uses=np.array([gpus_taken(column, stands[column.stand]) for column in columns], dtype=np.int64),
         rates=table,
         demand=demand,
         hours=shares,
@@ -175,6 +192,16 @@ def _columns(model: int, place: int, stand: Stand, copies: Sequence[Copy], alone
     return kept
 
 
+def gpus_taken(column: Column, stand: Stand) -> int:
+    """GPUs of a machine that are no others' while a column's copies stand there: what is left over when no more copies fit
+    counts with them, since no copy spans two machines. A machine of one model is filled, and taken whole.
+    """
+    tp, size = column.copy.tp, stand.pool.size
+    if stand.owned or size < tp:
+        return tp * column.copies
+    return size if column.copies == size // tp else column.copies * -(-size // (size // tp))
+
+
 def _name(column: Column, served: Sequence[Served], stands: Sequence[Stand]) -> str:
     return f"{served[column.model].name} on {column.copy.tp}x {stands[column.stand].gpu.name}"
 
@@ -219,11 +246,3 @@ def without(problem: Problem, pools: frozenset[int]) -> Problem:
         rates=problem.rates[columns],
         jobs=tuple(jobs),
     )
-
-
-def pools_by_gpu(pools: Sequence[Pool]) -> dict[str, list[int]]:
-    """Places of the pools of each kind of GPU."""
-    found: dict[str, list[int]] = {}
-    for place, pool in enumerate(pools):
-        found.setdefault(pool.gpu, []).append(place)
-    return found

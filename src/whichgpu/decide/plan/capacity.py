@@ -85,7 +85,8 @@ def _timed(
 ) -> list[Copy]:
     """One degree on all kinds: two vectorised passes, then each kind's memory and objectives."""
     one = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
-    rooms = [_limits(one, shape, gpu) for gpu, _ in kinds]
+    alike = {gpu.id: _limits(one, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}  # whatever machine it is in
+    rooms = [alike[gpu.id] for gpu, _ in kinds]
     able = [place for place, room in enumerate(rooms) if isinstance(room, Limits)]
     none = np.zeros(len(buckets))
     found = [

@@ -88,7 +88,7 @@ def read(name: str, content: Mapping[str, Any]) -> Profiles:
         table = _table(name, str(gpu), facts[speed])
         if table.shape != shares.shape:
             raise _bad(name, msg("plan.profiles-size", gpu=str(gpu)))
-        prices[str(gpu)] = float(_table(name, str(gpu), [facts[price]])[0])
+        prices[str(gpu)] = _number(name, str(gpu), facts[price])
         rates[str(gpu)] = table.ravel()
     rate = content.get("rate")
     return Profiles(
@@ -97,14 +97,21 @@ def read(name: str, content: Mapping[str, Any]) -> Profiles:
         rates,
         shares.ravel() / shares.sum(),
         _labels(content, shares.shape),
-        float(rate) if isinstance(rate, int | float) and rate > 0 else None,
+        None if rate is None else _number(name, "rate", rate) or None,
     )
+
+
+def _number(name: str, what: str, value: Any) -> float:
+    found = _table(name, what, value)
+    if found.ndim:
+        raise _bad(name, msg("plan.profiles-number", what=what))
+    return float(found)
 
 
 def _table(name: str, what: str, values: Any) -> Floats:
     try:
         told = np.array(values, dtype=float)
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, OverflowError) as problem:
         raise _bad(name, msg("plan.profiles-number", what=what)) from problem
     if not np.isfinite(told).all() or (told < 0).any():
         raise _bad(name, msg("plan.profiles-number", what=what))

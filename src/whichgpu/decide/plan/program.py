@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from whichgpu.decide.plan.bound import OWNED, Fees
+from whichgpu.decide.plan.jobrows import job_rows
 from whichgpu.decide.plan.problem import Bools, Floats, Ints, Problem
 
 INFINITE = 1e30
@@ -124,11 +125,10 @@ class Program:
             able = np.isfinite(self.loads[level]) & (problem.demand[level] > 0)[None, :]
             for at, b in np.argwhere(able).tolist():
                 self.shares[level, at, b] = rows.variable(0.0, scale, whole=problem.slices is not None)
-        self.job_shares: dict[tuple[int, int], int] = {}
         self.changes: list[int] = []
         self._serve(scale)
         self._stand(pools)
-        self._jobs(pools)
+        self.job_shares = job_rows(problem, rows, self.machines, pools)
         self._limits(pools)
         self.spent = list(rows.cost)
 
@@ -165,32 +165,6 @@ class Program:
                 ]
                 terms += [(self.machines[level, p, w], -float(pool.size)) for w in range(len(pool.ways))]
                 self.pool_rows[level, p] = rows.row(terms, -INFINITE, 0.0)
-
-    def _jobs(self, pools: list[int]) -> None:
-        """Jobs rent machines by the hour, or take the hours of owned ones that are left; spread over the horizon."""
-        problem, rows = self.problem, self.rows
-        taken: dict[int, list[tuple[int, float]]] = {}
-        for k, job in enumerate(problem.jobs):
-            terms = []
-            for p in pools:
-                hours = float(job.hours[p])
-                if not np.isfinite(hours) or (not job.divisible and job.wall[p] > job.window):
-                    continue
-                way = min(problem.pools[p].ways, key=lambda one: one.price if not one.committed else np.inf)
-                if way.committed:
-                    continue
-                place = rows.variable(way.price * hours / problem.horizon, 1.0, whole=not job.divisible)
-                self.job_shares[k, p] = place
-                terms.append((place, 1.0))
-                if np.isfinite(way.most):
-                    taken.setdefault(p, []).append((place, hours / min(job.window, problem.horizon)))
-            rows.row(terms, 1.0, 1.0)
-        for p, terms in taken.items():  # owned machines busy with jobs cannot serve at the same time
-            pool = problem.pools[p]
-            most = sum(way.most for way in pool.ways)
-            for level in range(problem.levels):
-                held = [(self.machines[level, p, w], 1.0) for w in range(len(pool.ways))]
-                rows.row([*held, *terms], -INFINITE, most)
 
     def _limits(self, pools: list[int]) -> None:
         problem, rows = self.problem, self.rows

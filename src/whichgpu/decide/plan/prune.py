@@ -11,6 +11,7 @@ from whichgpu.decide.plan.problem import Bools, Floats, Pool, Problem, Quota, Wa
 
 DIGITS = 9  # to which rates are compared
 JUDGES = 64  # columns that may rule others out
+POOLS = 400  # that are compared each with each
 
 
 def grouped(problem: Problem) -> Problem:
@@ -108,3 +109,68 @@ def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
         bounded = any(np.isfinite(way.most) or (way.term == "spot" and problem.spot_share < 1) for way in pool.ways)
         free[j] = problem.uses[j] == pool.size and not bounded
     return plain, standing, free
+
+
+def beaten_pools(problem: Problem) -> Bools:
+    """Pools without limits in whose place another's machines would always do: as many GPUs, no dearer in any way of having them,
+    within the same quotas, and every copy there has copies here that are at least as fast on no more GPUs.
+
+    Whatever ties levels, models or spot shares together still holds with the other's machines, which `undominated` cannot say.
+    """
+    count = len(problem.pools)
+    beaten = np.zeros(count, dtype=bool)
+    if count > POOLS:
+        return beaten
+    columns: dict[int, list[int]] = defaultdict(list)
+    for j, p in enumerate(problem.pool_of.tolist()):
+        columns[p].append(j)
+    quotas = [frozenset(q for q, quota in enumerate(problem.quotas) if p in quota.pools) for p in range(count)]
+    asked = (problem.demand > 0).any(axis=0)
+    rates = problem.rates[:, asked]
+    free = [all(not np.isfinite(way.most) for way in pool.ways) for pool in problem.pools]
+    for p in range(count):
+        if not free[p] or not columns[p]:
+            continue
+        for q in range(count):
+            if q == p or not free[q] or not quotas[q] <= quotas[p] or not _no_dearer(problem.pools[q], problem.pools[p]):
+                continue
+            if problem.current is not None and problem.pools[q].gpu != problem.pools[p].gpu:
+                continue
+            if _covers(rates, problem, columns[q], columns[p]) and not (
+                q > p
+                and _no_dearer(problem.pools[p], problem.pools[q])
+                and quotas[p] == quotas[q]
+                and _covers(rates, problem, columns[p], columns[q])
+            ):
+                beaten[p] = True  # of two that beat each other the first stays
+                break
+    return beaten
+
+
+def _no_dearer(here: Pool, there: Pool) -> bool:
+    """Whether every way of having machines there has one here that costs no more for as many GPUs and ties to no more."""
+    if there.size % here.size:
+        return False
+    times = there.size // here.size
+    return all(
+        any(
+            times * mine.price <= way.price
+            and (not mine.committed or way.committed)
+            and (mine.term != "spot" or way.term == "spot")
+            for mine in here.ways
+        )
+        for way in there.ways
+    )
+
+
+def _covers(rates: Floats, problem: Problem, here: list[int], there: list[int]) -> bool:
+    """Whether every column there has one here whose copies, on no more GPUs, serve at least as much of everything."""
+    for j in there:
+        served = np.flatnonzero(rates[j])
+        if not len(served):
+            continue
+        able = np.array([k for k in here if rates[k, served[0]] > 0 and problem.uses[k] <= problem.uses[j]], dtype=np.int64)
+        times = problem.uses[j] // problem.uses[able]
+        if not len(able) or not (rates[np.ix_(able, served)] * times[:, None] >= rates[j, served][None, :]).all(axis=1).any():
+            return False
+    return True

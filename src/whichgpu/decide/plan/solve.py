@@ -12,7 +12,7 @@ from whichgpu.decide.plan.bound import Bound, Costs, Fees, costs, first_prices, 
 from whichgpu.decide.plan.greedy import begin, suits
 from whichgpu.decide.plan.problem import Bools, Floats, Ints, Problem, Solution
 from whichgpu.decide.plan.program import Found, Program, Start
-from whichgpu.decide.plan.prune import undominated
+from whichgpu.decide.plan.prune import beaten_pools, undominated
 
 WHOLE = 60_000  # shares up to which the relaxation of all columns is solved
 USED = 1e-6  # copies in the relaxation
@@ -26,7 +26,7 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     """The best plan found in the time, with its bound; None where there is none."""
     start = monotonic()
     told = progress or (lambda _: None)
-    free = undominated(problem)
+    free = undominated(problem) & ~beaten_pools(problem)[problem.pool_of]
     if problem.levels > 1 and _apart(problem, free):
         return _by_level(problem, seconds, gap, told)
     width = int((problem.demand > 0).sum())

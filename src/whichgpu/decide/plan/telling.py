@@ -22,7 +22,7 @@ from whichgpu.decide.plan.answer import (
     money,
 )
 from whichgpu.decide.plan.build import Built, Column
-from whichgpu.decide.plan.growth import busy, growth
+from whichgpu.decide.plan.growth import busy
 from whichgpu.decide.plan.problem import Solution
 from whichgpu.decide.plan.supply import Stand
 from whichgpu.decide.plan.verify import max_batch
@@ -32,7 +32,6 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
 SHOWN = 1e-4  # share of a bucket below which it is not worth telling
-BEST = 3  # buckets named in a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,8 @@ class Telling:
         stand, one = built.stands[column.stand], built.served[column.model]
         count = int(self.solution.copies[level, j])
         gpus = count * int(problem.uses[j])
-        ways = [(w, n) for (at, p, w), n in self.solution.machines.items() if at == level and p == column.stand]
-        way, _ = max(ways, key=lambda pair: pair[1])
-        machines = sum(n for _, n in ways)
+        way, machines, price = self._stands_on(j)
         offer = self.offer(stand, way)
-        price = sum(stand.pool.ways[w].price * n for w, n in ways) / max(1, machines * stand.pool.size) * gpus
         sure = sure_of(one.asked, stand, column.copy.tp)
         start = built.starts[column.model]
         rates = problem.demand[level] * self.solution.shares[level, j]
@@ -126,7 +122,27 @@ class Telling:
             copies_by_level=tuple(int(n) * column.copies for n in self.solution.copies[:, j]),
             because=self._because(j, column),
             price_observed_at=offer.observed,
+            gpus_per_machine=stand.pool.size if not stand.owned else 0,
         )
+
+    def _stands_on(self, j: int) -> tuple[int, int, float]:
+        """The way most of a column's machines are had, how many of them it stands on, and its part of their bill.
+
+        Columns of a pool stand one after the other; two that share a machine both stand on it, and share its price.
+        """
+        level, problem = self.busiest, self.built.problem
+        p = int(problem.pool_of[j])
+        pool, size = problem.pools[p], problem.pools[p].size
+        ways = sorted((w, n) for (at, q, w), n in self.solution.machines.items() if at == level and q == p)
+        held = {int(k): int(self.solution.copies[level, k] * problem.uses[k]) for k in np.flatnonzero(problem.pool_of == p)}
+        start = sum(gpus for k, gpus in held.items() if k < j)
+        end = start + held[j]
+        parts, first = [], 0
+        for w, n in ways:
+            parts.append((min(end, first + n * size) - max(start, first), w))
+            first += n * size
+        spent = sum(pool.ways[w].price * n for w, n in ways)
+        return max(parts)[1], -(-end // size) - start // size, spent * held[j] / max(1, sum(held.values()))
 
     def _because(self, j: int, column: Column) -> tuple[Message, ...]:
         """Where it is the cheapest, against the cheapest other kind in the plan or on offer."""
@@ -333,34 +349,6 @@ class Telling:
                     )
                 )
         return tuple(rows)
-
-    def breaks_first(self) -> tuple[Message, ...]:
-        """What more load, or a machine less, does to the busiest level."""
-        problem, level = self.built.problem, self.busiest
-        copies = self.solution.copies[level]
-        said = []
-        more = growth(problem, copies, level, room=1.0)
-        full = [self.built.stands[self.built.columns[j].stand].gpu.name for j in more.full]
-        if more.factor > 0:
-            said.append(breaks_load(more.factor, tuple(dict.fromkeys(full))))
-        worst: tuple[float, str] | None = None
-        for j in np.flatnonzero(copies > 0).tolist():
-            fewer = copies.copy()
-            fewer[j] -= 1
-            left = growth(problem, fewer, level, room=1.0).factor
-            name = self.built.stands[self.built.columns[j].stand].gpu.name
-            if worst is None or left < worst[0]:
-                worst = left, f"{int(problem.uses[j])}x {name}"
-        if worst is not None:
-            id = "plan.breaks-machine" if worst[0] < 1 else "plan.bears-machine"
-            said.append(msg(id, machine=worst[1], share=f"{max(0.0, min(worst[0], 1.0)):.0%}"))
-        return tuple(said)
-
-
-def breaks_load(factor: float, full: tuple[str, ...]) -> Message:
-    """How much more load fills the fleet, and which of it first, where some is."""
-    more = f"{max(0.0, factor - 1):.0%}"
-    return msg("plan.breaks-load", more=more, gpus=full) if full else msg("plan.breaks-load-all", more=more)
 
 
 def sure_of(asked: Asked, stand: Stand, tp: int) -> Sure:

@@ -121,17 +121,23 @@ def bucketed(prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES) -> tu
     rows, columns = _edges(prompts, sides), _edges(outputs, sides)
     at = np.searchsorted(rows, prompts, side="left") - 1
     to = np.searchsorted(columns, outputs, side="left") - 1
-    found = []
-    for row, (low, high) in enumerate(pairwise(rows.tolist())):
-        for column, (least, most) in enumerate(pairwise(columns.tolist())):
-            mine = (at == row) & (to == column)
-            if not mine.any():
-                continue
-            found.append(
-                Bucket(
-                    low + 1, high, least + 1, most, float(prompts[mine].mean()), float(outputs[mine].mean()), float(mine.mean())
-                )
-            )
+    width = len(columns) - 1
+    place = at * width + to
+    counts, read, written = (
+        np.bincount(place, weights, minlength=(len(rows) - 1) * width) for weights in (None, prompts, outputs)
+    )
+    found = [
+        Bucket(
+            int(rows[cell // width]) + 1,
+            int(rows[cell // width + 1]),
+            int(columns[cell % width]) + 1,
+            int(columns[cell % width + 1]),
+            float(read[cell] / counts[cell]),
+            float(written[cell] / counts[cell]),
+            float(counts[cell] / len(prompts)),
+        )
+        for cell in np.flatnonzero(counts).tolist()
+    ]
     return _without_rare(found)
 
 

@@ -1,4 +1,8 @@
-"""The chosen plan simulated: each group of copies serves its share of the busiest level, iteration by iteration."""
+"""The chosen plan simulated at its busiest level, iteration by iteration: a model's groups as one fleet behind one router.
+
+The router keeps to the plan's shares of every bucket. Nobody knows an answer's length before it is written: where the shares
+depend on it, the fleet is simulated again with one that goes by prompts alone, and whether the objectives still hold is said.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,19 @@ from whichgpu.decide.generating import in_precision
 from whichgpu.decide.plan.build import Built, Column, Served
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.problem import Floats, Solution
+from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
 from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.serving.fleet import Fleet, Routing, Station, simulate_fleet
 from whichgpu.estimate.serving.limits import Overrides
 from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.estimate.serving.simulator import Outcome
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel
 
 REQUESTS = 4000  # of a model; enough for p95
 LEAST = 300
 WARM_UP = 0.1
+ENOUGH = 500_000  # requests of a trace to draw from
 MOST_COPIES = 64  # simulated of a group: more of them, alike and each with its share of the load, wait no longer
 Told = Callable[[float], None]
 Parts = list[tuple[Floats, float]]  # seconds of each group's requests, and the share of all requests they stand for
@@ -39,6 +47,7 @@ class Checked:
     requests: int
     worst: str = ""  # objective nearest its limit
     margin: float = 0.0  # by which share of it
+    foresight: bool = False  # they hold only where the router knows how long answers get
 
 
 def check(built: Built, solution: Solution, level: int = 0, seed: int = 0, progress: Told | None = None) -> tuple[Checked, ...]:
@@ -61,6 +70,10 @@ def _model(built: Built, solution: Solution, model: int, one: Served, level: int
         if column.model == model and solution.copies[level, j] > 0 and solution.shares[level, j].any()
     ]
     total = float(demand.sum())
+    every = [int(solution.copies[level, j]) * column.copies for j, column in groups]
+    if len(groups) > 1 and max(every) <= MOST_COPIES:
+        shares = np.array([solution.shares[level, j, start : start + len(buckets)] for j, _ in groups])
+        return _together(built, one, [column for _, column in groups], every, demand, shares, seed)
     first: Parts = []
     between: Parts = []
     whole: Parts = []
@@ -71,15 +84,63 @@ def _model(built: Built, solution: Solution, model: int, one: Served, level: int
         if rate <= 0:
             continue
         count = int(max(LEAST, REQUESTS * rate / total))
-        every = int(solution.copies[level, j]) * column.copies
-        copies = min(every, MOST_COPIES)
+        copies = min(every[place], MOST_COPIES)
         count = max(count, min(4 * REQUESTS, 12 * copies * int(max(1.0, column.copy.batches.max()))))
-        told = _group(built, one, column, mine / rate, rate * copies / every, copies, count, seed + place)
+        told = _group(built, one, column, mine / rate, rate * copies / every[place], copies, count, seed + place)
         weight = rate / total
         for kept, values in zip((first, between, whole), told[:3], strict=True):
             kept.append((values, weight))
         lost += told[3]
     return _summed(one, first, between, whole, lost)
+
+
+def _together(
+    built: Built, one: Served, columns: list[Column], copies: list[int], demand: Floats, shares: Floats, seed: int
+) -> Checked:
+    """A model's groups as one fleet. `shares` are [groups, buckets]."""
+    rates = shares @ demand
+    total, batches = float(rates.sum()), [max_batch(column) for column in columns]
+    needed = [
+        max(LEAST, 12 * n * batch) * total / rate for n, batch, rate in zip(copies, batches, rates, strict=True) if rate > 0
+    ]
+    count = int(min(4 * REQUESTS, max(REQUESTS, *needed)))
+    chance = np.random.default_rng([seed, 3])
+    at = chance.choice(len(demand), count, p=demand / demand.sum())
+    prompts, outputs = _lengths(one, at, chance)
+    times = np.cumsum(chance.exponential(1.0 / total, count))
+    buckets = one.traffic.buckets
+    stations = tuple(
+        Station(
+            f"{place}",
+            server(
+                built, one, column, 1, max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
+            ),
+            copies[place],
+            gpus=column.copy.tp,
+            weight=max(float(rates[place]) / copies[place], 1e-9),
+        )
+        for place, column in enumerate(columns)
+    )
+
+    def told(routing: Routing) -> Checked:
+        arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
+        outcome = simulate_fleet(Fleet(stations, routing), arrivals).served
+        first, between, whole, lost = _seconds(outcome, count)
+        return _summed(one, [(first, 1.0)], [(between, 1.0)], [(whole, 1.0)], lost)
+
+    planned = told(by_buckets(buckets, shares))
+    if not planned.holds or not one.goals.any or not by_answers(buckets, shares):
+        return planned
+    return replace(planned, foresight=not told(by_prompts(buckets, demand, shares)).holds)
+
+
+def _seconds(outcome: Outcome, count: int) -> tuple[Floats, Floats, Floats, int]:
+    """To the first token, between tokens and in all, of requests after the first ones; those refused are counted."""
+    steady = np.arange(len(outcome.arrived)) >= WARM_UP * count
+    done = outcome.answered & steady
+    first = (outcome.first - outcome.arrived)[done]
+    between = ((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[done]
+    return first, between, (outcome.finished - outcome.arrived)[done], int((steady & ~outcome.answered).sum())
 
 
 def _group(
@@ -92,12 +153,7 @@ def _group(
     times = np.cumsum(chance.exponential(1.0 / rate, count))
     engine = server(built, one, column, copies, int((prompts + outputs).max()))
     arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
-    outcome = engine.run(arrivals)
-    steady = np.arange(len(outcome.arrived)) >= WARM_UP * count
-    done = outcome.answered & steady
-    first = (outcome.first - outcome.arrived)[done]
-    between = ((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[done]
-    return first, between, (outcome.finished - outcome.arrived)[done], int((steady & ~outcome.answered).sum())
+    return _seconds(engine.run(arrivals), count)
 
 
 def _lengths(one: Served, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +163,8 @@ def _lengths(one: Served, at: np.ndarray, chance: np.random.Generator) -> tuple[
     outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
     if trace is None:
         return prompts, outputs
-    own_in, own_out = np.asarray(trace.prompts), np.asarray(trace.outputs)
+    every = max(1, len(trace) // ENOUGH)
+    own_in, own_out = np.asarray(trace.prompts)[::every], np.asarray(trace.outputs)[::every]
     for b, bucket in enumerate(buckets):
         mine = np.flatnonzero(
             (own_in >= bucket.prompt_from)

@@ -5,26 +5,25 @@ The data file is written by `tools/calibration/fit_groups.py`; it says from what
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import exp
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from whichgpu.base.errors import DataError
-from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.parts import TERMS
-from whichgpu.estimate.time.calibration import STYLES, generation
+from whichgpu.estimate.time.calibration import STYLES
+from whichgpu.estimate.time.fitted import Fitted, Nearness, read_fitted
 
 DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
 Tier = Literal["group", "group-kin", "group-other"]
+TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS = "-threads"
 UNKNOWN_SPREAD = (-0.8, 1.1)
 # A level is a kind of group that may have its own multiplier of a term; the first is the most general.
@@ -60,13 +59,9 @@ class GroupSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCalibration:
-    """Log multipliers: level -> group -> term -> number; log factors of ranges: tier -> task -> (low, high)."""
+class GroupCalibration(Fitted):
+    """Corrections of a group's step."""
 
-    multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
-    ranges: Mapping[str, Mapping[str, Sequence[float]]]
-    evidence: Mapping[str, Any]
-    made: Mapping[str, Any]
     known: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
 
     def log_multiplier(self, setting: GroupSetting, term: str) -> float:
@@ -92,21 +87,13 @@ class GroupCalibration:
 
     def tier(self, engine: str, gpu: Gpu) -> Tier:
         """How near the measurements of groups are: this GPU under this engine, its kin or another engine, or others."""
-        known = self.evidence.get("engines", {}).get(engine, {})
-        if gpu.id in known.get("gpus", ()):
-            return "group"
-        kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
-        return "group-kin" if kin else "group-other"
+        return TIERS[self.nearness(engine, gpu)]
 
     def spread(self, tier: Tier, task: str) -> tuple[float, float]:
         """The 90% range as log factors."""
         table = self.ranges.get(tier, {})
         low, high = table.get(task, table.get("any", UNKNOWN_SPREAD))
         return low, high
-
-    def sources_of(self, engine: str) -> tuple[str, ...]:
-        """Whose measurements an engine's group corrections rest on."""
-        return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
 
 
 def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool = False) -> GroupSetting:
@@ -120,10 +107,4 @@ PLAIN = GroupCalibration({}, {}, {}, {})
 @cache
 def load_group_calibration(path: Path = DATA_FILE) -> GroupCalibration:
     """The fitted numbers."""
-    try:
-        raw = json.loads(path.read_bytes())
-        return GroupCalibration(raw["multipliers"], raw["ranges"], raw["evidence"], raw["made"])
-    except (OSError, ValueError, KeyError) as problem:
-        raise DataError(
-            "malformed-data", msg("error.malformed-data", path=str(path), why=str(problem)), msg("hint.data")
-        ) from problem
+    return read_fitted(path, GroupCalibration)

@@ -6,12 +6,12 @@ the times a hop takes are data with sources (`data/*.csv`).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from whichgpu.base.sealed import data_rows
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 
@@ -19,7 +19,6 @@ FOLDER = Path(__file__).parent / "data"
 # Bytes a second between the two sockets of a server, one way, as a collective sees them (NCCL's own table; Intel 10, AMD 16).
 BETWEEN_SOCKETS = 13e9
 A_SOCKET = 4  # GPUs on PCIe that hang from one socket
-DIRECT = ("nvswitch", "infinity-fabric")  # every GPU reaches every other at once
 SWITCHED_SXM = ("v100-sxm3-32gb",)  # DGX-2; other Volta and Pascal modules sit in a cube mesh
 CUBE_MESH = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # share of a GPU's six links that reach so many GPUs of a DGX-1
 WHOLE_RACK = 72  # GPUs of one NVLink domain of GB200 and GB300
@@ -176,8 +175,7 @@ def networks() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _table(name: str) -> tuple[dict[str, str], ...]:
-    with (FOLDER / f"{name}.csv").open(newline="", encoding="utf-8") as stream:
-        return tuple(csv.DictReader(stream))
+    return data_rows(FOLDER / f"{name}.csv")
 
 
 def protocols() -> tuple[dict[str, str], ...]:

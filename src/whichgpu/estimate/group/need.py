@@ -13,10 +13,11 @@ import numpy as np
 
 from whichgpu.estimate.fit import needed
 from whichgpu.estimate.group.collectives import Array
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import check_training, memory
 from whichgpu.estimate.memory.operators import WIDTHS
+from whichgpu.estimate.memory.overhead import context, workspace
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.transformer import Step
+from whichgpu.estimate.memory.transformer import Step, allocated_parts
 from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -37,7 +38,8 @@ class Needs:
     def __init__(self, workload: Workload, shape: Shape) -> None:
         self.workload, self.shape = workload, shape
         self._lines: dict[tuple[int, int, int, str], Lines] = {}
-        self._outside = 0.0
+        self._held: dict[tuple[int, int, int, bool, str], float] = {}
+        self._outside = workspace(None) + context(None)
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
         """For each micro-batch."""
@@ -108,6 +110,12 @@ class Needs:
 
     def _kept(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
         """Bytes a layer keeps of one sequence for its backward pass."""
+        key = parallel.tp, parallel.ep, parallel.cp, parallel.sp, checkpointing
+        if key not in self._held:
+            self._held[key] = self._of_layer(shape, parallel, checkpointing)
+        return self._held[key]
+
+    def _of_layer(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
         sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
         own, widths = tensor_share(shape, parallel), WIDTHS[self.workload.precision or "bf16"]
         asked = laid_out(self.workload, parallel, 1, 1, checkpointing)
@@ -132,9 +140,9 @@ class Needs:
 
     def _counted(self, shape: Transformer, parallel: Parallel, checkpointing: str, size: int) -> Array:
         asked = laid_out(self.workload, parallel, size, 1, checkpointing)
-        told = memory(asked, shape).parts
-        self._outside = sum(told[name].value for name in ("workspace", "context") if name in told)
-        return np.array([told[name].value if name in told else 0.0 for name in COUNTED])
+        check_training(asked, shape)
+        told = allocated_parts(asked, shape)
+        return np.array([float(told.get(name, 0)) for name in COUNTED])
 
 
 def _shared(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:

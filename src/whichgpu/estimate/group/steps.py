@@ -55,10 +55,16 @@ class GroupSteps:
         task = replace(self.workload, task="prefill")
         shared, bubble = in_stages(task, sequences)
         ops = [_after(op, new, before) for op in rank_pass(task, self.shape, shared, new, None)]
-        return self._seconds(self._pass(task, ops, shared, new, 0.0, bubble), shape)
+        seconds: Array = self._seconds(self._pass(task, ops, shared, new, 0.0, bubble), shape)[0]
+        return seconds
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
         """One token of each of `batch` sequences at a mean `context`."""
+        seconds: Array = self.decode_on_each(batch, context)[0]
+        return seconds
+
+    def decode_on_each(self, batch: ArrayLike, context: ArrayLike) -> Array:
+        """The same on every one of the devices: [devices, ...]."""
         shape, (sequences, before) = _flat(batch, context)
         task = replace(self.workload, task="decode")
         shared, bubble = in_stages(task, sequences)
@@ -67,6 +73,11 @@ class GroupSteps:
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
         """One pass over a chunk of a prompt and one token of each of `batch` sequences: products see all rows at once."""
+        seconds: Array = self.mixed_on_each(tokens, context, batch, decode_context)[0]
+        return seconds
+
+    def mixed_on_each(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
+        """The same on every one of the devices: [devices, ...]."""
         shape, (new, before, sequences, seen) = _flat(tokens, context, batch, decode_context)
         task = replace(self.workload, task="prefill")
         shared, bubble = in_stages(replace(task, task="decode"), sequences)
@@ -86,8 +97,8 @@ class GroupSteps:
         return lowered_pass(task, self.shape, self.devices, Lowered(tuple(ops)), said, self.kind, sequences, bubble)
 
     def _seconds(self, done: Pass, shape: tuple[int, ...]) -> Array:
-        wall = told(self.workload, done, self.devices).wall[0]
-        return np.broadcast_to(wall, (int(np.prod(shape)),) if shape else (1,)).reshape(shape)
+        wall = told(self.workload, done, self.devices).wall
+        return np.broadcast_to(wall, (len(wall), int(np.prod(shape)))).reshape(len(wall), *shape)
 
 
 def _after(op: Op, tokens: Array, context: Array) -> Op:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.base.recent import Recent
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.workload.shapes import Dlrm, Shape, Traced, WeightsOnly
@@ -12,8 +16,23 @@ from whichgpu.workload.workload import Workload
 TRAINED = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 
 
+# What a request says of the load, the run and the links takes no memory: counts are shared by requests that differ in these.
+WITHOUT: dict[str, Any] = {
+    "gpu": None, "rate": None, "epochs": None, "steps": None, "tokens": None, "samples": None, "ttft_max": None, "tpot_max": None,
+    "percentile": 95, "host_speed": 1.0, "interconnect": None, "network": None, "network_gbps": None, "model": "",
+}  # fmt: skip
+_RECENT = Recent[tuple[MemoryEstimate, Gpu | None]](4096)  # with the GPU, whose identity is part of the key
+
+
 def memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
     """Peak memory on the fullest GPU. `workload` has its defaults filled in."""
+    if isinstance(shape, Traced) and ":" in shape.table:  # a module that may change
+        return _counted(workload, shape, gpu)
+    bare = replace(workload, **WITHOUT)
+    return _RECENT.get((bare, shape, id(gpu)), lambda: (_counted(bare, shape, gpu), gpu))[0]
+
+
+def _counted(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.method == "blog-2015":
         from whichgpu.estimate.memory.blog2015 import blog_2015
 
@@ -23,7 +42,7 @@ def memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEs
 
 def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.training:
-        _check_training(workload, shape)
+        check_training(workload, shape)
     if isinstance(shape, Traced) and ":" in shape.table:  # a module to trace now, not a table
         from whichgpu.estimate.memory.module import module_memory
 
@@ -41,7 +60,7 @@ def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     return inference_memory(workload, shape, gpu)
 
 
-def _check_training(workload: Workload, shape: Shape) -> None:
+def check_training(workload: Workload, shape: Shape) -> None:
     """What no step can be counted for is refused in words."""
     if isinstance(shape, Dlrm):
         raise UsageError("no-training", msg("error.no-training", name=shape.name), msg("hint.no-training"))

@@ -55,6 +55,6 @@ class Ledger:
         self._moves += [BIRTH if move == BIRTH else here[move] for move in passage.moves]
         return here
 
-    def replay(self) -> Replay:
-        """What the caching allocator holds at its fullest."""
-        return Course(self._moves, self._labels).replay(whole_numbers(self._sizes))
+    def replay(self, pools: bool = True) -> Replay:
+        """What the caching allocator holds at its fullest; without `pools` only what is allocated from it."""
+        return Course(self._moves, self._labels).replay(whole_numbers(self._sizes), pools)

@@ -44,8 +44,8 @@ class Training:
     scattered: int = 1  # GPUs over which a block's weight gradients are spread as soon as they are there (ZeRO 2 and 3)
 
 
-def play(training: Training) -> Replay:
-    """Peaks of two steps, with what each part held at the fullest moment."""
+def play(training: Training, pools: bool = True) -> Replay:
+    """Peaks of two steps, with what each part held at the fullest moment; without `pools` nothing is told of the allocator's."""
     ledger = Ledger()
     for label, size in training.fixed.items():
         if size:
@@ -53,17 +53,24 @@ def play(training: Training) -> Replay:
     for label, sizes in (("weights", training.weights), ("adapters", training.adapters), ("gradients", training.accumulated)):
         for size in sizes:
             ledger.new(size, label)
+    if not pools:  # all that the first step leaves then
+        _remember(ledger, training)
     gradients: list[int] = []
     player = _Player(ledger)
-    for turn in range(2):
+    for turn in range(2 if pools else 1):
         ledger.free_all(gradients)
         gradients = _step(player, training)
-        if turn == 0:
-            for size in training.states:
-                ledger.new(size, "optimizer")
+        if pools and turn == 0:
+            _remember(ledger, training)
         if training.step_temporary:
             ledger.free(ledger.new(training.step_temporary, "temporary"))
-    return ledger.replay()
+    return ledger.replay(pools)
+
+
+def _remember(ledger: Ledger, training: Training) -> None:
+    """The optimizer's states come to be."""
+    for size in training.states:
+        ledger.new(size, "optimizer")
 
 
 @dataclass(slots=True)

@@ -79,6 +79,11 @@ def transformer_parts(workload: Workload, shape: Transformer) -> tuple[dict[str,
     return dict(parts), reserved
 
 
+def allocated_parts(workload: Workload, shape: Transformer) -> dict[str, int]:
+    """Bytes by part alone, in half the time."""
+    return dict(_fullest(_essential(workload), shape, pools=False)[0])
+
+
 def _essential(workload: Workload) -> Workload:
     """What a step's memory depends on: not the GPU, nor which of two types of the same width."""
     precision = workload.precision or "bf16"
@@ -102,7 +107,7 @@ def _essential(workload: Workload) -> Workload:
 
 
 @lru_cache(maxsize=1024)
-def _fullest(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
+def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tuple[dict[str, int], float]:
     parallel = workload.parallel
     sequence = -(-(workload.seq_in or shape.max_context) // parallel.cp)
     step = Step(
@@ -114,10 +119,10 @@ def _fullest(workload: Workload, shape: Transformer) -> tuple[dict[str, int], fl
         sequence,
     )
     stages = {0, parallel.pp - 1}
-    return max((_stage_parts(step, stage) for stage in stages), key=lambda told: sum(told[0].values()))
+    return max((_stage_parts(step, stage, pools) for stage in stages), key=lambda told: sum(told[0].values()))
 
 
-def _stage_parts(step: Step, stage: int) -> tuple[dict[str, int], float]:
+def _stage_parts(step: Step, stage: int, pools: bool) -> tuple[dict[str, int], float]:
     """Parts on a GPU of that pipeline stage, and what the allocator reserves for each byte allocated."""
     workload, shape, widths = step.workload, step.shape, step.widths
     parallel = workload.parallel
@@ -150,7 +155,8 @@ def _stage_parts(step: Step, stage: int) -> tuple[dict[str, int], float]:
             sum(shared([step_temporary(workload, sum(trained))], states)) + _dequantised(step),
             {"activations": waiting},
             gradients,
-        )
+        ),
+        pools,
     )
     parts = {name: told.breakdown.get(name, 0) for name in PARTS}
     return _in_sequence(step, parts), told.peak_reserved / told.peak_allocated

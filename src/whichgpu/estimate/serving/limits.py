@@ -6,14 +6,14 @@ The table is `data/limits.csv`; the tokens of a step, the block and the memory s
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
+from whichgpu.base.sealed import data_rows
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.dispatch import memory
@@ -32,6 +32,7 @@ from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
+TABLE = Path(__file__).parent / "data" / "limits.csv"
 MOST_SEQUENCES = 8192  # no table is made larger
 MOST_TOKENS = 1 << 18
 
@@ -83,10 +84,9 @@ class Row:
 @cache
 def limit_rows() -> tuple[Row, ...]:
     """The table."""
-    text = files(__package__).joinpath("data/limits.csv").read_text(encoding="utf-8")
     return tuple(
         Row(row["engine"], int(row["since"]), row["name"], float(row["value"]), row["unit"], row["source"])
-        for row in csv.DictReader(text.splitlines())
+        for row in data_rows(TABLE)
     )
 
 

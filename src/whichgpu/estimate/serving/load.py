@@ -78,7 +78,7 @@ class Load:
         """In order of time; a trace comes again from its beginning where more requests are asked for than it has."""
         trace = self.trace
         if trace is not None:
-            times = iter(self._times().tolist()) if self.steady else _times(trace, self.rate, self.requests)
+            times = iter(self.times().tolist()) if self.steady else _times(trace, self.rate, self.requests)
             blocks = cycle(trace.hashes) if trace.hashes else cycle(((),))
             lengths = zip(cycle(trace.prompts), cycle(trace.outputs), blocks, strict=False)
             for time, (prompt, output, hashes) in zip(times, lengths, strict=False):
@@ -86,10 +86,10 @@ class Load:
             return
         chance = np.random.default_rng([self.seed, 1])
         prompts, outputs = self.prompts.draw(chance, self.requests), self.outputs.draw(chance, self.requests)
-        for time, prompt, output in zip(self._times().tolist(), prompts.tolist(), outputs.tolist(), strict=True):
+        for time, prompt, output in zip(self.times().tolist(), prompts.tolist(), outputs.tolist(), strict=True):
             yield time, prompt, output, ()
 
-    def _times(self) -> Array:
+    def times(self) -> Array:
         """Arrivals at the rate; the same seed gives the same pattern at every rate, faster or slower."""
         if self.burstiness == 0:
             return np.arange(self.requests) / self.rate

@@ -7,9 +7,9 @@ of others. That is how the step model makes it for engines that capture graphs; 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +39,60 @@ class Sizes:
     context: int
 
 
+class Questions:
+    """Every step that tables of a size are made from, to be asked for in two calls.
+
+    With `fine`, products are asked for at full tiles of so many rows and next to them only, and read off lines between.
+    """
+
+    def __init__(self, sizes: Sizes, stages: int = 1, fine: int = 0) -> None:
+        self._batches, self._every = grid(sizes.batch), np.arange(1, sizes.batch + 1)
+        self._contexts = np.concatenate([[1.0], 2.0 ** np.arange(5, max(7, np.ceil(np.log2(max(2, sizes.context))) + 1))])
+        self._reaches = np.concatenate([[0.0], self._contexts[1:]])
+        self._chunks = tiled(sizes.tokens)
+        self._sides = self._chunks
+        if fine:
+            self._sides, self._chunks = coarse(self._chunks, 1.0), coarse(self._chunks, 0.5)
+        self._among = np.concatenate([[0.0], self._batches])
+        self._all_rows = np.arange(1, int(self._chunks[-1]) + sizes.batch + 1)
+        self._alone, self._rows = _tiles(self._every, fine), _tiles(self._all_rows, fine)
+        column, own = self._chunks[:, None], self._chunks / 2
+        looked = _flat((self._batches * stages)[:, None], self._contexts[None, :])
+        self.decode = _joined(looked, _flat(self._alone * stages, 1.0))
+        self._cut = len(looked[0])
+        asked = (
+            _flat(self._rows, 0.0, 0.0, 1.0),
+            _flat(self._sides[:, None], 0.0, (self._among * stages)[None, :], 1.0),
+            _flat(column, self._reaches[None, :], 0.0, 1.0),
+            _flat(self._chunks, own, 0.0, 1.0),  # a prompt's own attention once more
+        )
+        self.mixed = _joined(*asked)
+        self._cuts = np.cumsum([len(one[0]) for one in asked])[:-1]
+
+    def answered(self, decode: Array, mixed: Array) -> dict[str, Any]:
+        """What tables hold, from the answers to both calls."""
+        looked, tokens = decode[: self._cut].reshape(len(self._batches), -1), decode[self._cut :]
+        rows, both, ahead, own = np.split(mixed, self._cuts)
+        rows = np.interp(self._all_rows, self._rows, rows) if len(rows) < len(self._all_rows) else rows
+        tokens = np.interp(self._every, self._alone, tokens) if len(tokens) < len(self._every) else tokens
+        alone = rows[(self._sides[:, None] + self._among[None, :]).astype(int) - 1]
+        beside = _between(np.arange(len(self._every) + 1), self._among, both.reshape(alone.shape) - alone)
+        looking = _between(self._every, self._batches, (looked - looked[:, :1]).T).T
+        plain = rows[self._chunks.astype(int) - 1]
+        return {
+            "_contexts": self._contexts.tolist(),
+            "_reaches": self._reaches.tolist(),
+            "_chunks": self._chunks.tolist(),
+            "_sides": self._sides.tolist(),
+            "_tokens": [0.0, *tokens.tolist()],
+            "_rows": [0.0, *rows.tolist()],
+            "_looking": [[], *looking.tolist()],
+            "_beside": beside.tolist(),
+            "_ahead": (ahead.reshape(len(plain), -1) - plain[:, None]).tolist(),
+            "_longer": ((own - plain) / (self._chunks / 2)).tolist(),
+        }
+
+
 class StepTables:
     """Seconds of steps of one lane: a copy of the model, or one of the batches in flight of a pipeline.
 
@@ -46,38 +100,38 @@ class StepTables:
     the tables' ends are extended along the last line.
     """
 
-    __slots__ = ("_ahead", "_beside", "_chunks", "_contexts", "_longer", "_looking", "_reaches", "_rows", "_tokens")
+    __slots__ = ("_ahead", "_beside", "_chunks", "_contexts", "_longer", "_looking", "_reaches", "_rows", "_sides", "_tokens")
+    _contexts: list[float]
+    _reaches: list[float]
+    _chunks: list[float]
+    _sides: list[float]
+    _tokens: list[float]
+    _rows: list[float]
+    _looking: list[list[float]]
+    _beside: list[list[float]]
+    _ahead: list[list[float]]
+    _longer: list[float]
 
     def __init__(self, steps: Steps, sizes: Sizes, stages: int = 1) -> None:
-        batches, every = grid(sizes.batch), np.arange(1, sizes.batch + 1)
-        contexts = np.concatenate([[1.0], 2.0 ** np.arange(5, max(7, np.ceil(np.log2(max(2, sizes.context))) + 1))])
-        chunks = tiled(sizes.tokens)
-        looked = steps.decode((batches * stages)[:, None], contexts[None, :])
-        looking = np.stack([np.interp(every, batches, column) for column in (looked - looked[:, :1]).T], axis=1)
-        tokens = steps.decode(every * stages, 1.0)
-        rows = steps.mixed(np.arange(1, sizes.tokens + sizes.batch + 1), 0.0, 0.0, 1.0)
-        among = np.concatenate([[0.0], batches])
-        both = steps.mixed(chunks[:, None], 0.0, (among * stages)[None, :], 1.0)
-        alone = steps.mixed(chunks[:, None] + among[None, :], 0.0, 0.0, 1.0)
-        beside = np.stack([np.interp(np.arange(sizes.batch + 1), among, row) for row in both - alone])
-        reaches = np.concatenate([[0.0], contexts[1:]])
-        plain = alone[:, :1]
-        ahead = steps.mixed(chunks[:, None], reaches[None, :], 0.0, 1.0) - plain
-        own = (steps.mixed(chunks, chunks / 2, 0.0, 1.0) - plain[:, 0]) / (chunks / 2)  # a prompt's own attention once more
-        self._contexts: list[float] = contexts.tolist()
-        self._reaches: list[float] = reaches.tolist()
-        self._chunks: list[float] = chunks.tolist()
-        self._tokens: list[float] = [0.0, *tokens.tolist()]
-        self._rows: list[float] = [0.0, *rows.tolist()]
-        self._looking: list[list[float]] = [[], *looking.tolist()]
-        self._beside: list[list[float]] = beside.tolist()
-        self._ahead: list[list[float]] = ahead.tolist()
-        self._longer: list[float] = own.tolist()
+        asked = Questions(sizes, stages)
+        self._hold(asked.answered(steps.decode(*asked.decode), steps.mixed(*asked.mixed)))
+
+    @staticmethod
+    def holding(answers: Mapping[str, Any]) -> StepTables:
+        """Of answers to `Questions` somebody else has asked."""
+        one = StepTables.__new__(StepTables)
+        one._hold(answers)
+        return one
+
+    def _hold(self, answers: Mapping[str, Any]) -> None:
+        for name, values in answers.items():
+            setattr(self, name, values)
 
     def scaled(self, factor: float) -> StepTables:
         """The same with every step so many times as long."""
         other = StepTables.__new__(StepTables)
         other._contexts, other._reaches, other._chunks = self._contexts, self._reaches, self._chunks
+        other._sides = self._sides
         for name in ("_looking", "_beside", "_ahead"):
             setattr(other, name, [[factor * one for one in row] for row in getattr(self, name)])
         for name in ("_tokens", "_rows", "_longer"):
@@ -88,6 +142,17 @@ class StepTables:
         """Seconds of one token of each of `batch` sequences at a mean `context`."""
         return self._tokens[batch] + _line(self._contexts, self._looking[batch], context)
 
+    def run(self, batch: int, context: float, turns: int) -> tuple[float, float]:
+        """Seconds of the first and the last of so many decode steps in a row, from a mean `context` on."""
+        contexts, values, base = self._contexts, self._looking[batch], self._tokens[batch]
+        place = bisect_right(contexts, context) - 1
+        if not 0 <= place < len(contexts) - 1 or context + turns - 1 >= contexts[place + 1]:
+            return self.decode(batch, context), self.decode(batch, context + turns - 1)
+        low, start = contexts[place], values[place]
+        rise, width = values[place + 1] - start, contexts[place + 1] - low
+        first = base + (start + rise * (context - low) / width)
+        return first, base + (start + rise * (context + turns - 1 - low) / width) if turns > 1 else first
+
     def mixed(self, tokens: int, reach: float, batch: int, context: float) -> float:
         """Seconds of chunks of `tokens` tokens in all beside one token of each of `batch` sequences.
 
@@ -97,21 +162,19 @@ class StepTables:
         told = self._rows[tokens + batch]
         if not batch and not reach:
             return told
-        places = self._chunks
-        place = min(max(bisect_right(places, tokens) - 1, 0), len(places) - 2)
-        low = places[place]
-        share = (tokens - low) / (places[place + 1] - low)
         if batch:
+            place, share = _place(self._sides, tokens)
             below, above = self._beside[place][batch], self._beside[place + 1][batch]
             told += below + (above - below) * share + _line(self._contexts, self._looking[batch], context)
+        if not reach:
+            return told
+        place, share = _place(self._chunks, tokens)
         if reach < 0.0:
             below, above = self._longer[place], self._longer[place + 1]
             return told + reach * (below + (above - below) * share)
-        if reach > 0.0:
-            below = _line(self._reaches, self._ahead[place], reach)
-            above = _line(self._reaches, self._ahead[place + 1], reach)
-            told += below + (above - below) * share
-        return told
+        below = _line(self._reaches, self._ahead[place], reach)
+        above = _line(self._reaches, self._ahead[place + 1], reach)
+        return told + below + (above - below) * share
 
 
 def grid(most: int) -> Array:
@@ -135,6 +198,57 @@ def tiled(most: int) -> Array:
     smooth = np.round(2.0 ** np.arange(0, np.log2(max(2, most)) + 0.5, 0.5))
     edges = np.concatenate([np.arange(TILE, min(most, FINE) + 1, TILE), np.arange(FINE, most + 1, 4 * TILE)])
     return np.unique(np.concatenate([smooth, edges, edges[edges < most] + 1]))
+
+
+def _tiles(numbers: Array, fine: int) -> Array:
+    """Of whole numbers from 1 on: those of a grid, those at full tiles and next to them; all where tiles are not given.
+
+    >>> _tiles(np.arange(1, 301), 64).astype(int).tolist()[15:]
+    [16, 20, 24, 29, 35, 42, 50, 60, 64, 65, 72, 86, 103, 123, 128, 129, 147, 175, 192, 193, 209, 249, 256, 257, 297, 300]
+    """
+    if not fine or len(numbers) < 4 * fine:
+        return numbers
+    edges = np.arange(fine, numbers[-1] + 1, fine)
+    return np.unique(np.concatenate([grid(int(numbers[-1])), edges, edges + 1]).clip(numbers[0], numbers[-1]))
+
+
+def _between(at: Array, places: Array, rows: Array) -> Array:
+    """Each row of values at `places` read off its lines at `at`."""
+    after = np.clip(np.searchsorted(places, at), 1, len(places) - 1) if len(places) > 1 else np.zeros(len(at), dtype=int)
+    before = np.maximum(after - 1, 0)
+    width = places[after] - places[before]
+    share = np.clip((at - places[before]) / np.where(width > 0, width, 1.0), 0.0, 1.0)
+    told: Array = rows[:, before] + (rows[:, after] - rows[:, before]) * share
+    return told
+
+
+def _flat(*values: ArrayLike) -> tuple[Array, ...]:
+    """Values that broadcast, each as one row."""
+    return tuple(one.ravel() for one in np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in values)))
+
+
+def _joined(*asked: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Several calls' arguments as one call's."""
+    return tuple(np.concatenate(column) for column in zip(*asked, strict=True))
+
+
+def coarse(chunks: Array, apart: float) -> Array:
+    """Of these, those about so many powers of two apart.
+
+    >>> coarse(tiled(300), 1.0).astype(int).tolist()
+    [1, 2, 4, 8, 16, 32, 64, 128, 256, 362]
+    """
+    steps = np.log2(chunks)
+    places = np.searchsorted(steps, np.arange(0.0, steps[-1], apart) - 1e-9)
+    found: Array = chunks[np.unique(np.append(places, len(steps) - 1))]
+    return found
+
+
+def _place(places: Sequence[float], at: float) -> tuple[int, float]:
+    """Between which two of the places something lies, and how far along."""
+    place = min(max(bisect_right(places, at) - 1, 0), len(places) - 2)
+    low = places[place]
+    return place, (at - low) / (places[place + 1] - low)
 
 
 def _line(places: Sequence[float], values: Sequence[float], at: float) -> float:

@@ -5,16 +5,14 @@ The data file is written by `tools/calibrate`; it says from what, when and by wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from whichgpu.base.errors import DataError
-from whichgpu.base.messages import msg
+from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
 from whichgpu.estimate.time.terms import TERMS
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
 
 Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own`
+TIERS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
 UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
 LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
@@ -92,34 +91,28 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
+class Calibration(Fitted):
+    """Corrections of a step on one GPU."""
 
-    multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
-    ranges: Mapping[str, Mapping[str, Sequence[float]]]
-    evidence: Mapping[str, Any]
-    made: Mapping[str, Any]
     known: dict[Setting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
 
     def log_multiplier(self, setting: Setting, term: str) -> float:
         """The sum over levels; years between known ones are interpolated."""
-        total = 0.0
+        return sum(values.get(term, 0.0) for values in self._levels(setting))
+
+    def _levels(self, setting: Setting) -> list[Mapping[str, float]]:
+        """By term, what each level says of this setting."""
+        found: list[Mapping[str, float]] = []
         for level, groups in self.multipliers.items():
             if level in YEARLY:
-                total += _by_year(groups, setting.style if level == "era" else setting.engine, setting.year, term)
+                found.append(_by_year(groups, setting.style if level == "era" else setting.engine, setting.year))
             else:
-                total += groups.get(setting.key(level), {}).get(term, 0.0)
-        return total
+                found.append(groups.get(setting.key(level), {}))
+        return found
 
     def tier(self, engine: str, gpu: Gpu, kind: str = "") -> Tier:
         """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none."""
-        known = self.evidence.get("engines", {}).get(engine, {})
-        if gpu.vendor not in MEASURED_VENDORS:
-            return "none"
-        if gpu.id in known.get("gpus", ()):
-            return "gpu"
-        kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
-        return "generation" if kin else "other"
+        return TIERS[self.nearness(engine, gpu)] if gpu.vendor in MEASURED_VENDORS else "none"
 
     def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind."""
@@ -127,32 +120,31 @@ class Calibration:
         low, high = table.get(f"{engine}/{kind}", table.get(kind, table.get("any", UNKNOWN_SPREAD)))
         return low, high
 
-    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Whose measurements an engine's corrections rest on."""
-        return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
-
     def factors(self, settings: Sequence[Setting]) -> np.ndarray:
         """Multipliers, [terms, settings]."""
         import numpy as np
 
         for setting in settings:
             if setting not in self.known:
-                self.known[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
+                levels = self._levels(setting)
+                self.known[setting] = [exp(sum(values.get(term, 0.0) for values in levels)) for term in TERMS]
         return np.array([self.known[setting] for setting in settings]).T
 
 
-def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int, term: str) -> float:
-    """The year's own number, or between its neighbours'; beyond the ends the nearest."""
+def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) -> Mapping[str, float]:
+    """The year's own numbers, or between its neighbours'; beyond the ends the nearest."""
     named = ((key.rpartition("/"), values) for key, values in groups.items())
-    known = sorted((int(known), values.get(term, 0.0)) for (whose, _, known), values in named if whose == name)
-    if not known:
-        return 0.0
-    before = [pair for pair in known if pair[0] <= year]
-    after = [pair for pair in known if pair[0] >= year]
-    if not before or not after:
-        return (before[-1] if before else after[0])[1]
-    (early, low), (late, high) = before[-1], after[0]
-    return low if early == late else low + (high - low) * (year - early) / (late - early)
+    known = {int(known): values for (whose, _, known), values in named if whose == name}
+    early = max((one for one in known if one <= year), default=None)
+    late = min((one for one in known if one >= year), default=None)
+    if early is None or late is None or early == late:
+        nearest = late if early is None else early
+        return {} if nearest is None else known[nearest]
+    low, high = known[early], known[late]
+    return {
+        term: low.get(term, 0.0) + (high.get(term, 0.0) - low.get(term, 0.0)) * (year - early) / (late - early)
+        for term in low.keys() | high.keys()
+    }
 
 
 # Generations of which no step was measured, by the one whose kernels theirs were made from: architecture and generation.
@@ -189,18 +181,7 @@ def build(gpu: Gpu) -> str:
     return "low-power" if (gpu.tdp_watts or LOW_POWER + 1) <= LOW_POWER else gpu.segment
 
 
-def generation(gpu: Gpu) -> str:
-    """What decides how well kernels run on a GPU, beyond its rates."""
-    return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
-
-
 @cache
 def load_calibration(path: Path = DATA_FILE) -> Calibration:
     """The fitted numbers."""
-    try:
-        raw = json.loads(path.read_bytes())
-        return Calibration(raw["multipliers"], raw["ranges"], raw["evidence"], raw["made"])
-    except (OSError, ValueError, KeyError) as problem:
-        raise DataError(
-            "malformed-data", msg("error.malformed-data", path=str(path), why=str(problem)), msg("hint.data")
-        ) from problem
+    return read_fitted(path, Calibration)

@@ -99,11 +99,8 @@ def terms_of(lowered: Lowered, gpus: GpuColumns, sequences: Number = 0.0, repeat
     told = totals(lowered.ops, gpus)
     shape = told.seconds.shape[1:]
     worked = np.concatenate([told.seconds[:1] * heat(told.seconds[0] / repeats), told.seconds[1:]])
-    kernels = sum((np.asarray(op.count, dtype=float) for op in lowered.ops), np.zeros(1))
-    forward, backward = (
-        sum((np.asarray(op.count, dtype=float) * op.calls for op in lowered.ops if (op.phase == "forward") == first), np.zeros(1))
-        for first in (True, False)
-    )
+    kernels: Number = sum(op.count for op in lowered.ops)
+    forward, backward = lowered.calls_forward, lowered.calls_backward
     counted = (
         kernels * KERNEL_GAP,
         forward * FORWARD_CALL,

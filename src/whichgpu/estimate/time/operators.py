@@ -56,9 +56,13 @@ KINDS: dict[str, Class] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Op:
-    """One operator. FLOPs and bytes are of one call; `count` calls are made."""
+    """One operator. FLOPs and bytes are of one call; `count` calls are made.
+
+    Shared by whoever asks for the same step, so never changed; not frozen, since lowering makes them by the ten thousand and a
+    frozen one takes three times as long to make.
+    """
 
     kind: str
     unit: str  # the peak that bounds it: fp32, tf32, bf16, fp16, fp8, int8, fp4; for bandwidth kinds the element's dtype

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from math import log
 from pathlib import Path
 from typing import Any
+
+from whichgpu.base.sealed import data_rows
 
 PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 
@@ -57,8 +58,7 @@ _SECONDS = ("measured", "predicted", "low", "high")
 @cache
 def pairs() -> tuple[Pair, ...]:
     """All of them."""
-    with PAIRS_FILE.open(newline="", encoding="utf-8") as stream:
-        return tuple(_pair(row) for row in csv.DictReader(stream))
+    return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
 
 
 def _pair(row: dict[str, str]) -> Pair:

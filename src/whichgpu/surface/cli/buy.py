@@ -40,24 +40,28 @@ HEADS = ("gpu", "price", "hour", "rent", "use", "months")
 @option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
 @option("--currency", metavar="CODE")
 @option("--prices", "--overlay", "overlay", type=Parsed("path", user_path), metavar="FILE")
-def buy(session: Session, names: tuple[str, ...], overlay: Path | None, **given: Any) -> int:
+def buy(session: Session, names: tuple[str, ...], overlay: Path | None, **given: Any) -> BuyAnswer:
     """Own or rent."""
     inputs = BuyInputs(**{name: value for name, value in given.items() if value is not None})
-    answer = api.buy(",".join(names) if names else (), inputs, session.as_of, catalog_of(session), overlay)
+    return api.buy(",".join(names) if names else (), inputs, session.as_of, catalog_of(session), overlay)
+
+
+@buy.shows
+def show(session: Session, answer: BuyAnswer) -> None:
+    """A sentence for each, the table, and all that was put in."""
     if session.format == "json":
         session.out.write(to_json(document(answer, session.language)))
-        return 0
+        return
     if session.format == "csv" or session.columns:
         session.show(answer, [document(row, session.language) for row in answer.rows], ())
-        return 0
+        return
     for row in answer.rows:
         session.say(_sentence(row, answer))
     text = session.language.text
     session.table([text(f"buy.column-{name}") for name in HEADS], [_cells(row) for row in answer.rows])
-    for line in _lines(answer, session, inputs.host_price is None):
+    for line in _lines(answer, session):
         session.say(line)
     say_sources(session, answer.sources, 6)
-    return 0
 
 
 def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
@@ -85,7 +89,7 @@ def _cells(row: BuyRow) -> list[str]:
     ]
 
 
-def _lines(answer: BuyAnswer, session: Session, usual_host: bool) -> list[Message]:
+def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
     said = []
     for row in answer.rows:
         parts = tuple(
@@ -93,10 +97,14 @@ def _lines(answer: BuyAnswer, session: Session, usual_host: bool) -> list[Messag
             for name, one in row.hour_lines.items()
         )
         said.append(msg("buy.parts", gpu=row.gpu_name, hour=amount(row.own_per_hour.amount), what=parts))
-        if usual_host:
+        if "host_price" in answer.defaults:
             values = {"share": f"{HOST_SHARE:.0%}", "least": f"{HOST_LEAST:g} USD"}
             host = f"{amount(row.host.amount)} {row.host.currency}"
             said.append(msg("recommend.assumed", what=msg("buy.host-usual", price=host, **values)))
+        if row.rent is not None and row.rent_host is not None:
+            host = f"{amount(row.rent_host.amount)} {row.rent_host.currency}"
+            machine = f"{row.rent.provider} {row.rent.instance}"
+            said.append(msg("recommend.assumed", what=msg("buy.rent-host", machine=machine, host=host)))
         if row.rent is not None and row.rent.stale:
             said.append(msg("recommend.lacks", what=msg("recommend.stale", day=row.rent.observed_at, n=row.rent.age_days)))
         years = f"{answer.inputs['years']:g}"
@@ -111,6 +119,9 @@ def _lines(answer: BuyAnswer, session: Session, usual_host: bool) -> list[Messag
                     months=months,
                 )
             )
+            if row.break_even_months and row.break_even_months > 12 * float(answer.inputs["years"]) and answer.inputs["residual"]:
+                value = f"{amount(row.residual_value.amount)} {row.residual_value.currency}"
+                said.append(msg("buy.even-resale", years=years, value=value))
         elif row.rent is not None:
             said.append(msg("buy.never", years=years))
         for name, (low, high) in row.sensitivity.items():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import click
+
 from whichgpu import api
-from whichgpu.base.codec import plain, to_json
+from whichgpu.base.codec import to_json
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.catalog.checks import CheckReport
 from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.surface.cli.frame import Group, catalog_of, command, option
 from whichgpu.surface.cli.pricehistory import diff, history, watch
@@ -18,21 +21,23 @@ QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term
 
 @command("status")
 @option("--live", is_flag=True)
-def status(session: Session, live: bool) -> None:
+def status(session: Session, live: bool) -> api.StatusAnswer:  # noqa: ARG001 - of what is shown
     """Size, age and digest of the catalog, and the age of what the user's own store holds."""
-    own = api.live_status(session.today)
-    if live:
+    return api.catalog_status(catalog_of(session), session.today)
+
+
+@status.shows
+def show_status(session: Session, answer: api.StatusAnswer) -> None:
+    """The tables and a word on the store; with --live the store."""
+    own = answer.live
+    if session.asked.get("live"):
         if not own.exists:
             session.say(msg("catalog.no-live"))
         session.show(own, own.series, SERIES)
         return
-    answer = api.catalog_status(catalog_of(session))
     rows = sum(table.rows for table in answer.tables)
     newest = max((table.checked_newest for table in answer.tables if table.checked_newest), default="–")
     headline = msg("catalog.status", n=rows, tables=len(answer.tables), newest=newest, digest=answer.digest)
-    if session.format == "json":
-        session.out.write(to_json({**plain(answer), "live": plain(own)}))
-        return
     session.show(answer, answer.tables, (), headline)
     if not own.exists:
         session.say(msg("catalog.no-live"))
@@ -43,9 +48,14 @@ def status(session: Session, live: bool) -> None:
 
 
 @command("check")
-def check(session: Session) -> int:
-    """Every integrity check; exit 3 when something unexplained is found."""
-    report = api.catalog_check(session.catalog_folder, session.today)
+def check(session: Session) -> CheckReport:
+    """Every integrity check."""
+    return api.catalog_check(session.catalog_folder, session.today)
+
+
+@check.shows
+def show_check(session: Session, report: CheckReport) -> int:
+    """What was found; exit 3 when something of it is unexplained."""
     told = [
         {
             "table": finding.table,
@@ -59,11 +69,15 @@ def check(session: Session) -> int:
     if session.format == "json":
         explained = [{"table": found.table, "key": found.key, "check": found.check, "column": found.column, "why": why}
                      for found, why in report.explained]  # fmt: skip
-        session.out.write(to_json({"ok": report.ok, "rows": report.rows, "findings": told, "explained": explained}))
+        session.out.write(
+            to_json({"ok": report.ok, "rows": report.rows, "findings": told, "explained": explained, "altered": report.altered})
+        )
     else:
         total = sum(report.rows.values())
         id = "catalog.check-ok" if report.ok else "catalog.check-bad"
         session.say(msg(id, n=len(told), rows=total, explained=len(report.explained)))
+        if report.altered and report.ok:
+            session.say(msg("catalog.altered", n=len(report.altered), names=report.altered))
         if told:
             session.table([session.language.text(f"field.{name}") for name in told[0]], [list(row.values()) for row in told])
     return 0 if report.ok else 3
@@ -107,4 +121,5 @@ catalog = CatalogGroup(
     commands={found.name: found for found in COMMANDS if found.name},
     help="command.catalog.short",
     no_args_is_help=True,
+    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # read before all the others
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from whichgpu import api
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
@@ -35,15 +36,22 @@ SPEED = ("time", "throughput", "memory_device")  # figures of an estimate, each 
 @option("--task", type=Spelling("task", TASKS), metavar="NAME", help="option.workload-task")
 @option("--model", type=MODEL, metavar="MODEL", help="option.compare-model")
 @workload_options
-def compare(session: Session, names: tuple[str, ...], task: str | None, model: str | None, **flags: Any) -> None:
-    """Facts in rows, what is compared in columns; with a task and a model, their speed first."""
+def compare(session: Session, names: tuple[str, ...], task: str | None, model: str | None, **flags: Any) -> api.Comparison:
+    """Facts, and with a task and a model speeds."""
     catalog = catalog_of(session)
     answer = api.compare(names, catalog)
-    speeds = None
     if task and model:
         speeds = api.compare_speed(answer.compared, spelled({"task": task, "model": model, **flags}), catalog)
-    elif task or model or any(value is not None for value in flags.values()):
+        return replace(answer, speed=speeds)
+    if task or model or any(value is not None for value in flags.values()):
         raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
+    return answer
+
+
+@compare.shows
+def show(session: Session, answer: api.Comparison) -> None:
+    """Facts in rows, what is compared in columns; speed first where it was asked for."""
+    speeds = answer.speed
     rows = flat_rows([column.gpu for column in answer.compared])
     machines = flat_rows([column.instance or {} for column in answer.compared])
     usual = [name for name in MACHINE if name in machines[0]]
@@ -53,15 +61,15 @@ def compare(session: Session, names: tuple[str, ...], task: str | None, model: s
     facts = chosen(session.columns, merged, (*usual, *USUAL), session.language)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
-        session.out.write(to_json(_document(session, answer, speeds)))
+        session.out.write(to_json(_document(session, answer)))
         return
     told = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]
     if session.format == "csv":
-        numbers = [[name, *row] for name, row in _speeds(speeds or (), words=False)]
+        numbers = [[name, *row] for name, row in _speeds(speeds or (), None)]
         session.table(["field", *header[1:]], [*numbers, *([name, *(row[name] for row in merged)] for name in told)])
         return
-    first = [[label(name, session.language), *row] for name, row in _speeds(speeds or (), words=True)]
+    first = [[label(name, session.language), *row] for name, row in _speeds(speeds or (), session.language)]
     rest = [[label(name, session.language), *(human(name, row[name], session.language) for row in merged)] for name in told]
     session.table_of_columns(header, [*first, *rest])
     if asked := [speed.estimate.request for speed in speeds or () if speed.estimate]:
@@ -73,35 +81,35 @@ def compare(session: Session, names: tuple[str, ...], task: str | None, model: s
     say_sources(session, answer.sources)
 
 
-def _document(session: Session, answer: api.Comparison, speeds: Sequence[api.ComparedSpeed] | None) -> Any:
-    if speeds is None:
-        return answer
-    return {"compared": answer.compared, "speed": document(speeds, session.language), "sources": answer.sources}
+def _document(session: Session, answer: api.Comparison) -> dict[str, Any]:
+    speed = {} if answer.speed is None else {"speed": document(answer.speed, session.language)}
+    return {"compared": answer.compared, **speed, "sources": answer.sources}
 
 
-def _speeds(speeds: Sequence[api.ComparedSpeed], words: bool) -> list[tuple[str, list[Cell]]]:
-    """Rows of the estimates: figures, the verdict on memory, what bounds, how many times as fast as the first."""
+def _speeds(speeds: Sequence[api.ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
+    """Rows of the estimates, in words or bare: figures, the verdict on memory, what bounds, how many times the first's speed."""
     if not speeds:
         return []
     rows: list[tuple[str, list[Cell]]] = [
         (name, [_cell(getattr(speed.estimate, name, None), words) for speed in speeds]) for name in SPEED
     ]
-    rows.append(("fits", [speed.estimate.fits if speed.estimate else None for speed in speeds]))
+    fits = [speed.estimate.fits if speed.estimate else None for speed in speeds]
+    rows.append(("fits", [words.text(f"verdict.{one}") if words and one else one for one in fits]))
     rows.append(("bound", [speed.estimate.bound if speed.estimate else None for speed in speeds]))
     rows.append(("relative", [_ratio(speed.relative, words) for speed in speeds]))
-    blank: Cell = "" if words else None
+    blank: Cell = None if words is None else ""
     return [(name, [blank if cell is None else cell for cell in cells]) for name, cells in rows]
 
 
-def _ratio(value: float | None, words: bool) -> Cell:
-    return value if value is None or not words else f"{significant(value)}x"
+def _ratio(value: float | None, words: Language | None) -> Cell:
+    return value if value is None or words is None else f"{significant(value)}x"
 
 
-def _cell(figure: Figure | None, words: bool) -> Cell:
-    if figure is None or not words:
+def _cell(figure: Figure | None, words: Language | None) -> Cell:
+    if figure is None or words is None:
         return figure.value if figure else None
     if figure.unit == "byte":
         return format_memory(int(figure.value))
     spans = [format_seconds(number) if figure.unit == "s" else significant(number) for number in (figure.low, figure.high)]
     value = format_seconds(figure.value) if figure.unit == "s" else f"{significant(figure.value)} {figure.unit}"
-    return f"{value} ({spans[0]} to {spans[1]})"
+    return words.cell("compare.range", value=value, low=spans[0], high=spans[1])

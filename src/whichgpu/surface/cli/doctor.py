@@ -23,19 +23,24 @@ LONGEST_SECONDS = 600.0
 @command("doctor", "[OPTIONS]", epilog=True)
 @option("--running", is_flag=True)
 @option("--for", "lasting", type=Parsed("duration", parse_seconds), metavar="DURATION", help="option.doctor-for")
-def doctor(session: Session, running: bool, lasting: float | None) -> int:
-    """Everything that can be seen, findings first in importance, last in order."""
+def doctor(session: Session, running: bool, lasting: float | None) -> Report:
+    """Everything that can be seen."""
     seconds = min(lasting or USUAL_SECONDS, LONGEST_SECONDS) if running or lasting else None
     if seconds is not None:
         session.say(msg("doctor.watching", seconds=f"{seconds:g}"))
-    report = api.doctor(catalog_of(session), seconds)
+    return api.doctor(catalog_of(session), seconds)
+
+
+@doctor.shows
+def show(session: Session, report: Report) -> None:
+    """Findings first in importance, last in order."""
     if session.format == "json":
         session.out.write(to_json(_document(report, session.language)))
-        return 0
+        return
     session.say(headline(report))
     if session.format == "markdown":
         _write_markdown(session, report)
-        return 0
+        return
     text = session.language.text
     rows = [(text("doctor.machine"), *fact) for fact in host_facts(report, session.language)]
     for seen in report.gpus:
@@ -43,7 +48,6 @@ def doctor(session: Session, running: bool, lasting: float | None) -> int:
         rows += [(name, *fact) for fact in card_facts(seen, session.language)]
     rows += _closing_rows(report, session.language)
     session.table([text(f"doctor.column.{name}") for name in ("part", "fact", "value")], [_printable(row) for row in rows])
-    return 0
 
 
 def headline(report: Report) -> Message:
@@ -60,7 +64,7 @@ def _closing_rows(report: Report, language: Language) -> list[Row]:
     """Findings and verdicts as rows of the same table."""
     rows = [(one.where, one.level, f"{one.what} {one.advice}") for one in told(report.findings, language)]
     for verdict in report.running or ():
-        words = f"{verdict_words(verdict, language)}. {language.render(verdict.advice)}"
+        words = language.text("diagnose.told", what=verdict_words(verdict, language), advice=verdict.advice)
         rows.append((gpu_label([verdict.gpu], language), language.text("doctor.running"), words))
     return rows
 

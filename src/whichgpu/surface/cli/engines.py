@@ -21,10 +21,15 @@ def _engine_ids(catalog: Catalog) -> list[str]:
 @command("engines", "[OPTIONS]", epilog=True)
 @click.argument("names", nargs=-1, type=Names(_engine_ids), metavar="[NAME…]")
 @option("--sort", metavar="FIELD")
-def engines(session: Session, names: tuple[str, ...], sort: str | None) -> None:
-    """List engines, or every fact about one."""
-    answer = api.engines(names, sort, catalog_of(session))
-    if names and len(answer.engines) == 1:
+def engines(session: Session, names: tuple[str, ...], sort: str | None) -> api.EnginesAnswer:
+    """Engines."""
+    return api.engines(names, sort, catalog_of(session))
+
+
+@engines.shows
+def show(session: Session, answer: api.EnginesAnswer) -> None:
+    """A list, or every fact about the one named."""
+    if session.named and len(answer.engines) == 1:
         session.show_one(answer, answer.engines[0], _sentence(answer.engines[0]))
         say_sources(session, answer.sources)
     else:

@@ -52,8 +52,8 @@ def estimate(
     no_own_measurements: bool,
     best_layout: bool | None,
     **flags: Any,
-) -> int:
-    """Memory of one request, or of each line of a file."""
+) -> EstimateAnswer | int:
+    """Time and memory of one request; of a file of them, each told as it comes, and then the exit code."""
     if requests is not None:
         if task or model or best_layout or any(value is not None for value in flags.values()):
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
@@ -70,9 +70,7 @@ def estimate(
     desk = Desk(catalog_of(session), own=not no_own_measurements, as_of=session.as_of)
     asked = spelled({"task": task, "model": model, **flags})
     chosen = _laid_out(asked, desk, load) if best_layout else asked
-    answer = _loaded(session, chosen, desk, load) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
-    _show(session, answer)
-    return 0
+    return _loaded(session, chosen, desk, load) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
 
 
 def _laid_out(asked: Spelled, desk: Desk, load: dict[str, Any]) -> Spelled:
@@ -103,6 +101,15 @@ def _loaded(session: Session, asked: Spelled, desk: Desk, load: dict[str, Any]) 
     return answer
 
 
+@estimate.shows
+def show(session: Session, answer: EstimateAnswer | int) -> int:
+    """How fast, how large, and every figure."""
+    if isinstance(answer, int):
+        return answer
+    _show(session, answer)
+    return 0
+
+
 def _show(session: Session, answer: EstimateAnswer) -> None:
     if session.format == "json":
         session.out.write(to_json(reply_document(Reply(1, None, answer), session.language)))
@@ -113,7 +120,7 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         session.say(_speed(answer) if answer.fits != "no" else msg("estimate.if-it-fitted", what=_speed(answer)))
     serving.tell(session, answer)
     if answer.run:
-        session.say(_run(answer.run))
+        session.say(_run(answer.run) if answer.fits != "no" else msg("estimate.run-if-it-fitted", what=_run(answer.run)))
     if answer.fits != "no":
         session.say(_sentence(answer))
     rows = _figures(answer)

@@ -46,8 +46,8 @@ class Again(Option):
 @option("--gpu", type=GpuList(gpu_names), metavar="NAME", multiple=True, help="option.fit-gpu", cls=Again)
 @option("--plot", metavar="FILE")
 @workload_options
-def fit(session: Session, model: str, task: str | None, gpu: tuple[str, ...], plot: str | None, **flags: Any) -> int:
-    """Verdicts by GPU, then the parts, then remedies."""
+def fit(session: Session, model: str, task: str | None, gpu: tuple[str, ...], plot: str | None, **flags: Any) -> FitAnswer:
+    """What it needs, and which GPUs have it."""
     if plot:
         from whichgpu.surface.charts import check_plot
 
@@ -59,6 +59,16 @@ def fit(session: Session, model: str, task: str | None, gpu: tuple[str, ...], pl
     answer = api.fit_spelled(request, names, filter, catalog, helpful=bool(names) or session.format == "json")
     if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
         answer = api.fit_spelled(request, names, filter, catalog)
+    if plot:
+        from whichgpu.surface.charts import memory_chart, write_chart
+
+        write_chart(memory_chart(answer, session.language), plot)
+    return answer
+
+
+@fit.shows
+def show(session: Session, answer: FitAnswer) -> int:
+    """Verdicts by GPU, then the parts, then remedies; exit 1 where nothing fits."""
     error = _refusal(answer) if all(row.fits == "no" for row in answer.gpus) else None
     if session.format == "json":
         reply = document(answer, session.language)
@@ -66,10 +76,6 @@ def fit(session: Session, model: str, task: str | None, gpu: tuple[str, ...], pl
         session.out.write(to_json(told))
     else:
         _show(session, answer, error)
-    if plot:
-        from whichgpu.surface.charts import memory_chart, write_chart
-
-        write_chart(memory_chart(answer, session.language), plot)
     return error.exit_code if error else 0
 
 
@@ -171,10 +177,10 @@ def _what(answer: FitAnswer) -> Message:
     """The model and the choices that matter most."""
     request = answer.request
     model = request["model"] if isinstance(request["model"], str) else request["model"].get("model_type", "config.json")
-    words = [request["task"], request["precision"], f"batch {request['batch']}"]
+    words: list[str | Message] = [request["task"], request["precision"], msg("fit.what-batch", batch=request["batch"])]
     reads = any(row.largest_context is not None for row in answer.gpus)
     lengths = [str(request[name]) for name in ("seq_in", "seq_out") if request[name] and reads]
-    words += [f"{'+'.join(lengths)} tokens"] if lengths else []
+    words += [msg("fit.what-tokens", lengths="+".join(lengths))] if lengths else []
     return msg("fit.what", model=model, words=tuple(words))
 
 
@@ -219,4 +225,4 @@ def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ..
         session.table(header, rows)
         return
     for row in (header, *rows):
-        session.note("  " + "  ".join(cell or "–" for cell in row))
+        session.note("  " + "  ".join(session.language.shown(cell) or "–" for cell in row))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from whichgpu.base.dates import parse_as_of, parse_known
-from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import Language, language, languages, msg
+from whichgpu.base.errors import UnknownName, UsageError
+from whichgpu.base.messages import Language, code_of, language, languages, msg
 from whichgpu.base.names import squash, unknown_word
+from whichgpu.surface.cli.helping import Context
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FLAGS = ("json", "csv", "markdown", "tsv")
 FORMATS = (*FLAGS, "table")
 SKIPPED = (*FLAGS, "config", "help")  # options that are no settings
+Shows = TypeVar("Shows", bound=Callable[[Session, Any], "int | None"])
 
 
 def session_of(ctx: click.Context) -> Session:
@@ -41,11 +43,37 @@ class Option(click.Option):
         record = super().get_help_record(ctx)
         if record is None or not self.help:
             return record
-        return record[0], record[1].replace(self.help, _language(ctx).text(self.help))
+        text = _language(ctx).text
+        return record[0], record[1].replace(self.help, text(self.help)).replace("[required]", text("help.required"))
+
+
+HELP_NAMES = ("-h", "--help")
 
 
 class Command(click.Command):
-    """A command whose help and epilog are message ids."""
+    """A command whose help and epilog are message ids. What it asks and how the answer is shown are two functions.
+
+    `ask` makes the answer of a session and the flags' values; `show`, where there is one, prints it and tells the exit code.
+    """
+
+    ask: Callable[..., Any]
+    show: Callable[[Session, Any], int | None] | None = None
+
+    def shows(self, function: Shows) -> Shows:
+        """Decorate the function that shows this command's answers; they need not come from the command line."""
+        self.show = function
+        return function
+
+    context_class = Context
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        pieces = " ".join(self.collect_usage_pieces(ctx))
+        formatter.write_usage(ctx.command_path, pieces, prefix=_language(ctx).text("help.usage"))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [param.get_help_record(ctx) for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        with formatter.section(_language(ctx).text("help.options")):
+            formatter.write_dl([record for record in records if record is not None])
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
@@ -57,6 +85,9 @@ class Command(click.Command):
             formatter.write_paragraph()
             formatter.write(_language(ctx).text(self.epilog) + "\n")
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return list(HELP_NAMES)  # whoever asks first: the option is made once
+
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
         if option:
@@ -66,6 +97,8 @@ class Command(click.Command):
 
 class Group(click.Group):
     """Commands under one name; what they are for comes from their message ids."""
+
+    context_class = Context
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, session = args[0], session_of(ctx)
@@ -88,7 +121,11 @@ class Group(click.Group):
             formatter.write_dl([(name, text(self.short(name))) for name in self.list_commands(ctx)])
         with formatter.section(text("help.options")):
             shown = [param for param in self.params if isinstance(param, click.Option) and not param.hidden]
-            formatter.write_dl([*((param.opts[0], text(param.help or "")) for param in shown), ("--help", text("option.help"))])
+            formatter.write_dl([*((_flag(param), text(param.help or "")) for param in shown), ("--help", text("option.help"))])
+
+
+def _flag(param: click.Option) -> str:
+    return f"{param.opts[0]} {param.metavar}" if param.metavar else param.opts[0]
 
 
 def options_of(command: click.Command | None) -> tuple[str, ...]:
@@ -114,17 +151,18 @@ def command(
 
     def wrap(function: Callable[..., Any]) -> Command:
         def call(**values: Any) -> Any:
-            ctx = click.get_current_context()
-            return function(_ready(session_of(ctx), values), **values)
+            session = ready(session_of(click.get_current_context()), values)
+            told = function(session, **values)
+            return made.show(session, told) if made.show else told
 
         call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         shared = call
         for decorate in reversed(_SHARED_OPTIONS):
             shared = decorate(shared)
         params = shared.__click_params__  # type: ignore[attr-defined]
-        own = [param for param in params[::-1] if param.name not in _SHARED_NAMES]
-        common = [param for param in params[::-1] if param.name in _SHARED_NAMES]
-        return Command(
+        own = [param for param in params[::-1] if param.name not in SHARED_NAMES]
+        common = [param for param in params[::-1] if param.name in SHARED_NAMES]
+        made = Command(
             name,
             params=own + common,
             callback=call,
@@ -132,11 +170,13 @@ def command(
             epilog=f"command.{id or name}.examples" if epilog else None,
             options_metavar=arguments or "[OPTIONS]",
         )
+        made.ask = function
+        return made
 
     return wrap
 
 
-def _ready(session: Session, values: dict[str, Any]) -> Session:
+def ready(session: Session, values: dict[str, Any]) -> Session:
     """Take the shared options out of a command's values and into the session."""
     forms = [form for form in FLAGS if values.pop(form)]
     if len(forms) > 1:
@@ -151,15 +191,19 @@ def _ready(session: Session, values: dict[str, Any]) -> Session:
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
     session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
     session.as_known = None if as_known is None else parse_known(as_known, session.today)
+    session.asked = dict(values)
     return session
 
 
-def chosen_language(code: str) -> Language:
+def chosen_language(named: str) -> Language:
     """The language a user names, which must be one there is."""
-    found = language(code)
-    if found.code != code.strip().lower()[: len(found.code)]:
-        raise unknown_word("language", code, languages())
-    return found
+    code = code_of(named)
+    if code is None:
+        choices = languages()
+        raise UnknownName(
+            "unknown-language", msg("error.unknown-language", name=named), msg("hint.choices", choices=choices), choices
+        )
+    return language(code)
 
 
 def catalog_of(session: Session) -> Catalog:
@@ -271,4 +315,4 @@ _SHARED_OPTIONS = (
     option("--lang", metavar="CODE", envvar="WHICHGPU_LANG"),
     option("--config", metavar="FILE", envvar="WHICHGPU_CONFIG"),
 )
-_SHARED_NAMES = (*FLAGS, "format", "columns", "as_of", "catalog_as_known", "catalog", "lang", "config")
+SHARED_NAMES = (*FLAGS, "format", "columns", "as_of", "catalog_as_known", "catalog", "lang", "config")

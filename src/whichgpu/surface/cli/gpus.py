@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -56,30 +57,42 @@ def gpus(
     supports: tuple[str, ...] | None,
     relative_to: str | None,
     **wanted: object,
-) -> None:
-    """List GPUs, or every fact about one."""
+) -> api.GpusAnswer:
+    """GPUs, and their speed against one of them where that is asked for."""
     filter = GpuFilter(**wanted, supports=supports or (), as_of=session.as_of)  # type: ignore[arg-type]
     catalog = catalog_of(session)
-    by_speed = sort if relative_to and (sort or "").lstrip("-").startswith(RELATIVE) else None
+    by_speed = relative_to is not None and (sort or "").lstrip("-").startswith(RELATIVE)
     answer = api.gpus(names, filter, None if by_speed else field_named(sort, Gpu, session.language), catalog)
-    if relative_to:
-        _show_relative(session, answer, api.relative([gpu.id for gpu in answer.gpus], relative_to, catalog), by_speed)
-    elif names and len(answer.gpus) == 1:
+    if relative_to is None:
+        return answer
+    return replace(answer, relative=api.relative([gpu.id for gpu in answer.gpus], relative_to, catalog))
+
+
+@gpus.shows
+def show(session: Session, answer: api.GpusAnswer) -> None:
+    """A list, or every fact about the one named."""
+    document = {"gpus": answer.gpus, "sources": answer.sources}
+    if answer.relative is not None:
+        _show_relative(session, answer, answer.relative)
+    elif session.named and len(answer.gpus) == 1:
         gpu = answer.gpus[0]
-        session.show_one(answer, gpu, _sentence(gpu))
+        session.show_one(document, gpu, _sentence(gpu))
         say_sources(session, answer.sources)
     else:
-        session.show(answer, answer.gpus, USUAL, msg("gpus.count", n=len(answer.gpus)))
+        session.show(document, answer.gpus, USUAL, msg("gpus.count", n=len(answer.gpus)))
         say_where_from(session, answer.gpus, answer.sources)
 
 
-def _show_relative(session: Session, answer: api.GpusAnswer, speeds: api.RelativeAnswer, sort: str | None) -> None:
+def _show_relative(session: Session, answer: api.GpusAnswer, speeds: api.RelativeAnswer) -> None:
     """The list with a column for each index; as JSON the figures stand beside the facts."""
-    rows = _by([flat(gpu) | _indices(row) for gpu, row in zip(answer.gpus, speeds.rows, strict=True)], sort)
+    sort = session.asked.get("sort") or ""
+    rows = _by(
+        [flat(gpu) | _indices(row) for gpu, row in zip(answer.gpus, speeds.rows, strict=True)],
+        sort if sort.lstrip("-").startswith(RELATIVE) else None,
+    )
     names = list(dict.fromkeys(f"{RELATIVE}{item.index}" for item in speeds.mix))
     session.say(msg("gpus.count", n=len(answer.gpus)))
-    document = {"gpus": answer.gpus, "sources": answer.sources, "relative": speeds}
-    session.show(document, rows, ("name", *names))
+    session.show(answer, rows, ("name", *names))
     session.say(msg("relative.against", against=speeds.against_name, n=len(speeds.mix)))
 
 

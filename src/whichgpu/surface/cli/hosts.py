@@ -28,11 +28,16 @@ def _region_names(catalog: Catalog) -> list[str]:
 @command("cpus", "[OPTIONS]", epilog=True)
 @click.argument("names", nargs=-1, type=Names(_cpu_ids), metavar="[NAME…]")
 @option("--sort", metavar="FIELD")
-def cpus(session: Session, names: tuple[str, ...], sort: str | None) -> None:
-    """List host processors, or every fact about one."""
-    answer = api.cpus(names, field_named(sort, Cpu, session.language), catalog_of(session))
+def cpus(session: Session, names: tuple[str, ...], sort: str | None) -> api.CpusAnswer:
+    """Host processors."""
+    return api.cpus(names, field_named(sort, Cpu, session.language), catalog_of(session))
+
+
+@cpus.shows
+def show_cpus(session: Session, answer: api.CpusAnswer) -> None:
+    """A list, or every fact about the one named."""
     headline = _sentence(answer.cpus[0]) if len(answer.cpus) == 1 else msg("cpus.count", n=len(answer.cpus))
-    if names and len(answer.cpus) == 1:
+    if session.named and len(answer.cpus) == 1:
         session.show_one(answer, answer.cpus[0], headline)
         say_sources(session, answer.sources)
     else:
@@ -49,8 +54,13 @@ def _sentence(cpu: Cpu) -> Message:
 @click.argument("names", nargs=-1, type=Names(_region_names), metavar="[NAME…]")
 @option("--provider", type=PROVIDER, metavar="NAME")
 @option("--sort", metavar="FIELD")
-def regions(session: Session, names: tuple[str, ...], provider: str | None, sort: str | None) -> None:
-    """List places."""
-    answer = api.regions(names, provider, field_named(sort, Region, session.language), session.as_of, catalog_of(session))
+def regions(session: Session, names: tuple[str, ...], provider: str | None, sort: str | None) -> api.RegionsAnswer:
+    """Places."""
+    return api.regions(names, provider, field_named(sort, Region, session.language), session.as_of, catalog_of(session))
+
+
+@regions.shows
+def show_regions(session: Session, answer: api.RegionsAnswer) -> None:
+    """A list."""
     session.show(answer, answer.regions, REGION_COLUMNS, msg("regions.count", n=len(answer.regions)))
     say_where_from(session, answer.regions, answer.sources)

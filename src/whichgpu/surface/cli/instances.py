@@ -27,13 +27,20 @@ USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 @option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-all")
 @option("--min-ram", type=Parsed("size", parse_bytes), metavar="SIZE")
 @option("--sort", metavar="FIELD")
-def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: str | None, **wanted: object) -> None:
-    """List machines, or every fact about one with the parts of its name."""
+def instances(
+    session: Session, names: tuple[str, ...], gpu: str | None, sort: str | None, **wanted: object
+) -> api.InstancesAnswer:
+    """Machines, and the parts of a name."""
     catalog = catalog_of(session)
     ids = frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu is not None else None
     filter = InstanceFilter(**wanted, gpu_ids=ids, as_of=session.as_of)  # type: ignore[arg-type]
-    answer = api.instances(names, filter, field_named(sort, Instance, session.language), catalog)
-    if names and len(answer.instances) == 1:
+    return api.instances(names, filter, field_named(sort, Instance, session.language), catalog)
+
+
+@instances.shows
+def show(session: Session, answer: api.InstancesAnswer) -> None:
+    """A list, or every fact about the one named with the parts of its name."""
+    if session.named and len(answer.instances) == 1:
         row = answer.instances[0]
         session.show_one(answer, row, _sentence(row), [_told(session.language, part) for part in answer.name_parts])
         say_sources(session, answer.sources)
@@ -45,7 +52,7 @@ def instances(session: Session, names: tuple[str, ...], gpu: str | None, sort: s
 
 
 def _told(language: Language, part: NamePart) -> tuple[str, str]:
-    meaning = part.meaning or language.text(f"instances.part-{part.kind}", part=part.part)
+    meaning = language.fact(part.meaning) if part.meaning else language.text(f"instances.part-{part.kind}", part=part.part)
     return language.text("instances.part", part=part.part), meaning
 
 

@@ -14,9 +14,9 @@ import click
 from click.shell_completion import shell_complete
 
 from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
-from whichgpu.base.messages import language, msg
+from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
-from whichgpu.surface.cli.frame import Group, chosen_language, options_of
+from whichgpu.surface.cli.frame import HELP_NAMES, Group, chosen_language, options_of
 from whichgpu.surface.cli.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import config_path, early, read_config
@@ -115,7 +115,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=Root, invoke_without_command=True, help="help.about", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Root, invoke_without_command=True, help="help.about", context_settings={"help_option_names": [*HELP_NAMES]})
 @click.option(
     "--version",
     is_flag=True,
@@ -125,7 +125,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     allow_from_autoenv=False,
     help="option.version",
 )
-@click.option("--lang", expose_value=False, hidden=True)
+@click.option("--lang", metavar="CODE", expose_value=False, help="option.lang")
 @click.option("--config", expose_value=False, hidden=True)
 @click.pass_context
 def root(ctx: click.Context) -> None:
@@ -206,9 +206,10 @@ def _run(args: list[str], session: Session) -> int:
 
 
 def _system_language() -> str:
-    """What the environment asks for, in gettext's order."""
+    """What the environment asks for, in gettext's order; the first that is set decides, and may name several languages."""
     names = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "en")
+    asked = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    return next(filter(None, map(code_of, asked.split(":"))), SOURCE_LANGUAGE)
 
 
 def usage_error(error: click.UsageError, session: Session) -> UsageError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_bandwidth, format_seconds, significant
 from whichgpu.measure.bench.case import Conditions
-from whichgpu.measure.record import MicroResult, StepResult
+from whichgpu.measure.record import MicroResult, Record, StepResult
 from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
@@ -29,6 +29,15 @@ from whichgpu.workload.spelling import Spelled
 LEAST, MOST = 0.1, 60.0
 FIRST = ("estimate",)  # what a claim begins with; `whichgpu` before it may be left out
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOn:
+    """A record written to a file or taken from one: the message that says so."""
+
+    id: str
+    record: Record
+    path: str
 
 
 def parse_minutes(text: str) -> float:
@@ -57,17 +66,18 @@ def measure(
     imported: str | None,
     no_keep: bool,
     no_own_measurements: bool,
-) -> int:
+) -> MeasureAnswer | VerifyAnswer | PassedOn:
     """Measure, or one of the things done with what was measured."""
     if sum(value is not None for value in (claim, share, imported)) > 1:
         raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
     if share is not None:
-        return _share(session, user_path(share))
+        return PassedOn("measure.shared", api.share_record(user_path(share)), share)
     if imported is not None:
-        return _import(session, user_path(imported))
+        taken = api.import_record(user_path(imported), catalog_of(session), session.today)
+        return PassedOn("measure.imported", taken, imported)
     try:
         if claim is not None:
-            return _verify(session, read_claim(claim), not no_own_measurements)
+            return api.verify(read_claim(claim), catalog_of(session), not no_own_measurements)
         return _measure(session, minutes, keep=not no_keep)
     except NoAnswer as none:  # one line for people where there is no GPU; programs get the hint too
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
@@ -94,7 +104,7 @@ def read_claim(text: str) -> Spelled:
     return spelled(values)
 
 
-def _measure(session: Session, minutes: float, keep: bool) -> int:
+def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
     live = sys.stderr.isatty() and session.format != "json"
 
     def progress(case: str) -> None:
@@ -105,6 +115,18 @@ def _measure(session: Session, minutes: float, keep: bool) -> int:
     answer = api.measure(60.0 * minutes, catalog_of(session), keep, progress)
     if live:
         session.err.write("\r\x1b[K")
+    return answer
+
+
+@measure.shows
+def show(session: Session, answer: MeasureAnswer | VerifyAnswer | PassedOn) -> int:
+    """What was measured, whether a claim held, or which record went where."""
+    if isinstance(answer, VerifyAnswer):
+        return _show_verified(session, answer)
+    return _passed_on(session, answer) if isinstance(answer, PassedOn) else _show_measured(session, answer)
+
+
+def _show_measured(session: Session, answer: MeasureAnswer) -> int:
     if session.format == "json":
         session.out.write(to_json(_document(answer, session.language)))
         return 0 if answer.record.steps or answer.record.micro else 1
@@ -163,8 +185,7 @@ def _document(answer: MeasureAnswer, language: Language) -> dict[str, Any]:
     return {"ok": True, **reply}
 
 
-def _verify(session: Session, claim: Spelled, own: bool) -> int:
-    answer = api.verify(claim, catalog_of(session), own)
+def _show_verified(session: Session, answer: VerifyAnswer) -> int:
     if session.format == "json":
         session.out.write(to_json({"ok": True, **document(answer, session.language)}))
         return 0
@@ -198,20 +219,10 @@ def _verified(answer: VerifyAnswer) -> Any:
     )
 
 
-def _share(session: Session, path: Path) -> int:
-    record = api.share_record(path)
-    _told(session, "measure.shared", record.source, len(record.steps), str(path))
-    return 0
-
-
-def _import(session: Session, path: Path) -> int:
-    record = api.import_record(path, catalog_of(session), session.today)
-    _told(session, "measure.imported", record.source, len(record.steps), str(path))
-    return 0
-
-
-def _told(session: Session, id: str, source: str, steps: int, path: str) -> None:
+def _passed_on(session: Session, told: PassedOn) -> int:
+    record, path = told.record, str(user_path(told.path))
     if session.format == "json":
-        session.out.write(to_json({"ok": True, "record": source, "steps": steps, "file": path}))
+        session.out.write(to_json({"ok": True, "record": record.source, "steps": len(record.steps), "file": path}))
     else:
-        session.say(msg(id, record=source, n=steps, path=path))
+        session.say(msg(told.id, record=record.source, n=len(record.steps), path=path))
+    return 0

@@ -17,11 +17,16 @@ USUAL = ("id", "kind", "parameters", "layers", "license", "released")
 @command("models", "[OPTIONS]", epilog=True)
 @click.argument("names", nargs=-1, type=MODEL, metavar="[NAME…]")
 @option("--sort", metavar="FIELD")
-def models(session: Session, names: tuple[str, ...], sort: str | None) -> None:
-    """List built-in models, or every fact about one."""
-    answer = api.models(names, sort, catalog_of(session))
+def models(session: Session, names: tuple[str, ...], sort: str | None) -> api.ModelsAnswer:
+    """Built-in models."""
+    return api.models(names, sort, catalog_of(session))
+
+
+@models.shows
+def show(session: Session, answer: api.ModelsAnswer) -> None:
+    """A list, or every fact about the one named."""
     headline = msg("models.count", n=len(answer.models))
-    if names and len(answer.models) == 1:
+    if session.named and len(answer.models) == 1:
         session.show_one(answer, answer.models[0], headline)
         say_sources(session, answer.sources)
     else:

@@ -51,7 +51,7 @@ def parse_limit(text: str) -> int:
     digits = text.strip()
     if digits == "all":
         return sys.maxsize
-    if not (digits.isascii() and digits.isdigit() and int(digits)):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18 and int(digits)):
         raise UsageError("bad-row-limit", msg("error.bad-row-limit", text=text), msg("hint.bad-row-limit"))
     return int(digits)
 
@@ -74,13 +74,26 @@ def parse_limit(text: str) -> int:
 @option("--sort", metavar="FIELD")
 @option("--group-by", type=Words("group", GROUPS, many=True), metavar="FIELDS")
 @option("--limit", type=Parsed("limit", parse_limit), metavar="N")
-def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, overlay: Path | None, **wanted: Any) -> None:
-    """List prices."""
+def offers(
+    session: Session,
+    per: tuple[str, ...] | None,  # noqa: ARG001 - of the table
+    sort: str | None,
+    overlay: Path | None,
+    **wanted: Any,
+) -> api.OffersAnswer:
+    """Prices."""
     query = {name: value for name, value in wanted.items() if value is not None}
     query["sort"] = field_named(sort, Offer, session.language)
     if session.for_eyes:
         query.setdefault("limit", ROWS)
-    answer = api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
+    return api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
+
+
+@offers.shows
+def show(session: Session, answer: api.OffersAnswer) -> None:
+    """A list of prices, and what is to be known of them."""
+    per, asked = session.asked.get("per"), session.asked
+    ordered = not asked or asked["sort"] is not None or asked["max_latency"] is not None  # shown alone, who knows how
     said = headline(answer, session.language)
     if session.format in ("json", "csv") or session.columns:
         session.show(answer, answer.offers, (), said)
@@ -89,7 +102,7 @@ def offers(session: Session, per: tuple[str, ...] | None, sort: str | None, over
         columns = _columns(answer, per or ("hour",), session.language)
         rows = [[cell(offer) for _, cell in columns] for offer in answer.offers]
         session.table([session.language.text(f"offers.{name}") for name, _ in columns], rows)
-    for note in notes(answer, per or (), sort, wanted.get("max_latency") is not None, session.language):
+    for note in notes(answer, per or (), None, ordered, session.language):
         session.say(note)
     say_sources(session, answer.sources, SOURCES)
 
@@ -126,7 +139,7 @@ def term_of(offer: Offer, language: Language) -> str:
         else ""
     )
     parts = [offer.term, offer.payment or "", language.text("offers.gpu-only") if offer.includes == "gpu" else "", own]
-    return ", ".join(part for part in parts if part)
+    return language.listed(part for part in parts if part)
 
 
 def money(price: Money, month: bool = False) -> str:

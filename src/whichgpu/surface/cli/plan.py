@@ -37,7 +37,14 @@ from whichgpu.surface.replies import document
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6
-STAGES = {"estimates": (0.0, 0.1), "solving": (0.1, 0.4), "simulating": (0.5, 0.2), "telling": (0.7, 0.2), "roles": (0.9, 0.1)}
+STAGES = {
+    "reading": (0.0, 0.05),
+    "estimates": (0.05, 0.05),
+    "solving": (0.1, 0.4),
+    "simulating": (0.5, 0.2),
+    "telling": (0.7, 0.2),
+    "roles": (0.9, 0.1),
+}
 SERVING = ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max", "percentile", "engine", "precision", "kv_precision", "year")
 SHORT = {"seq_in": "--in", "seq_out": "--out", "ttft_max": "--ttft", "tpot_max": "--tpot"}
 METAVARS = {
@@ -130,7 +137,7 @@ def plan(
     plot: str | None,
     no_own_measurements: bool,
     **flags: Any,
-) -> int:
+) -> PlanAnswer:
     """Plan a fleet."""
     from whichgpu.api.planning import plan as planned
 
@@ -148,8 +155,7 @@ def plan(
         write_chart(plan_chart(answer, session.language), plot)
     if export is not None:
         _export(session, answer, hints or "vllm", export)
-    show(session, answer, hints if export is None else None)
-    return 0
+    return answer
 
 
 def request_of(what: tuple[str, ...], flags: dict[str, Any]) -> PlanRequest:
@@ -196,8 +202,10 @@ def _over(request: PlanRequest, given: dict[str, Any]) -> PlanRequest:
     return replace(request, **changes)
 
 
-def show(session: Session, answer: PlanAnswer, hints: str | None) -> None:
+@plan.shows
+def show(session: Session, answer: PlanAnswer) -> None:
     """The answer in the form in force."""
+    hints = session.asked.get("hints") if session.asked.get("export") is None else None
     if session.format == "json":
         session.out.write(to_json(document(answer, session.language)))
         return
@@ -228,9 +236,11 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
         what += f" ({'; '.join(shares)}{'; …' if len(row.serves) > 3 else ''})"
     machine = f"{row.provider} {row.instance}".strip()
     term = text(f"term.{row.term}")
-    where = ", ".join(part for part in (row.region, term) if part)
+    where = session.language.listed(part for part in (row.region, term) if part)
     layout = text("plan.layout", copies=row.copies, tp=row.gpus_per_copy, batch=row.batch) if row.batch else ""
     count = f"{row.machines}x {machine} ({where})" if machine and row.machines else where
+    if row.machines * row.gpus_per_machine > row.gpus:
+        count = text("plan.part-of-machines", n=row.gpus, all=row.machines * row.gpus_per_machine, machines=count)
     return [
         f"{row.gpus}x {row.gpu_name}",
         what,
@@ -267,10 +277,18 @@ def progress(session: Session) -> Iterator[Callable[[str, float], None] | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(file=session.err, emoji=False, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(session.language.text("plan.progress-estimates"), total=1.0)
-        yield lambda stage, done: bar.update(task, description=session.language.text(f"plan.progress-{stage}"), completed=done)
+        shown: list[str] = []
+        task = bar.add_task("", total=1.0)
+
+        def heard(stage: str, done: float) -> None:
+            if shown != [stage]:  # what is left is of this stage, by how fast it goes
+                shown[:] = [stage]
+                bar.reset(task, total=1.0, description=session.language.text(f"plan.progress-{stage}"))
+            bar.update(task, completed=done)
+
+        yield heard

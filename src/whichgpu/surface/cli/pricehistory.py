@@ -35,13 +35,28 @@ def parse_limit(text: str) -> Money:
 @option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
 @option("--every", is_flag=True)
 @option("--plot", metavar="FILE", help="option.history-plot")
-def history(session: Session, gpu: str, term: tuple[str, ...] | None, every: bool, plot: str | None, **place: Any) -> None:
+def history(
+    session: Session, gpu: str, term: tuple[str, ...] | None, every: bool, plot: str | None, **place: Any
+) -> api.HistoryAnswer:
     """How prices went."""
     if plot:
         from whichgpu.surface.charts import check_plot
 
         check_plot(plot)
-    answer = api.catalog_history(gpu, terms=term or ("on-demand", "spot"), every=every, catalog=catalog_of(session), **place)
+    answer = api.catalog_history(
+        gpu, terms=term or ("on-demand", "spot"), every=every, as_of=session.as_of, catalog=catalog_of(session), **place
+    )
+    if plot:
+        from whichgpu.surface.charts import write_chart
+        from whichgpu.surface.pricechart import history_chart
+
+        write_chart(history_chart(answer, session.language, gpu), plot)
+    return answer
+
+
+@history.shows
+def show_history(session: Session, answer: api.HistoryAnswer) -> None:
+    """Price by price, or the lowest of each seller."""
     rows = answer.history
     headline = msg("history.lowest" if answer.summary else "history.every", n=len(rows), first=rows[0].observed)
     if session.format in ("json", "csv") or session.columns:
@@ -66,11 +81,7 @@ def history(session: Session, gpu: str, term: tuple[str, ...] | None, every: boo
     for trend in answer.trends:
         session.say(_trend(trend))
     _say_without_rate(session, answer.without_rate)
-    if plot:
-        from whichgpu.surface.charts import write_chart
-        from whichgpu.surface.pricechart import history_chart
-
-        write_chart(history_chart(answer, gpu, session.language), plot)
+    if plot := session.asked.get("plot"):
         session.say(msg("history.plotted", name=plot))
 
 
@@ -79,11 +90,16 @@ def history(session: Session, gpu: str, term: tuple[str, ...] | None, every: boo
 @click.argument("b", metavar="B")
 @option("--gpu", type=GPU, metavar="NAME")
 @option("--provider", type=SELLER, metavar="NAME")
-def diff(session: Session, a: str, b: str, gpu: str | None, provider: str | None) -> int:
-    """What changed between two moments; exit 1 where nothing did."""
-    answer = api.catalog_diff(a, b, gpu=gpu, provider=provider, today=session.today, catalog=catalog_of(session))
+def diff(session: Session, a: str, b: str, gpu: str | None, provider: str | None) -> api.DiffAnswer:
+    """What changed between two moments."""
+    return api.catalog_diff(a, b, gpu=gpu, provider=provider, today=session.today, catalog=catalog_of(session))
+
+
+@diff.shows
+def show_diff(session: Session, answer: api.DiffAnswer) -> int:
+    """Change by change; exit 1 where there is none."""
     counts = {kind: sum(row.kind == kind for row in answer.changes) for kind in KINDS}
-    session.say(msg("diff.sentence", a=a, b=b, same=answer.same, **counts))
+    session.say(msg("diff.sentence", a=answer.a, b=answer.b, same=answer.same, **counts))
     _show_changes(session, answer, answer.changes)
     return 0 if answer.changes else 1
 

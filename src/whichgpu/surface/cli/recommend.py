@@ -10,6 +10,7 @@ import click
 from whichgpu import api
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommending import ANY_MODEL, RecommendAnswer
+from whichgpu.api.refusals import MOST_SHOWN, bad_wish
 from whichgpu.api.saying import amount as amount
 from whichgpu.api.shopping import Query
 from whichgpu.base.codec import to_json
@@ -30,6 +31,22 @@ from whichgpu.surface.replies import document
 
 TASKS = ("train", "finetune", "serve", "batch")
 SOURCES = 6
+
+
+def parse_limit(text: str) -> int:
+    """A number of rows; "all" is as many as may be shown.
+
+    >>> parse_limit("20"), parse_limit("all") == MOST_SHOWN
+    (20, True)
+    """
+    digits = text.strip()
+    if digits == "all":
+        return MOST_SHOWN
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise bad_wish("limit", repr(text[:40]), msg("wants.rows", most=f"{MOST_SHOWN:,}"))
+    return int(digits)
+
+
 WISHES = (
     option("--gpu", type=GPU, metavar="NAMES", help="option.recommend-gpu"),
     option("--instance", type=INSTANCE, metavar="NAMES", help="option.instance-names"),
@@ -59,7 +76,7 @@ WISHES = (
     option("--power-price", metavar="MONEY"),
     option("--max-age", metavar="TIME", help="option.recommend-max-age"),
     option("--why-not", type=GPU, metavar="GPU"),
-    option("--limit", type=int, metavar="N"),
+    option("--limit", type=Parsed("limit", parse_limit), metavar="N"),
 )
 
 
@@ -86,14 +103,16 @@ def recommend(
     plot: str | None,
     no_own_measurements: bool,
     **flags: Any,
-) -> int:
-    """Say which GPU."""
+) -> RecommendAnswer:
+    """Which GPU."""
     if plot is not None:
         from whichgpu.surface.charts import check_plot
 
         check_plot(plot)
     if task not in TASKS:
         raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=TASKS), TASKS)
+    if model is not None and not model.strip():
+        raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
     names = Query.__dataclass_fields__
     asked = {name: value for name, value in flags.items() if name in names and value is not None}
     work = {name: value for name, value in flags.items() if name not in names}
@@ -105,11 +124,12 @@ def recommend(
         from whichgpu.surface.frontchart import front_chart
 
         write_chart(front_chart(answer, session.language), plot)
-    _show(session, answer)
-    return 0
+    return answer
 
 
-def _show(session: Session, answer: RecommendAnswer) -> None:
+@recommend.shows
+def show(session: Session, answer: RecommendAnswer) -> None:
+    """The sentence, the candidates, the reasons."""
     if session.format == "json":
         session.out.write(to_json(document(answer, session.language)))
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.estimates import EstimateAnswer
+from whichgpu.api.requests import MOST_COUNT
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -29,7 +30,7 @@ LIMITS: dict[str, Kind] = {
     "memory_share": Number(high=1.0),
 }
 NUMBERS: dict[str, Kind] = {
-    "count": Whole(1, 5_000_000),
+    "count": Whole(1, MOST_COUNT),
     "seed": Whole(0, 2**31 - 1),
     "burstiness": Number(high=1000.0),
     "in_spread": Number(high=5.0),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import WhichGpuError
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
 
 FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts stand in rows
+MOST_CATALOGS = 4
+
+
+class Catalogs(dict[object, "Catalog"]):
+    """Catalogs read by one process: the one of today and the last few of other days."""
+
+    def __setitem__(self, key: object, catalog: Catalog) -> None:
+        if len(self) >= MOST_CATALOGS:
+            self.clear()
+        super().__setitem__(key, catalog)
 
 
 @dataclass(slots=True)
@@ -40,8 +50,14 @@ class Session:
     today: date = field(default_factory=date.today)
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
+    asked: Mapping[str, Any] = field(default_factory=dict)  # the command's own flags; none where an answer is shown alone
     catalogs: MutableMapping[object, Catalog] | None = None  # kept from answer to answer by who gives many
     progress: Callable[[float], None] | None = None  # told how much of a long answer is done, where somebody follows it
+
+    @property
+    def named(self) -> bool:
+        """Whether something was asked for by name; an answer shown alone is taken to be what was meant."""
+        return bool(self.asked.get("names", True))
 
     @property
     def for_eyes(self) -> bool:
@@ -75,7 +91,7 @@ class Session:
         if self.format == "csv":
             tables.write_csv(self.out, names, [[row[name] for name in names] for row in cells])
             return
-        self.table([label(name, self.language) for name in names], [self._words(row, names) for row in cells])
+        self.table([label(name, self.language) for name in names], [self.words(row, names) for row in cells])
 
     def show_one(self, answer: object, row: object, headline: Message, extra: Sequence[tuple[str, str]] = ()) -> None:
         """An answer about one thing: every fact on a line of its own, in the formats meant for reading."""
@@ -91,6 +107,8 @@ class Session:
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Rows of words in the format in force."""
         form = "table" if self.for_eyes else self.format or "tsv"
+        if form in ("markdown", "table"):  # what programs read keeps its numbers as they are
+            rows = [[self.language.shown(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         if form == "markdown":
             tables.write_markdown(self.out, header, rows)
         elif form == "csv":
@@ -128,5 +146,6 @@ class Session:
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not self.err.isatty()
         return word if plain else f"\033[1;{colour}m{word}\033[0m"
 
-    def _words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
+    def words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
+        """Cells as people read them."""
         return [human(name, row[name], self.language) for name in names]

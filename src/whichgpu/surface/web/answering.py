@@ -11,10 +11,12 @@ from urllib.parse import urlencode
 from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
+from whichgpu.base.messages import language as speech
 from whichgpu.surface.web import spelled
 from whichgpu.surface.web.asking import CONTENT, Progress, Told, ask, refused
 from whichgpu.surface.web.endpoints import BY_PATH, PREFIX, Endpoint
 from whichgpu.surface.web.guard import permitted
+from whichgpu.surface.web.speech import PARAMETER, chosen
 
 Question = Mapping[str, Any]
 TOGETHER = TOLD_EVERY = 100
@@ -27,18 +29,21 @@ def rest(question: Question, language: Language, progress: Progress | None) -> T
         values = spelled.from_query(question.get("query", ""))
         if question.get("body"):
             values |= spelled.from_body(question["body"])
-        values.pop("lang", None)  # already the language of the answer
+        if named := values.pop("lang", None):  # in a body it comes too late to be asked for otherwise
+            language = speech(chosen(str(named[-1])))
         argv = spelled.argv(endpoint, values)
         for flag, path in question.get("files", {}).items():
             argv.insert(len(endpoint.command), f"{flag}={path}")
         if endpoint.rows is None:
-            return ask(argv, "json", language, progress)
-        return _paged(endpoint, values, argv, language)
+            told = ask(argv, "json", language, progress)
+        else:
+            told = _paged(endpoint, values, argv, language, language.code if named else None)
+        return replace(told, headers={**told.headers, "Content-Language": language.code})
     except WhichGpuError as error:
         return refused(error, language)
 
 
-def _paged(endpoint: Endpoint, values: spelled.Values, argv: list[str], language: Language) -> Told:
+def _paged(endpoint: Endpoint, values: spelled.Values, argv: list[str], language: Language, named: str | None) -> Told:
     """A page of the rows, with how many there are and where the next page is."""
     limit, offset = spelled.page(endpoint, values)
     if endpoint.command == ("offers",) and limit is not None:
@@ -55,7 +60,8 @@ def _paged(endpoint: Endpoint, values: spelled.Values, argv: list[str], language
     document["next"] = None
     if offset + len(shown) < total and shown:
         kept = [(name, value) for name, given in values.items() if name not in ("limit", "offset") for value in given]
-        document["next"] = f"{PREFIX}/{endpoint.path}?{urlencode([*kept, ('limit', limit), ('offset', offset + len(shown))])}"
+        pairs = [*kept, *([(PARAMETER, named)] if named else []), ("limit", limit), ("offset", offset + len(shown))]
+        document["next"] = f"{PREFIX}/{endpoint.path}?{urlencode(pairs)}"
         headers["Link"] = f'<{document["next"]}>; rel="next"'
     return Told(told.status, told.content, to_json(document).encode(), headers)
 
@@ -63,7 +69,10 @@ def _paged(endpoint: Endpoint, values: spelled.Values, argv: list[str], language
 def check(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
     """Whether a question can be read, before a job is made of it."""
     try:
-        spelled.argv(BY_PATH[question["endpoint"]], spelled.from_body(question["body"]))
+        values = spelled.from_body(question["body"])
+        if named := values.pop("lang", None):
+            chosen(str(named[-1]))
+        spelled.argv(BY_PATH[question["endpoint"]], values)
     except WhichGpuError as error:
         return refused(error, language)
     return Told(200, CONTENT["json"], b"{}")
@@ -115,7 +124,7 @@ def reference(question: Question, language: Language, progress: Progress | None)
     """The page that lists the endpoints."""
     from whichgpu.surface.web.reference import drawn
 
-    return Told(200, "text/html; charset=utf-8", drawn(language).encode())
+    return Told(200, "text/html; charset=utf-8", drawn(language, question.get("query", "")).encode())
 
 
 def script(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001

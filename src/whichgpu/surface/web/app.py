@@ -13,12 +13,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from whichgpu.base.version import __version__
+from whichgpu.surface.web.bundle import is_made
 from whichgpu.surface.web.drawing import HERE, TYPES
-from whichgpu.surface.web.replies import FOREVER, REVALIDATE, Refusal, language_of, refused, replied
+from whichgpu.surface.web.replies import FOREVER, REVALIDATE, Refusal, refused, replied
 from whichgpu.surface.web.rest import router
 from whichgpu.surface.web.routes import answering, asked
 from whichgpu.surface.web.safety import Door, Gate
 from whichgpu.surface.web.service import Service, page_question
+from whichgpu.surface.web.speech import language_of
 from whichgpu.surface.web.views import PAGES
 
 READS = ["GET", "HEAD"]
@@ -73,7 +75,7 @@ async def picture(request: Request, name: str, chart: str) -> Response:
 async def script(request: Request) -> Response:
     """What draws charts in the browser; its name never changes its content while the server runs."""
     kept_for = FOREVER if "v" in request.query_params else REVALIDATE
-    return replied(request, await asked(request, {"kind": "script"}, drawing=True), kept_for)
+    return replied(request, await asked(request, {"kind": "script"}, drawing=not is_made()), kept_for)
 
 
 async def _page(request: Request, name: str, ending: str, chart: str = "") -> Response:

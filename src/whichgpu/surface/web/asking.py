@@ -15,23 +15,13 @@ from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.main import root, usage_error
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.session import Catalogs, Session
 from whichgpu.surface.replies import error_body
 
 NO_ANSWER = 422  # a valid question that nothing answers, and why
 NOT_FOUND = ("unknown-page", "unknown-chart")
-MOST_CATALOGS = 4
 Progress = Callable[[float], None]
 CONTENT = {"json": "application/json", "csv": "text/csv; charset=utf-8", "markdown": "text/markdown; charset=utf-8"}
-
-
-class Catalogs(dict[object, Catalog]):
-    """Catalogs read by this process: the one of today and the last few of other days."""
-
-    def __setitem__(self, key: object, catalog: Catalog) -> None:
-        if len(self) >= MOST_CATALOGS:
-            self.clear()
-        super().__setitem__(key, catalog)
 
 
 catalogs = Catalogs()

@@ -32,7 +32,7 @@ def bundle() -> bytes:
 
 
 def is_made() -> bool:
-    """Whether it was made before."""
+    """Whether it was made before: then any worker can give it."""
     kept = _kept()
     try:
         return kept is not None and kept.is_file()

@@ -61,15 +61,17 @@ class Answers:
     async def _computed(self, key: Hashable, compute: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             answer = await compute()
-            if answer["status"] in KEPT_STATUSES:
-                self._keep(key, answer)
+            self.keep(key, answer)
             return answer
         finally:
             known = self._asked.get(key)
             if known is not None and known.task is asyncio.current_task():
                 del self._asked[key]
 
-    def _keep(self, key: Hashable, answer: Answer) -> None:
+    def keep(self, key: Hashable, answer: Answer) -> None:
+        """Have it ready for whoever asks next, unless it is a fault or too large."""
+        if answer["status"] not in KEPT_STATUSES:
+            return
         size = len(answer["body"]) + len(repr(key)) + OVERHEAD
         if size > self._most_bytes // 8:
             return

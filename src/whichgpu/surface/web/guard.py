@@ -10,7 +10,6 @@ from whichgpu.workload.models import TRACED, built_in, unknown_model
 
 HUB = "hf:"
 PLAN_FILE = ".toml"
-ALLOWABLE = ("hf",)  # what the owner of a server may allow beside
 _allowed: set[str] = set()  # in this process, from its start
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.base.messages import Language
+from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
 from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, Field, command, fields
 from whichgpu.surface.web.spelled import LONGEST, MOST_ROWS
@@ -20,7 +20,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "parallel": ("tp=2", "dp=8,zero=3"),
     "currency": ("USD", "EUR", "KRW"),
     "gpus": ("1", "1..8"),
-    "lang": ("en",),
+    "lang": languages(),
 }
 UNITS: dict[str, tuple[str, ...]] = {
     "TIME": ("50ms", "2s", "24h"),

@@ -18,20 +18,20 @@ from functools import cache
 from typing import Any, Generic, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, urlencode
 
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.tables import Rows
 from whichgpu.surface.web.asking import catalog as kept_catalog
 from whichgpu.surface.web.guard import permitted
+from whichgpu.surface.web.speech import PARAMETER, kept, named_in
 from whichgpu.surface.web.views import PAGES
 from whichgpu.workload.kinds import FALSE, TRUE
 from whichgpu.workload.spelling import ALIASES
 
 S = TypeVar("S")
 MOST_PARAMETERS = 200
-LANGUAGE = "lang"  # of every address, and no page's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,22 @@ class Page(Generic[S]):
     query: str = ""
 
     @property
+    def named_language(self) -> str | None:
+        """The language its address names, which every address on it names, too; None where the browser chose."""
+        return named_in(self.query)
+
+    @property
     def catalog(self) -> Catalog:
         """The catalog, read once by this process: much faster to ask than a new one."""
         return kept_catalog()
 
     def url(self, **changes: Any) -> str:
         """This page with some of its state changed (None leaves a field out): the same names as the fields."""
-        return address(self.name, self.state, **changes)
+        return kept(address(self.name, self.state, **changes), self.named_language)
 
     def twin(self, ending: str) -> str:
         """This very state as .json, .csv or .md."""
-        return address(f"{self.name}.{ending}", self.state)
+        return kept(address(f"{self.name}.{ending}", self.state), self.named_language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +127,22 @@ def read_state(kind: type[S], query: str) -> S:
 
 def unknown_names(kind: type[Any], query: str) -> tuple[str, ...]:
     """Parameters of a query that the page does not have, each once."""
-    known = {*get_type_hints(kind), LANGUAGE}
+    known = {*get_type_hints(kind), PARAMETER}
     return tuple(dict.fromkeys(name[:80] for name, _ in _pairs(query) if name not in known))
+
+
+def mended(kind: type[S], query: str) -> tuple[str, S] | None:
+    """The one parameter without which a query can be read, and the state it then spells; None where that is not so."""
+    try:
+        pairs = _pairs(query)
+    except UsageError:
+        return None
+    for name in dict.fromkeys(name for name, _ in pairs):
+        try:
+            return name, read_state(kind, urlencode([pair for pair in pairs if pair[0] != name]))
+        except WhichGpuError:
+            continue
+    return None
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -23,6 +24,8 @@ KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # of ours, those that are 
 STARVED_TIMES = 4  # so many times the limit for one that waits for a processor
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 WORKER = "whichgpu.surface.web.worker"
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, getattr(signal, "SIGBUS", signal.SIGSEGV))
+DEAD_SECONDS = 1.0  # in which a process whose pipe has closed is gone
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -38,6 +41,10 @@ class Lost(Exception):
     """The worker died over the question."""
 
 
+class Ended(Lost):
+    """The worker was ended by something outside, whatever the question."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How workers are started: what they are asked before they count as ready, and their bounds."""
@@ -48,6 +55,7 @@ class Settings:
     module: str = WORKER
     catalog: str | None = None  # the folder of facts, where it is not the bundled one
     allowed: Sequence[str] = ()  # kinds of models beside the harmless ones
+    stamp: str | None = None  # of the data at the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ class Worker:
         self.process = process
         self.answers = 0
         self.bytes = 0
+        self.warmed: list[dict[str, Any]] = []  # its answers to what it was asked before it counted as ready
         self._most = most
 
     @classmethod
@@ -77,9 +86,10 @@ class Worker:
         worker = cls(process, most)
         try:
             await worker._send(asdict(settings))
-            await worker._receive(None)
+            worker.warmed = (await worker._receive(None)).get("answers", [])
         except BaseException:
             worker.kill()
+            await asyncio.shield(process.wait())
             raise
         return worker
 
@@ -100,6 +110,24 @@ class Worker:
         except OSError:
             return Processor(0.0, False)
         return Processor((int(words[11]) + int(words[12])) / TICKS, words[0] == "R")
+
+    def is_alive(self) -> bool:
+        """Whether it can still answer, asked of the system: word of a death comes to us a moment later."""
+        if self.process.returncode is not None:
+            return False
+        if not hasattr(os, "waitid"):
+            return True
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
+
+    async def was_ended(self) -> bool:
+        """Whether something outside ended it (a person, the system short of memory) rather than what it was asked."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), DEAD_SECONDS)
+        code = self.process.returncode
+        return code is not None and code < 0 and -code not in CRASHES
 
     def kill(self) -> None:
         """End it now."""
@@ -157,8 +185,15 @@ class Line:
 class Pool:
     """So many workers, kept alive."""
 
-    def __init__(self, count: int, settings: Settings, limits: Limits) -> None:
+    def __init__(
+        self,
+        count: int,
+        settings: Settings,
+        limits: Limits,
+        warmed: Callable[[Question, dict[str, Any]], None] = lambda *_: None,
+    ) -> None:
         self._count, self._settings, self._limits = count, settings, limits
+        self.warmed = warmed  # told what a worker answered before it counted as ready
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
         self._line = Line()
@@ -166,8 +201,9 @@ class Pool:
         self._closed = False
         self.replaced = 0
 
-    async def open(self) -> None:
+    async def open(self, stamp: str | None = None) -> None:
         """Start all; return when the first is ready."""
+        self._settings = replace(self._settings, stamp=stamp)
         for _ in range(self._count):
             self._start()
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -188,13 +224,23 @@ class Pool:
         return sum(worker.bytes for worker in self._all)
 
     async def ask(self, question: Question, client: str = "") -> dict[str, Any]:
-        """An answer of the next free worker, within the time limit."""
+        """An answer of the next free worker, within the time limit; of another one, where the first was ended from outside."""
         worker = await self._free(client)
-        return await asyncio.shield(self._task(self._asked(worker, question)))
+        try:
+            return await asyncio.shield(self._task(self._asked(worker, question)))
+        except Ended:  # a question changes nothing, so that it may be asked again
+            worker = await self._free(client)
+            return await asyncio.shield(self._task(self._asked(worker, question)))
 
     async def _asked(self, worker: Worker, question: Question) -> dict[str, Any]:
         try:
             answer = await self._in_time(worker, question)
+        except Lost as lost:
+            try:
+                ended = await worker.was_ended()
+            finally:
+                self._replace(worker)
+            raise (Ended if ended else Lost) from lost
         except BaseException:
             self._replace(worker)
             raise
@@ -224,7 +270,7 @@ class Pool:
     async def _free(self, client: str) -> Worker:
         while self._idle:
             worker = self._idle.pop()
-            if worker.process.returncode is None:
+            if worker.is_alive():
                 return worker
             self._replace(worker)  # died while idle
         if self._line.length >= self._limits.waiting:
@@ -248,10 +294,13 @@ class Pool:
 
     def _replace(self, worker: Worker) -> None:
         worker.kill()
-        self._all.discard(worker)
         self.replaced += 1
-        self._task(worker.process.wait())
+        self._task(self._buried(worker))
         self._start(replace(self._settings, warm=()))  # others answer meanwhile; soon is better than warm
+
+    async def _buried(self, worker: Worker) -> None:
+        await worker.process.wait()
+        self._all.discard(worker)
 
     def _start(self, settings: Settings | None = None) -> None:
         if self._closed:
@@ -275,6 +324,9 @@ class Pool:
                 wait = min(wait * 2, 30.0)
                 continue
             self._all.add(worker)
+            for question, answer in zip(settings.warm, worker.warmed, strict=False):
+                self.warmed(question, answer)
+            worker.warmed = []
             self._give(worker)
             return
 

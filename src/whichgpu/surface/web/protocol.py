@@ -18,8 +18,6 @@ from whichgpu.base.messages import english
 from whichgpu.surface.web.limits import Limits
 from whichgpu.surface.web.safety import HEADERS
 
-SLACK_BYTES = 1 << 16
-
 
 class PatientProtocol(H11Protocol):
     """One connection."""

@@ -13,7 +13,7 @@ from whichgpu.surface.web.endpoints import BY_PATH, PREFIX
 from whichgpu.surface.web.openapi import document
 
 
-def drawn(language: Language) -> str:
+def drawn(language: Language, query: str = "") -> str:
     """The page."""
     text, schema = language.text, document(language)
     parts = [f"<h1>{escape(text('web.reference'))}</h1>", f"<p>{escape(text('web.about-rest'))}</p>"]
@@ -21,7 +21,7 @@ def drawn(language: Language) -> str:
     for path, methods in schema["paths"].items():
         for method, told in methods.items():
             parts.append(_operation(path, method, told, language))
-    return framed(Markup("\n".join(parts)), text("web.reference"), language)  # every piece above is escaped
+    return framed(Markup("\n".join(parts)), text("web.reference"), language, query)  # every piece above is escaped
 
 
 def _operation(path: str, method: str, told: dict[str, Any], language: Language) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from zlib import decompress
+from zlib import decompressobj
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.base.messages import Language, language, languages, msg
+from whichgpu.base.messages import msg
+from whichgpu.surface.web.speech import headers_of, language_of
 
 REVALIDATE = "private, no-cache"
+PIECE, PACKED_PIECE = 1 << 16, 1 << 13  # bytes of an answer sent at a time; the second of its compressed form, to be unpacked
 FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -29,19 +32,6 @@ class Refusal(Exception):
         return WhichGpuError(self.kind, msg(f"error.web-{self.kind}", **self.values), msg(f"hint.web-{self.kind}", **self.values))
 
 
-def language_of(request: Request) -> Language:
-    """The language asked for: by name, else the first of the browser's that there is."""
-    named = request.query_params.get("lang")
-    wanted = (
-        [named] if named else [part.partition(";")[0] for part in request.headers.get("accept-language", "")[:200].split(",")]
-    )
-    for code in wanted:
-        short = code.strip().lower()[:2]
-        if short in languages():
-            return language(short)
-    return language("en")
-
-
 def replied(request: Request, answer: Mapping[str, Any], cache_control: str = REVALIDATE) -> Response:
     """An answer of a worker; 304 where the reader has it already."""
     accepts = _accepts_gzip(request.headers.get("accept-encoding", ""))
@@ -52,14 +42,36 @@ def replied(request: Request, answer: Mapping[str, Any], cache_control: str = RE
         headers["ETag"] = tag
         if _has_already(request.headers.get("if-none-match", ""), answer["tag"]):
             return Response(None, 304, headers)
-    body = answer["body"]
     if is_packed:
         headers["Content-Encoding"] = "gzip"
-    elif answer["packed"]:
-        body = decompress(body, wbits=31)
-    reply = Response(body, answer["status"], headers)
-    reply.headers["Content-Type"] = answer["content"]
-    return reply
+    headers["Content-Type"] = answer["content"]
+    return Pieces(answer, is_packed, headers)
+
+
+class Pieces(Response):
+    """An answer sent as fast as it is read: whoever reads slowly makes the server hold a piece of it, not the whole."""
+
+    def __init__(self, answer: Mapping[str, Any], as_packed: bool, headers: Mapping[str, str]) -> None:
+        self._answer, self._as_packed = answer, as_packed
+        length = len(answer["body"]) if as_packed else answer["plain_bytes"]
+        super().__init__(None, answer["status"], {**headers, "Content-Length": str(length)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Head and pieces; the server waits between them until the reader has taken enough."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in () if scope["method"] == "HEAD" else self._pieces():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _pieces(self) -> Iterator[bytes]:
+        body = self._answer["body"]
+        if self._as_packed or not self._answer["packed"]:
+            yield from (body[at : at + PIECE] for at in range(0, len(body), PIECE))
+            return
+        unpacking = decompressobj(wbits=31)
+        for at in range(0, len(body), PACKED_PIECE):
+            yield unpacking.decompress(body[at : at + PACKED_PIECE])
+        yield unpacking.flush()
 
 
 def refused(request: Request, refusal: Refusal) -> Response:
@@ -68,8 +80,8 @@ def refused(request: Request, refusal: Refusal) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
     from whichgpu.surface.web.drawing import problem
 
-    told = problem(refusal.error(), "html" if wants_page else "json", speech)
-    headers = {"Cache-Control": "no-store", **refusal.headers}
+    told = problem(refusal.error(), "html" if wants_page else "json", speech, query=request.url.query)
+    headers = {"Cache-Control": "no-store", **headers_of(speech.code), **refusal.headers}
     reply = Response(told.body, refusal.status, headers)
     reply.headers["Content-Type"] = told.content
     return reply

@@ -12,10 +12,11 @@ from starlette.responses import StreamingResponse
 from whichgpu.surface.web.endpoints import ALIASES, BY_PATH, PREFIX
 from whichgpu.surface.web.jobs import COMMANDS, FILES, OVER, Job
 from whichgpu.surface.web.reading import json_body
-from whichgpu.surface.web.replies import Refusal, as_json, language_of, replied
+from whichgpu.surface.web.replies import Refusal, as_json, replied
 from whichgpu.surface.web.routes import Handler, answering, asked, service_of
 from whichgpu.surface.web.safety import check_mark
 from whichgpu.surface.web.service import Service, client_of
+from whichgpu.surface.web.speech import language_of
 
 EVENTS = "text/event-stream"
 MOST_REQUESTS = 20_000
@@ -64,7 +65,9 @@ async def schema(request: Request) -> Response:
 
 async def reference(request: Request) -> Response:
     """The endpoints as a page."""
-    return replied(request, await asked(request, {"kind": "reference", "lang": language_of(request).code}))
+    return replied(
+        request, await asked(request, {"kind": "reference", "query": request.url.query, "lang": language_of(request).code})
+    )
 
 
 async def upload(request: Request) -> Response:

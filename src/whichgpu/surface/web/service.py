@@ -15,6 +15,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from whichgpu.surface.web.bundle import is_made
 from whichgpu.surface.web.cache import Answer, Answers
 from whichgpu.surface.web.jobs import Jobs
 from whichgpu.surface.web.limits import Limits
@@ -35,6 +36,9 @@ WARM: tuple[Question, ...] = (
     page_question("fit"),
     page_question("gpus"),
 )
+FIRST_PICTURE = page_question("fit", "svg", chart="memory")  # loads the engine, whose start takes seconds
+ARTIST_NICE = 5
+QUIET_SECONDS = 2.0
 SOONEST = 1.0  # seconds between looks at whether the data changed
 
 
@@ -59,20 +63,24 @@ class Service:
             "module": module,
             "catalog": catalog,
         }
-        self.pool = Pool(count, Settings(warm, **bounds), limits)
+        self.pool = Pool(count, Settings(warm, **bounds), limits, self._keep_warm)
         patient = replace(limits, answer_seconds=limits.picture_seconds)
-        self.artist = Pool(1, Settings(allowed=allowed, catalog=catalog), patient)  # draws; its engine wants much address space
+        # It draws: its engine wants much address space, and its making ready is not to slow an answer.
+        self.artist = Pool(1, Settings(nice=ARTIST_NICE, allowed=allowed, catalog=catalog), patient)
         self.answers = Answers(limits.cache_bytes, limits.cache_entries)
         self.jobs = Jobs(limits, Settings(nice=10, **bounds))
         self.uploads = Uploads(limits)
         self._waiting: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._stamp = (-SOONEST, "")
+        self._asked_at = 0.0
+        self._first_stamp = ""
         self._artist_opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Start the workers; return when one is ready."""
-        await self.pool.open()
+        self._first_stamp = self._data_stamp()
+        await self.pool.open(self._first_stamp)
 
     async def close(self) -> None:
         """End everything."""
@@ -80,16 +88,15 @@ class Service:
         self.uploads.close()
 
     async def prepare(self) -> None:
-        """Have every page ready as it is first opened, and the script that draws charts where it was never made."""
-        from whichgpu.surface.web.bundle import is_made
-
+        """Have every page ready as it is first opened, the script that draws charts, and when nobody asks, our own engine."""
         if not self._draws:
             return
         with contextlib.suppress(Refusal):
             for name in PAGES:
                 await self.ask(page_question(name), "")
-            if not is_made():
-                await self.ask({"kind": "script"}, "", drawing=True)
+            await self.ask({"kind": "script"}, "", drawing=not is_made())
+            await self._quiet()
+            await self.ask(FIRST_PICTURE, "", drawing=True)
 
     def kept(self, question: Question) -> Answer | None:
         """The answer kept to a question."""
@@ -125,13 +132,23 @@ class Service:
         except Lost:
             raise Refusal(500, "lost") from None
         finally:
+            self._asked_at = time.monotonic()
             self._waiting[client] -= 1
             if not self._waiting[client]:
                 del self._waiting[client]
 
+    def _keep_warm(self, question: Question, answer: Answer) -> None:
+        """A page made while a worker was starting need not be made again for the first who opens it."""
+        self.answers.keep(_key({**question, "stamp": self._first_stamp}), answer)
+
+    async def _quiet(self) -> None:
+        """Wait until nobody has asked for a while."""
+        while self._waiting or time.monotonic() - self._asked_at < QUIET_SECONDS:
+            await asyncio.sleep(QUIET_SECONDS / 4)
+
     async def _artist_ready(self) -> None:
         if self._artist_opening is None:
-            self._artist_opening = asyncio.ensure_future(self.artist.open())
+            self._artist_opening = asyncio.ensure_future(self.artist.open(self._data_stamp()))
         await asyncio.shield(self._artist_opening)
 
     def _data_stamp(self) -> str:

@@ -33,20 +33,19 @@ def main() -> None:
         _bound(settings)
         allow(settings.get("allowed", ()))
         use(settings.get("catalog"))
-        for question in settings.get("warm", ()):
-            _answer(question, out)
+        warmed = [_sent(_answer(question, out)) for question in settings.get("warm", ())]
         gc.collect()
         gc.freeze()  # what is loaded stays; looking through it again and again would cost every answer
         gc.set_threshold(50_000, 20, 100)
-        out.write(packed({"ready": os.getpid()}))
+        out.write(packed({"ready": os.getpid(), "answers": warmed}))
         out.flush()
-        stamp = None
+        stamp = settings.get("stamp")  # of the data the warm answers rest on
         while (question := read_frame(sys.stdin.buffer)) is not None:
             if question.get("stamp") != stamp:
                 stamp = question.get("stamp")
                 forget()
             told = _answer(question, out)
-            out.write(packed({"answer": _sent(told), "bytes": _resident()}))
+            out.write(packed({"answer": _sent(told, question.get("lang")), "bytes": _resident()}))
             out.flush()
 
 
@@ -100,16 +99,17 @@ def _answered(question: dict[str, Any], speech: Language, progress: Any) -> Told
     return ANSWERS[question["kind"]](question, speech, progress)
 
 
-def _sent(told: Told) -> dict[str, Any]:
-    """Compressed here, where there is a processor to spare, and once for all who ask."""
+def _sent(told: Told, lang: str | None = None) -> dict[str, Any]:
+    """Compressed here, where there is a processor to spare, and once for all who ask; each language has tags of its own."""
     from hashlib import blake2b
     from zlib import compress
 
-    tag = blake2b(told.body, digest_size=12).hexdigest()
+    headers = {**({"Content-Language": lang} if lang else {}), **told.headers}
+    tag = blake2b(told.body, digest_size=12, key=headers.get("Content-Language", "").encode()).hexdigest()
     is_packed = len(told.body) >= SMALLEST_PACKED and not told.content.startswith("image/png")
     body = compress(told.body, LEVEL, wbits=31) if is_packed else told.body
     return {
-        "status": told.status, "content": told.content, "body": body, "packed": is_packed, "tag": tag, "headers": told.headers,
+        "status": told.status, "content": told.content, "body": body, "packed": is_packed, "tag": tag, "headers": headers,
         "plain_bytes": len(told.body),
     }  # fmt: skip
 

@@ -118,7 +118,7 @@ def aws_rows(lines: Iterator[str], region: str, machine_of: MachineOf, read: Rea
     reader = csv.reader(lines)
     header = next(reader, [])
     if missing := [name for name in NEEDED if name not in header]:
-        message = msg("error.http-malformed", name="aws", why=f"no column {missing[0]}")
+        message = msg("error.http-malformed", name="aws", why=msg("why.column-lacking", column=missing[0]))
         raise DataError("http-malformed", message, msg("hint.http"))
     place = {name: header.index(name) for name in NEEDED}
     leases: dict[tuple[str, str], _Lease] = {}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import re
+import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from datetime import date
 from typing import IO
@@ -19,6 +22,8 @@ from whichgpu.catalog.live.sources.address import address
 
 BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"
 MOST_FILES, MOST_MEMBER = 200, 256 * MIB
+# A damaged member, one of another method, one with a password.
+UNPACKING = (zipfile.BadZipFile, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
 
 
 class GpuHunt:
@@ -58,19 +63,27 @@ def zip_batches(body: IO[bytes], day: date, machine_of: MachineOf, validators: V
 def _archive(body: IO[bytes]) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(body)
-    except zipfile.BadZipFile as problem:
+    except UNPACKING as problem:
         raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
+
+
+def _strays(info: zipfile.ZipInfo) -> bool:
+    """A link, or a name that leads out of the archive. Nothing is ever unpacked to disk; who sends such a thing means no good."""
+    parts = info.filename.replace("\\", "/").split("/")
+    return stat.S_ISLNK(info.external_attr >> 16) or parts[0] == "" or ".." in parts or ":" in parts[0]
 
 
 def _members(archive: zipfile.ZipFile, day: date, machine_of: MachineOf, validators: Validators | None) -> Iterator[Batch]:
     members = [info for info in archive.infolist() if info.filename.endswith(".csv")]
+    if strays := [info.filename for info in archive.infolist() if _strays(info)]:
+        raise DataError("not-a-catalog", msg("error.zip-strays", name=strays[0][:80]), msg("hint.http"))
     if len(members) > MOST_FILES or any(info.file_size > MOST_MEMBER for info in members):
-        raise DataError("not-a-catalog", msg("error.bad-zip", why="too large"), msg("hint.http"))
+        raise DataError("not-a-catalog", msg("error.bad-zip", why=msg("why.too-large")), msg("hint.http"))
     for number, info in enumerate(members):
         name = info.filename.rpartition("/")[2].removesuffix(".csv")
         try:
             content = archive.read(info)
-        except (zipfile.BadZipFile, OSError, ValueError) as problem:  # a member that does not unpack to what it states
+        except UNPACKING as problem:  # a member that does not unpack to what it states
             raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
         read = Read(digest=hashlib.sha256(content).hexdigest())
         lines = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")

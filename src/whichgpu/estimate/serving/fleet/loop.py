@@ -250,9 +250,22 @@ class _Loop:
         for number in sorted(again):
             self._again(number, now)
         for number in sorted(offered):
-            self.flight.pop(number, None)
+            begun = self.flight.pop(number, None) is not None
             self.target.pop(number, None)
-            self._offer(number, now)
+            if begun and self._given_up(number):
+                self._dropped(number, now)
+            else:
+                self._offer(number, now)
+
+    def _dropped(self, number: int, now: float) -> None:
+        """Nobody is to have what was read of a request any more."""
+        place = self.source.pop(number)
+        reader = self.lanes[place]
+        assert isinstance(reader, Reader)
+        if reader.release(number, now):
+            heappush(self.events, (reader.end, STEP, place, 0))
+        if self.machine_of[place] in self.draining:
+            self._drained(self.machine_of[place], now)
 
     def _recalled(self, lane: Reader) -> list[int]:
         """Prompts a reader had read and not yet sent: whoever expects them need not."""
@@ -276,17 +289,23 @@ class _Loop:
 
     def _again(self, number: int, now: float) -> None:
         """Read a request again with the tokens it has, or give it up."""
-        tries = self.tries[number] = self.tries.get(number, 0) + 1
-        if tries > self.fleet.interruptions.retries:
-            self.lost += 1
-            self.left -= 1
-            self._forget(number)
+        if self._given_up(number):
             return
-        self.retried += 1
         if self.splits:
             self.heads.prompts[number] = self.whole.prompts[number] + self.whole.generated[number]
             self.heads.generated[number] = 0
         self._enter(number, now)
+
+    def _given_up(self, number: int) -> bool:
+        """Whether a request was tried so often that it counts as lost; if not, it is tried once more."""
+        tries = self.tries[number] = self.tries.get(number, 0) + 1
+        if tries <= self.fleet.interruptions.retries:
+            self.retried += 1
+            return False
+        self.lost += 1
+        self.left -= 1
+        self._forget(number)
+        return True
 
     def outcome(self) -> FleetOutcome:
         whole, lanes = self.whole, self.lanes

@@ -14,6 +14,7 @@ from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, stack,
 from whichgpu.estimate.time.operators import KINDS, Class, Op
 
 CLASSES: tuple[Class, ...] = ("gemm", "attention", "conv", "memory")
+IN_CACHE = 1 << 17  # numbers of an array that stays in a core's cache: many GPUs are timed so many at a time
 CURVES: dict[str, Callable[[Stack, GpuColumns, Parameters], Array]] = {
     "gemm": gemm.seconds,
     "attention": attention.seconds,
@@ -43,10 +44,10 @@ class Totals:
 def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Evaluated:
     """Seconds of one call of each operator."""
     p = fitted() if parameters is None else parameters
-    batches = stacked([op.flops + op.read + op.write for op in ops]).shape[1]
-    times = np.empty((len(gpus), len(ops), batches))
+    grouped = groups(ops)
+    times = np.empty((len(gpus), len(ops), batches_of([group for _, group in grouped])))
     floors = np.empty_like(times)
-    for places, group in groups(ops):
+    for places, group in grouped:
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
         floors[:, places] = floor
@@ -57,16 +58,29 @@ def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None =
 def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Totals:
     """Seconds of all calls, by class."""
     p = fitted() if parameters is None else parameters
-    batches = stacked([op.flops + op.read + op.write for op in ops]).shape[1]
+    grouped = [group for _, group in groups(ops)]
+    batches = batches_of(grouped)
+    widest = max((len(group.ops) for group in grouped), default=1) * batches
+    parts = [_totals(grouped, part, p, batches) for part in gpus.parts(max(1, IN_CACHE // widest))]
+    if len(parts) == 1:
+        return parts[0]
+    return Totals(
+        np.concatenate([part.seconds for part in parts], axis=1),
+        np.concatenate([part.floors for part in parts], axis=1),
+        np.concatenate([part.flop_seconds for part in parts]),
+        np.concatenate([part.byte_seconds for part in parts]),
+    )
+
+
+def _totals(grouped: Sequence[Stack], gpus: GpuColumns, p: Parameters, batches: int) -> Totals:
     times = np.zeros((len(CLASSES), len(gpus), batches))
     floors = np.zeros_like(times)
     all_flops, all_bytes = np.zeros_like(times[0]), np.zeros_like(times[0])
-    for _, group in groups(ops):
-        kind = KINDS[group.ops[0].kind]
+    for group in grouped:
+        place = CLASSES.index(KINDS[group.ops[0].kind])
         count = stacked([op.count for op in group.ops])
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
-        place = CLASSES.index(kind)
         times[place] += (np.maximum(_curve(group, gpus, p), floor) * count).sum(axis=1)
         floors[place] += (floor * count).sum(axis=1)
         all_flops += (flop_seconds * count).sum(axis=1)
@@ -93,6 +107,11 @@ def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]
         byte_seconds = byte_seconds * (1.0 - memory.hits(group, gpus, p))
     flops = conv.least_flops(group, gpus) if kind == "conv" else group.flops
     return flops / gpus.peaks[unit], byte_seconds
+
+
+def batches_of(stacks: Sequence[Stack]) -> int:
+    """How many batches these are of."""
+    return max((side.shape[1] for one in stacks for side in (one.flops, one.read, one.write)), default=1)
 
 
 def groups(ops: Sequence[Op]) -> list[tuple[list[int], Stack]]:

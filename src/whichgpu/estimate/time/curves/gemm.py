@@ -109,8 +109,9 @@ def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuCo
 
 def resident_share(moved: Array, fresh: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """The share of bytes that come from the L2: what was touched just before (`fresh`), where everything fits."""
-    filled = moved / gpus.l2
-    fits = (p["cache.full"] - filled) / (p["cache.full"] - p["cache.fits"])
+    fits = moved / gpus.l2
+    np.subtract(p["cache.full"], fits, out=fits)
+    fits /= p["cache.full"] - p["cache.fits"]
     return fresh * np.clip(fits, 0.0, 1.0, out=fits)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import inf, nan
+from typing import Any
 
 import numpy as np
 
@@ -94,6 +95,15 @@ class GpuColumns:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def parts(self, most: int) -> Iterator[GpuColumns]:
+        """The same in order, at most so many GPUs at a time."""
+        if len(self) <= most:
+            yield self
+            return
+        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for first in range(0, len(self), most):
+            yield GpuColumns(**{name: _cut(value, slice(first, first + most)) for name, value in whole.items()})
+
     def known(self, parameters: Mapping[str, float], name: str) -> Array:
         """A number by what it is known of: `name.target`, or `name.architecture`, or 0."""
         pairs = zip(self.architectures, self.targets, strict=True)
@@ -162,7 +172,8 @@ def _rates(gpu: Gpu) -> dict[str, float]:
         "fp16_fp16acc": float(has.get("fp16_fp16acc") or fp16),
         "fp8": float(has.get("fp8") or best),
         "fp4": float(has.get("fp4") or best),
-        "int8": max(float(has.get("int8") or 0.0), best),  # Volta multiplies bytes more slowly than fp16
+        # Volta multiplies bytes more slowly than fp16. Where no rate is known `best` is no number; the first of two stays so.
+        "int8": max(best, float(has.get("int8") or 0.0)),
     }
 
 
@@ -224,6 +235,11 @@ def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
         return half * AGAINST_HALF[unit] * clock
     stands_in = "fp16" in gpu.peaks and unit in ("fp8", "fp4", "int8", "fp16", "fp16_fp16acc")
     return (half if stands_in else single) * clock
+
+
+def _cut(value: Any, part: slice) -> Any:
+    """Some GPUs' share of a column, or of each of several."""
+    return {unit: column[part] for unit, column in value.items()} if isinstance(value, dict) else value[part]
 
 
 def _column(values: Sequence[float]) -> Array:

@@ -7,11 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from whichgpu.base.sealed import read_data
+
 DATA_FILE = Path(__file__).parent.parent / "data" / "calibration.json"
 
 
 @cache
 def parameters() -> dict[str, float]:
     """Every number, by name."""
-    numbers: dict[str, Any] = json.loads(DATA_FILE.read_text(encoding="utf-8"))["parameters"]
+    numbers: dict[str, Any] = json.loads(read_data(DATA_FILE))["parameters"]
     return {name: float(value) for name, value in numbers.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,39 +21,50 @@ Parameters = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Operators that share a curve and a unit; arrays are [operators, batches]."""
+    """Operators that share a curve and a unit; arrays are [operators, batches], and are not to be written into."""
 
     unit: str
     ops: tuple[Op, ...]
     flops: Array
     read: Array
     write: Array
+    sorts: tuple[tuple[str, str], ...]  # kinds and roles there are: many operators, few of these
+    which: NDArray[np.intp]  # of each operator
+    known: dict[tuple[str, float], Array] = field(default_factory=dict, compare=False)  # sizes already stacked
 
     def size(self, name: str, default: float = 1.0) -> Array:
         """One size of each operator."""
-        return stacked([op.sizes.get(name, default) for op in self.ops])
+        found = self.known.get((name, default))
+        if found is None:
+            found = self.known[name, default] = stacked([op.sizes.get(name, default) for op in self.ops])
+            found.flags.writeable = False
+        return found
 
     def kind(self, *names: str) -> Mask:
         """Which operators are of these kinds, [operators, 1]."""
-        return np.array([[op.kind in names] for op in self.ops])
+        return np.array([kind in names for kind, _ in self.sorts])[self.which][:, None]
 
     def role(self, *names: str) -> Mask:
         """Which operators have these roles, [operators, 1]."""
-        return np.array([[op.role in names] for op in self.ops])
+        return np.array([role in names for _, role in self.sorts])[self.which][:, None]
 
     def each(self, parameters: Parameters, name: str) -> Array:
         """One parameter of each operator, [operators, 1]: `name.kind.role`, else `name.kind`, else `name`."""
-        return np.array([[_nearest(parameters, name, op)] for op in self.ops])
+        return np.array([_nearest(parameters, name, *sort) for sort in self.sorts])[self.which][:, None]
 
 
 def stack(unit: str, ops: Sequence[Op]) -> Stack:
     """These operators as arrays."""
-    sides = [stacked([getattr(op, name) for op in ops]) for name in ("flops", "read", "write")]
-    return Stack(unit, tuple(ops), *sides)
+    flops, read, write = (stacked([getattr(op, name) for op in ops]) for name in ("flops", "read", "write"))
+    places: dict[tuple[str, str], int] = {}
+    which = [places.setdefault((op.kind, op.role), len(places)) for op in ops]
+    return Stack(unit, tuple(ops), flops, read, write, tuple(places), np.array(which, dtype=np.intp))
 
 
 def stacked(numbers: Sequence[Number]) -> Array:
     """Numbers, some of them arrays over batches, as [numbers, batches]; one column where none is an array."""
+    if np.ndarray not in set(map(type, numbers)):
+        return np.array(numbers, dtype=np.float64)[:, None]
     lengths = {number.shape[0] for number in numbers if isinstance(number, np.ndarray) and number.ndim}
     if not lengths:
         return np.array(numbers, dtype=np.float64)[:, None]
@@ -75,8 +86,8 @@ def soft_max(a: Array, b: Array, sharpness: float) -> Array:
     return ratio
 
 
-def _nearest(parameters: Parameters, name: str, op: Op) -> float:
-    for key in (f"{name}.{op.kind}.{op.role}", f"{name}.{op.kind}"):
+def _nearest(parameters: Parameters, name: str, kind: str, role: str) -> float:
+    for key in (f"{name}.{kind}.{role}", f"{name}.{kind}"):
         if key in parameters:
             return parameters[key]
     return parameters[name]

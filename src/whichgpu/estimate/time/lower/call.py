@@ -30,7 +30,7 @@ class Settings:
     narrow_width: float = 1.0  # bytes of their operands' elements
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as Op is not
 class Call:
     """One operator of a pass: its name without namespace and overload, and shapes whose numbers may be arrays over batches."""
 

@@ -50,11 +50,12 @@ export const specs = () => {
 function sized(spec, place) {
   const width = Math.max(240, place.clientWidth);
   const narrow = width < 480;
-  const legend = { ...spec.config.legend, columns: narrow ? 2 : undefined, labelLimit: narrow ? 150 : 260 };
+  const names = [spec, ...(spec.layer ?? [])].flatMap((part) => part.encoding?.color?.scale?.domain ?? []);
+  const most = names.some((name) => String(name).length > 14) ? 1 : 2; // columns of a legend that leave the plot its width
+  const legend = { ...spec.config.legend, columns: narrow ? most : undefined, labelLimit: narrow ? 220 : 260 };
   const axis = { ...spec.config.axis, labelLimit: narrow ? 110 : 200 };
-  return {
-    ...spec, width, config: { ...spec.config, legend, axis },
-  };
+  const fitting = narrow ? JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? most : value)) : spec;
+  return { ...fitting, width, config: { ...spec.config, legend, axis } };
 }
 
 export async function draw(name, spec) {

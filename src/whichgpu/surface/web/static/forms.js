@@ -23,7 +23,7 @@ export function addressOf(form) {
 async function pageAt(address) {
   const reply = await fetch(address, { headers: { Accept: "text/html" } });
   const kind = reply.headers.get("content-type") ?? "";
-  if (!kind.startsWith("text/html")) throw new Error(`no page at ${address}`);
+  if (!kind.startsWith("text/html")) throw new Error(address);
   return new DOMParser().parseFromString(await reply.text(), "text/html");
 }
 
@@ -45,6 +45,8 @@ export async function show(address, { whole = false, push = true } = {}) {
     const fresh = found.querySelector(whole ? "#main" : "#answer");
     if (push) history.pushState({}, "", address);
     document.title = found.title;
+    const [choice, other] = [document, found].map((page) => page.querySelector("#languages"));
+    if (choice && other) choice.replaceWith(other); // they lead to this very answer in another language
     const place = whole ? document.querySelector("#main") : answer;
     place.replaceChildren(...fresh.childNodes);
     settle(place);
@@ -56,12 +58,22 @@ export async function show(address, { whole = false, push = true } = {}) {
   }
 }
 
+// On a narrow screen the form makes room for the answer it asked for.
+function fold(form) {
+  const box = document.querySelector("#fold");
+  if (!box?.checked || !form.isConnected || !document.querySelector("label.fold").offsetParent) return;
+  const answer = document.querySelector("#answer");
+  box.checked = Boolean(answer.querySelector(".problem"));
+  answer.focus({ preventScroll: true });
+  answer.scrollIntoView();
+}
+
 export function startForms() {
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!form.matches("[data-ask], [data-basket]")) return;
     event.preventDefault();
-    show(addressOf(form), { whole: form.matches("[data-basket]") });
+    show(addressOf(form), { whole: form.matches("[data-basket]") }).then(() => fold(form));
   });
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-ask]");

@@ -1,5 +1,9 @@
 // Words of the page in its own language, and the line screen readers hear.
-export const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${name}"]`).textContent;
+export function word(name, values = {}) {
+  const found = [...document.querySelectorAll("template.words")]
+    .map((words) => words.content.querySelector(`[data-word="${name}"]`)).find(Boolean);
+  return found.textContent.replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
+}
 
 export function say(text) {
   const line = document.querySelector("#said");

@@ -27,17 +27,23 @@ function show(answer) {
   const body = card.querySelector("tbody");
   body.replaceChildren();
   const serving = answer.serving;
-  card.querySelector("h2").textContent = answer.sentence ??
-    `${answer.request.gpus}x ${answer.request.gpu}: ${serving ? serving.load.requests : 0} requests, ${serving ? serving.load.rate.toPrecision(3) : 0}/s`;
+  const load = serving?.load ?? { requests: 0, rate: 0 };
+  card.querySelector("h2").textContent = answer.sentence ?? word("traced", {
+    gpus: answer.request.gpus, gpu: answer.request.gpu, n: load.requests, rate: load.rate.toPrecision(3),
+  });
   if (serving) {
     for (const metric of ["ttft", "tpot", "latency"]) {
-      for (const [at, figure] of Object.entries(serving[metric])) line(body, `${metric} ${at}`, time(figure.value));
+      for (const [at, figure] of Object.entries(serving[metric])) {
+        line(body, `${word(metric)}, ${at === "mean" ? word("mean") : at}`, time(figure.value));
+      }
     }
-    line(body, "sustainable_rate", `${serving.sustainable_rate.value.toPrecision(3)} requests/s`);
-    line(body, "throughput", `${serving.throughput.value.toPrecision(4)} ${serving.throughput.unit}`);
+    line(body, word("sustains"), word("rate", { rate: serving.sustainable_rate.value.toPrecision(3) }));
+    line(body, word("throughput"), `${serving.throughput.value.toPrecision(4)} ${serving.throughput.unit}`);
   }
   for (const group of answer.groups ?? []) {
-    line(body, `${group.gpus}x ${group.gpu_name}`, `${group.provider} ${group.instance}, ${group.rate.toPrecision(3)} requests/s`);
+    line(body, `${group.gpus}× ${group.gpu_name}`, word("traced-group", {
+      machine: `${group.provider} ${group.instance}`, rate: group.rate.toPrecision(3),
+    }));
   }
   card.hidden = false;
   card.querySelector("h2").setAttribute("tabindex", "-1");
@@ -52,13 +58,14 @@ async function run(box, file) {
   bar.removeAttribute("value");
   try {
     const kind = file.name.endsWith(".csv") ? "text/csv" : file.name.endsWith(".txt") ? "text/plain" : "application/x-ndjson";
-    const kept = await asked("/api/v1/uploads", { method: "POST", body: file, headers: { ...OWN, "Content-Type": kind } });
+    const spoken = `?lang=${document.documentElement.lang}`;
+    const kept = await asked(`/api/v1/uploads${spoken}`, { method: "POST", body: file, headers: { ...OWN, "Content-Type": kind } });
     const given = Object.fromEntries([...new FormData(form)].filter(([name, value]) => FIELDS.includes(name) && value !== ""));
     const estimate = box.dataset.trace === "estimate";
     if (estimate) Object.assign(given, { task: "serve", gpu: given.gpu ?? "H100 SXM" });
     else if (given.model) { given.what = [given.model]; delete given.model; }
     const question = { command: box.dataset.trace, ...given, trace: kept.id };
-    const job = await asked("/api/v1/jobs", {
+    const job = await asked(`/api/v1/jobs${spoken}`, {
       method: "POST", body: JSON.stringify(question), headers: { ...OWN, "Content-Type": "application/json" },
     });
     const events = new EventSource(job.events);

@@ -63,13 +63,14 @@ def _said(by: str, group: str, language: Language) -> str:
 
 def _case(pair: Pair, names: dict[str, str], language: Language) -> dict[str, Any]:
     sizes = [
-        f"{name.replace('seq_', '')} {value}"
-        for name in ("batch", "seq_in", "seq_out", "image")
+        language.text(f"web.size-{said}", n=value)
+        for name, said in (("batch", "batch"), ("seq_in", "seq-in"), ("seq_out", "seq-out"), ("image", "image"))
         if (value := getattr(pair, name))
     ]
     return {
-        "gpu": names.get(pair.gpu, pair.gpu), "work": f"{language.text(f'web.task-{pair.task}')}, {pair.model}",
-        "how": ", ".join((pair.engine, pair.precision, *sizes)), "source": pair.source, "measured": format_seconds(pair.measured),
+        "gpu": names.get(pair.gpu, pair.gpu), "work": language.listed((language.text(f"web.task-{pair.task}"), pair.model)),
+        "how": language.listed((pair.engine, pair.precision, *sizes)),
+        "source": pair.source, "measured": format_seconds(pair.measured),
         "predicted": format_seconds(pair.predicted), "range": f"{format_seconds(pair.low)} – {format_seconds(pair.high)}",
         "error": f"{pair.error:+.0%}", "inside": pair.inside,
     }  # fmt: skip

@@ -16,7 +16,11 @@ _HEAD = re.compile(
 )
 _DATA = re.compile(r'<script type="application/json" id="charts">.*?</script>', re.DOTALL)
 _BARE = re.compile(r"<noscript>.*?</noscript>|<template .*?</template>", re.DOTALL)
-_CONTROLS = re.compile(r'<form class="(?:ask|filters)[^"]*".*?</form>|<ul class="twins">.*?</ul>|<nav .*?</nav>', re.DOTALL)
+_FOLD = re.compile(r'<input type="checkbox" class="fold-box"[^>]*><label class="fold".*?</label>', re.DOTALL)
+_CONTROLS = re.compile(
+    r'<form class="(?:ask|filters)[^"]*".*?</form>|<ul class="twins">.*?</ul>|<nav .*?</nav>|<div class="languages".*?</div>',
+    re.DOTALL,
+)
 _BUTTONS = re.compile(r"<button[^>]*>.*?</button>", re.DOTALL)
 _BRAND = re.compile(r'<a class="brand"[^>]*>(.*?)</a>', re.DOTALL)
 _OWN_LINK = re.compile(r'<a(?: [a-z-]+(?:="[^"]*")?)*? href="/[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
@@ -30,7 +34,7 @@ def single_file(html: str, charts: Mapping[str, dict[str, Any]]) -> str:
         return match[1] + (_svg(charts[match[2]]) if match[2] in charts else "") + match[3]
 
     bare = html
-    for pattern in (_HEAD, _DATA, _BARE, _CONTROLS, _BUTTONS):
+    for pattern in (_HEAD, _DATA, _BARE, _FOLD, _CONTROLS, _BUTTONS):
         bare = pattern.sub("", bare)
     bare = _PLOT.sub(drawn, _OWN_LINK.sub(r"\1", _BRAND.sub(r'<span class="brand">\1</span>', bare)))
     bare = bare.replace('<div class="split">', '<div class="wide">')  # no form beside the answer

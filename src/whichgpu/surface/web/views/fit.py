@@ -190,7 +190,7 @@ def memory_picture(found: tuple[GpuNeed, ...], language: Language) -> dict[str, 
     }
     fitting = [one.gpu_name for one in found if one.fits == "fits"]
     described = text("web.described-memory", n=len(names), fitting=tuple(fitting) or ("–",))
-    return picture(described, 32 * len(names), layer=[bar, tick, words], padding={"left": 4, "top": 4, "bottom": 4, "right": 70})
+    return picture(described, 32 * len(names), layer=[bar, tick, words], padding={"left": 4, "top": 4, "bottom": 4, "right": 52})
 
 
 def _form(page: Page[State]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The planner is another verb's module; where it is not there, the page shows one 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from typing import Any
 from whichgpu.api.shopping import Query
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
+from whichgpu.price.asof import STALE_DAYS
 from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import day_of
 from whichgpu.surface.web.views.pictures import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
@@ -54,7 +56,9 @@ def planned(
         charts["hours"] = hours_picture(answer, language)
     if len(answer.curve) > 1:
         charts["objective"] = objective_picture(answer, language)
-    return {"answer": answer, "cards": _cards(answer, language), "groups": _groups(answer, language)} | _more(answer), charts
+    return {"answer": answer, "cards": _cards(answer, language), "groups": _groups(answer, language)} | _more(
+        answer, language
+    ), charts
 
 
 def _cards(answer: Any, language: Language) -> list[dict[str, Any]]:
@@ -83,17 +87,35 @@ def _groups(answer: Any, language: Language) -> list[dict[str, Any]]:
     return [
         {
             "gpus": f"{row.gpus}× {row.gpu_name}", "machine": f"{row.machines}× {row.provider} {row.instance}".strip(),
-            "where": ", ".join(filter(None, (row.region, language.text(f"term.{row.term}")))), "copies": row.copies,
+            "where": language.listed(filter(None, (row.region, language.text(f"term.{row.term}")))), "copies": row.copies,
             "each": row.gpus_per_copy, "batch": row.batch, "rate": significant(row.rate), "use": f"{row.utilisation:.0%}",
             "cost": significant(float(row.cost_per_hour.amount)), "currency": row.cost_per_hour.currency, "because": row.because,
+            "seen": row.price_observed_at,
         }
         for row in answer.groups
     ]  # fmt: skip
 
 
-def _more(answer: Any) -> dict[str, Any]:
+def _bill(answer: Any, language: Language) -> list[dict[str, Any]]:
+    """Each price with the day it was last seen and who says so."""
+    publishers = {source.id: source.publisher for source in answer.sources}
+    day = date.fromisoformat(answer.as_of)
+    return [
+        {
+            "machine": f"{row.provider} {row.instance}".strip(), "machines": row.machines,
+            "where": ", ".join(filter(None, (row.region, language.text(f"term.{row.term}")))),
+            "price": f"{row.price.amount} {row.price.currency}", "seen": row.price_observed_at, "source": row.source,
+            "old": bool(row.price_observed_at) and (day - date.fromisoformat(row.price_observed_at)).days > STALE_DAYS,
+            "said_by": publishers.get(row.source, row.source),
+            "month": f"{row.cost_per_month.amount:,.0f} {row.cost_per_month.currency}",
+        }
+        for row in answer.bill
+    ]  # fmt: skip
+
+
+def _more(answer: Any, language: Language) -> dict[str, Any]:
     return {
-        "bill": answer.bill,
+        "bill": _bill(answer, language),
         "breaks": answer.breaks_first,
         "assumptions": answer.assumptions,
         "warnings": answer.warnings,
@@ -141,7 +163,9 @@ def alone_picture(answer: Any, language: Language) -> dict[str, Any]:
     text, currency = language.text, answer.bound.currency
     mine = text("web.this-plan")
     rows = [(one.gpu_name, one.cost_per_hour, one.gpus) for one in answer.alone if one.cost_per_hour is not None]
-    points = [{"who": mine, "cost": float(answer.cost_per_hour.amount), "gpus": sum(group.gpus for group in answer.groups)}]
+    points = [
+        {"who": mine, "mine": True, "cost": float(answer.cost_per_hour.amount), "gpus": sum(row.gpus for row in answer.groups)}
+    ]
     points += [{"who": name, "cost": float(cost.amount), "gpus": gpus} for name, cost, gpus in rows]
     points.sort(key=lambda one: float(str(one["cost"])))
     order = [one["who"] for one in points]
@@ -153,7 +177,7 @@ def alone_picture(answer: Any, language: Language) -> dict[str, Any]:
         "title": None,
         "axis": {"ticks": False, "domain": False, "labelColor": INK},
     }
-    own = {"condition": {"test": f"datum.who == '{mine}'", "value": CHOSEN}, "value": COLOURS[0]}
+    own = {"condition": {"test": "datum.mine", "value": CHOSEN}, "value": COLOURS[0]}
     bar = {
         "mark": {"type": "bar", "height": 14},
         "encoding": {

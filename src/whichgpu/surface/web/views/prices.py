@@ -124,13 +124,13 @@ def _history(gpu: Sequence[str], state: State) -> HistoryAnswer | None:
 def _columns(answer: api.OffersAnswer, per: str, language: Language) -> list[tuple[str, Any]]:
     columns: list[tuple[str, Any]] = [
         ("machine", lambda offer: f"{offer.provider} {offer.instance}"),
-        ("gpus", lambda offer: f"{offer.gpus:g}× {offer.gpu_name}"),
-        ("region", lambda offer: offer.region),
-        ("term", lambda offer: term_of(offer, language)),
+        ("gpu-hour", lambda offer: money(offer.price_per_gpu_hour)),
         ("hour", lambda offer: money(offer.price))
         if per != "month"
         else ("month", lambda offer: money(offer.price_month, month=True)),
-        ("gpu-hour", lambda offer: money(offer.price_per_gpu_hour)),
+        ("gpus", lambda offer: f"{offer.gpus:g}× {offer.gpu_name}"),
+        ("region", lambda offer: offer.region),
+        ("term", lambda offer: term_of(offer, language)),
     ]
     if answer.near:
         columns.append(("round-trip", lambda offer: trip(offer, language)))
@@ -155,7 +155,7 @@ def history_picture(past: HistoryAnswer, gpu: str, language: Language) -> dict[s
     text = language.text
     lines: dict[str, list[dict[str, Any]]] = {}
     for row in past.history:
-        name = f"{row.provider}, {text(f'term.{row.term}')}"
+        name = language.listed((row.provider, text(f"term.{row.term}")))
         price = float(row.price_per_gpu_hour.amount.quantize(Decimal("0.0001")))
         points = lines.setdefault(name, [])
         points += [{"line": name, "day": day, "price": price} for day in dict.fromkeys((row.observed, row.last_observed))]

@@ -103,6 +103,7 @@ def recommend(page: Page[State]) -> Shown:
         "service": is_service(answer),
         "cards": cards(answer, page.language),
         "rows": rows(answer, page.language),
+        "each": page.language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
         "rejected": [(page.language.text(f"rejected.{why}"), f"{count:,}") for why, count in answer.rejected.reasons.items()],
     }
     return Shown("recommend.html", context | shown, command, charts)

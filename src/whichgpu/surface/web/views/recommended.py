@@ -11,6 +11,7 @@ from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.decide.answer import Candidate, Cost
 from whichgpu.surface.cli.recommend import amount, run_time
 from whichgpu.surface.frontchart import HOURS
+from whichgpu.surface.web.views.naming import NAME_SIZE, ONE_NAME, PLACE, place_names
 from whichgpu.surface.web.views.pictures import CHOSEN, COLOURS, INK, PLAIN, coloured, dashed, picture, quantity, tips
 
 Row = dict[str, Any]
@@ -90,9 +91,9 @@ def front_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
     """Cost against time: of a run its whole time, of a service the time between tokens; the answer marked."""
     text, service = language.text, is_service(answer)
     shown = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
-    points = list({(one.gpu, one.gpus, one.instance): _point(one, service) for one in shown}.values())
+    points = list({(one.gpu, one.gpus, one.instance): _point(one, service, language) for one in shown}.values())
     front = _unbeaten(points)
-    best = _point(answer.answer, service)
+    best = _point(answer.answer, service, language)
     kinds = [text("web.kind-answer"), text("web.kind-front"), text("web.kind-other")]
     for point in points:
         point["kind"] = kinds[0] if _same(point, best) else kinds[1] if any(_same(point, one) for one in front) else kinds[2]
@@ -117,10 +118,11 @@ def front_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
         "mark": {"type": "line", "color": COLOURS[0], "strokeWidth": 1.5, "strokeDash": [4, 3]},
         "encoding": {"x": x, "y": y},
     }
+    place_names(points, kinds[:2], 340)
     names = {
-        "mark": {"type": "text", "align": "left", "dx": 11, "dy": -8, "fontSize": 11.5, "color": INK},
-        "transform": [{"filter": {"field": "kind", "oneOf": kinds[:2]}}],
-        "encoding": {"x": x, "y": y, "text": {"field": "name"}},
+        "mark": {"type": "text", "fontSize": NAME_SIZE, "color": INK, **{key: {"expr": f"datum.{key}"} for key in PLACE}},
+        "transform": [{"filter": "isValid(datum.align)"}],
+        "encoding": {"x": x, "y": y, "text": {"condition": {"test": ONE_NAME, "value": ""}, "field": "name"}},
     }
     described = text(
         "web.described-front", n=len(points), name=best["name"], cost=amount(answer.answer.cost.amount), currency=currency
@@ -128,10 +130,10 @@ def front_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
     return picture(described, 340, data={"values": points}, layer=[line, marks, names])
 
 
-def _point(one: Candidate, service: bool) -> Row:
+def _point(one: Candidate, service: bool, language: Language) -> Row:
     return {
         "name": f"{one.gpus}× {one.gpu_name}",
-        "machine": ", ".join(filter(None, (one.provider, one.instance, one.region, one.term))),
+        "machine": language.listed(filter(None, (one.provider, one.instance, one.region, language.text(f"term.{one.term}")))),
         "time": float(f"{(one.tpot.value * 1e3 if service and one.tpot else one.run_time.value / 3600):.4g}"),
         "cost": float(one.cost_per_month.amount if service else one.cost.amount),
     }
@@ -176,4 +178,4 @@ def terms_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
 
 
 def _term(term: str, payment: str | None, language: Language) -> str:
-    return language.text(f"term.{term}") + (f", {payment}" if payment else "")
+    return language.listed(filter(None, (language.text(f"term.{term}"), payment)))

@@ -24,7 +24,8 @@ def served(serving: ServingAnswer, language: Language) -> tuple[dict[str, Any], 
 def _cards(serving: ServingAnswer, language: Language) -> list[dict[str, Any]]:
     def card(name: str, figure: Figure, write: Any = significant, unit: str = "") -> dict[str, Any]:
         value, _, own = write(figure.value).partition(" ")
-        ends = language.text("web.range", low=write(figure.low), high=write(figure.high))
+        low, high = write(figure.low), write(figure.high)
+        ends = language.text("web.range", low=low, high=high) if low != high else ""
         return {
             "title": language.text(f"web.card-{name}"),
             "value": value,
@@ -80,7 +81,7 @@ def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> di
         for point in serving.curve
         for line, seconds in zip(lines, getattr(point, metric), strict=True)
     ]
-    x = quantity("rate", text("web.axis-rate-asked"))
+    x = quantity("rate", text("web.axis-rate-asked"), axis={"tickCount": 6})
     y = quantity("ms", text("web.axis-ms"), log=True, axis={"format": PLAIN, "tickCount": 5})
     said = tips(
         ("line", text("web.tip-percentile")), ("rate", x["title"]), ("ms", y["title"]), ("throughput", text("part.throughput"))

@@ -9,6 +9,7 @@ from typing import Any
 from whichgpu import api
 from whichgpu.base.dates import last_day
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.messages import Language
 from whichgpu.catalog.schema import schema
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.desks import desk
@@ -40,22 +41,22 @@ def sources(page: Page[State]) -> Shown:
         return Shown("sources.html", context | {"error": told}, document={"ok": False, "error": told}, status=status)
     limit = max(1, min(state.limit, 5000))
     heads = [(name, language.text(f"web.column-{name}"), _order(state.sort, name)) for name in HEADS]
-    tables = [
-        (one, language.text(f"web.table-{dashed}"), _age(one.checked_oldest))
-        for one in answer.tables
-        if one.rows
-        for dashed in (one.table.replace("_", "-"),)
-    ]
+    tables = [(one, _table_name(one.table, language), _age(one.checked_oldest)) for one in answer.tables if one.rows]
     shown = {
         "answer": answer,
         "heads": heads,
-        "rows": [(row, _safe(row.url)) for row in answer.sources[:limit]],
+        "rows": [(row, _safe(row.url), [_table_name(name, language) for name in row.tables]) for row in answer.sources[:limit]],
         "more": max(0, len(answer.sources) - limit),
         "tables": tables,
         "price_age": _age(answer.prices_seen),
     }
     rows = [[getattr(row, name) for name in COLUMNS] for row in answer.sources]
     return Shown("sources.html", context | shown, None, {}, answer, (COLUMNS, rows))
+
+
+def _table_name(table: str, language: Language) -> str:
+    dashed = table.replace("_", "-")
+    return language.text(f"web.table-{dashed}")
 
 
 def _safe(url: str) -> str:
@@ -75,4 +76,5 @@ def _age(day: str | None) -> int | None:
 def _form(page: Page[State]) -> dict[str, Any]:
     form = Form(page)
     tables = [name for name, fields in schema().items() if "source" in fields or "sources" in fields]
-    return {"find": form.field("find"), "table": form.select("table", (*tables, "pairs"))}
+    choices = tuple((name, _table_name(name, page.language)) for name in (*tables, "pairs"))
+    return {"find": form.field("find"), "table": form.field("table", "select", choices=choices)}

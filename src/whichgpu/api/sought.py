@@ -1,0 +1,130 @@
+"""A question of `recommend` on its way to candidates: what is asked, what is on offer, what each group of GPUs can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from whichgpu.api.desk import Desk
+from whichgpu.api.recommended import ANY_MODEL
+from whichgpu.api.refusals import refuse_percentile
+from whichgpu.api.shopping import Basket, Query, basket
+from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.messages import msg
+from whichgpu.decide.candidates import Candidates, candidates
+from whichgpu.decide.evaluate import ways
+from whichgpu.decide.groups import Groups, groups_of
+from whichgpu.decide.market import terms_of
+from whichgpu.decide.relax import only_first
+from whichgpu.decide.settle import settled
+from whichgpu.decide.way import Asked, Outcome
+from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
+from whichgpu.estimate.time.grid import speaks
+from whichgpu.price.run import Terms
+from whichgpu.price.table import Ints
+from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import Spelled, fill_defaults
+
+MACHINE = 8.0  # GPUs of one machine; more are sought over several
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What became of a question before anything is ordered."""
+
+    asked: Asked
+    found: Basket
+    groups: Groups
+    outcomes: list[Outcome]
+    work: Work
+    offered: Terms
+
+    def join(self, known: list[Outcome]) -> Candidates:
+        """Every offer with what its group can do."""
+        return candidates(
+            self.asked.workload, self.work, self.found.wishes, self.found.market, self.groups, known, self.offered
+        )  # fmt: skip
+
+    def settle(self, order: Callable[[Candidates], Ints]) -> tuple[Candidates, Ints]:
+        """Candidates in an order, the first of them counted and simulated until it stays first."""
+
+        def join(known: list[Outcome]) -> tuple[Candidates, Ints]:
+            told = self.join(known)
+            return told, order(told)
+
+        told, places, _ = settled(self.asked, self.groups, list(self.outcomes), join, self.found.wishes, only_first, only_first)
+        return told, places
+
+    def answers(self) -> bool:
+        """Whether anything keeps to every wish."""
+        return bool(len(self.settle(lambda told: told.order("cost", self.found.market))[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A question, which may be asked anew with something changed."""
+
+    spelled: Spelled
+    query: Query
+    day: date
+    desk: Desk
+    overlay: Path | None
+    modelled: bool
+
+    def evaluated(self) -> Evaluated:
+        """The question understood and every group looked at."""
+        asked = self._asked()
+        found = self._basket(asked)
+        span = found.wishes.span
+        groups = groups_of(found.market, self.desk.catalog, _span(self.query, span), several=span[1] > MACHINE)
+        offered = terms_of(found.market)
+        if self.modelled:
+            work = work_of(asked.workload, asked.shape, found.wishes.duration)
+            return Evaluated(asked, found, groups, ways(asked, groups.groups), work, offered)
+        from whichgpu.decide.mix import AMOUNT
+        from whichgpu.decide.mixed import mixed
+
+        outcomes = mixed(asked.workload.task, self.day, groups.groups, self.desk.catalog, asked.calibration)
+        return Evaluated(asked, found, groups, outcomes, Work(AMOUNT, "samples", None, True), offered)
+
+    def answers(self) -> bool:
+        """Whether there is an answer at all."""
+        try:
+            return self.evaluated().answers()
+        except WhichGpuError:
+            return False
+
+    def _asked(self) -> Asked:
+        given, workload, desk = self.spelled.given, self.spelled.workload, self.desk
+        if not self.modelled:
+            filled = replace(workload, precision=workload.precision, engine=None)
+            return Asked(filled, given, ANY_MODEL, desk.calibration, workload)
+        if workload.task == "serve" and workload.rate is None and workload.batch is None:
+            workload = replace(workload, rate=SERVICE_RATE)
+        shape = desk.shape(workload.model)
+        refuse_nonsense(workload, shape)
+        if workload.task == "serve" and speaks(shape) and not {"tpot_max", "ttft_max", "batch"} & given:
+            workload = replace(workload, tpot_max=SERVICE_TPOT)
+        if workload.seq_out == 1:
+            workload = replace(workload, tpot_max=None)  # nothing lies between the tokens of an answer of one
+        if workload.tokens is not None and not (isinstance(shape, Transformer) and shape.patches is None):
+            raise UsageError("bad-field", msg("error.tokens-of-samples", model=shape.name), msg("hint.tokens-of-samples"))
+        if workload.task == "serve" and speaks(shape) and workload.rate is not None:
+            refuse_percentile(workload.percentile)
+        if workload.steps is not None:
+            given = given | {"batch"}
+        return Asked(fill_defaults(workload, shape), given, shape, desk.calibration, self.spelled.workload)
+
+    def _basket(self, asked: Asked) -> Basket:
+        engines = self.desk.catalog.engines if self.modelled else ()
+        engine = next((one for one in engines if one.id == asked.workload.engine), None)
+        slices = self.modelled and not asked.workload.training
+        return basket(self.query, self.day, self.desk.catalog, self.overlay, slices=slices, engine=engine)
+
+
+def _span(query: Query, span: tuple[float, float]) -> tuple[float, float]:
+    """One card where cards are bought and nobody says how many."""
+    return (1.0, 1.0) if query.buy and query.gpus is None else span

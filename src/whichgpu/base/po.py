@@ -1,0 +1,65 @@
+"""Reads gettext catalogs (`.po` files) as they are, with no compile step: a checkout has to run as it stands.
+
+A run says a few dozen of some thousand sentences, so a catalog is cut into its entries and each is read when first asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+_ENTRY = '\nmsgid "'
+_PART = re.compile(r'^(?:(msgstr(?:\[\d\])?) )?"(.*)"$', re.MULTILINE)
+_RULE = re.compile(r"plural=([^;]+);")
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n", "t": "\t"}
+
+
+class Texts(Mapping[str, tuple[str, ...]]):
+    """Sentences of a catalog by id, in the order of the file; several where they differ by number.
+
+    >>> Texts('\\nmsgid ""\\nmsgstr ""\\n\\nmsgid "word.yes"\\nmsgstr "yes"\\n')["word.yes"]
+    ('yes',)
+    """
+
+    def __init__(self, text: str) -> None:
+        entries = ("\n" + text).split(_ENTRY)[1:]
+        self._entries = {_unescaped(id): rest for id, _, rest in (entry.partition('"\n') for entry in entries)}
+        self._header = "".join(_forms(self._entries.pop("", "")))
+        self._read: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def plural(self) -> str:
+        """The rule that chooses among forms by number, as C writes it."""
+        rule = _RULE.search(self._header)
+        return rule[1] if rule else "0"
+
+    def __getitem__(self, id: str) -> tuple[str, ...]:
+        if id not in self._read:
+            self._read[id] = _forms(self._entries[id])
+        return self._read[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text) if "\\" in text else text
+
+
+def _forms(entry: str) -> tuple[str, ...]:
+    """The sentences of one entry; a line without a keyword goes on from the one before."""
+    forms: list[str] = []
+    for keyword, quoted in _PART.findall(entry):
+        part = _unescaped(quoted)
+        if keyword:
+            forms.append(part)
+        elif forms:
+            forms[-1] += part
+    return tuple(forms)

@@ -1,0 +1,35 @@
+"""What was worked out a moment ago, kept in memory: so many of it, the least recently used given up first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Value]):
+    """Values by key.
+
+    >>> recent = Recent[int](most=2)
+    >>> [recent.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], 2 in recent
+    ([10, 20, 10, 30], False)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made where it is not there."""
+        if key in self._values:
+            self._values.move_to_end(key)
+            return self._values[key]
+        value = self._values[key] = make()
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)
+        return value
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values

@@ -1,0 +1,301 @@
+"""The verbs: each asks the command of its name and gives the answer back as a value.
+
+Keywords are the command's options (`options.py`). An answer has `headline()`, `to_dict()` and `to_json()` as --json prints it,
+`to_records()` for data frames and, where there is a picture of it, `chart()`; a notebook shows it as a table.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from whichgpu.surface.python import options as of
+from whichgpu.surface.python.asking import asked
+
+if TYPE_CHECKING:
+    from whichgpu import api
+    from whichgpu.catalog.checks import CheckReport
+    from whichgpu.measure.doctor import Report
+
+Named = str | Sequence[str]
+
+
+def gpus(*names: Named, **options: Unpack[of.GpusOptions]) -> api.GpusAnswer:
+    """GPUs by name (a family's name means all its variants), filtered and ordered; all of them where none is named.
+
+    >>> import whichgpu as wg
+    >>> wg.gpus("T4").gpus[0].memory_label
+    '16 GB'
+    >>> [gpu.name for gpu in wg.gpus(vendor="nvidia", min_memory="180GB", form_factor="sxm", sort="memory").gpus][:1]
+    ['B200']
+    """
+    found: api.GpusAnswer = asked("gpus", names, options)
+    return found
+
+
+def instances(*names: Named, **options: Unpack[of.InstancesOptions]) -> api.InstancesAnswer:
+    """Cloud machines and servers, by name or by the beginning of one.
+
+    >>> import whichgpu as wg
+    >>> wg.instances("p3.2xlarge").headline()
+    'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of main memory.'
+    """
+    found: api.InstancesAnswer = asked("instances", names, options)
+    return found
+
+
+def cpus(*names: Named, **options: Unpack[of.Sorted]) -> api.CpusAnswer:
+    """Host processors, by name or by words of it.
+
+    >>> import whichgpu as wg
+    >>> len(wg.cpus().cpus) > 10
+    True
+    """
+    found: api.CpusAnswer = asked("cpus", names, options)
+    return found
+
+
+def regions(*names: Named, **options: Unpack[of.RegionsOptions]) -> api.RegionsAnswer:
+    """Places by name, city or country.
+
+    >>> import whichgpu as wg
+    >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
+    {'Northern Virginia'}
+    """
+    found: api.RegionsAnswer = asked("regions", names, options)
+    return found
+
+
+def models(*names: Named, **options: Unpack[of.Sorted]) -> api.ModelsAnswer:
+    """Built-in models and their sizes.
+
+    >>> import whichgpu as wg
+    >>> wg.models("llama-3.1-8b").models[0].parameters
+    8030261248
+    """
+    found: api.ModelsAnswer = asked("models", names, options)
+    return found
+
+
+def engines(*names: Named, **options: Unpack[of.Sorted]) -> api.EnginesAnswer:
+    """The software that can be named, and what is known of it.
+
+    >>> import whichgpu as wg
+    >>> wg.engines("vllm").engines[0].name
+    'vLLM'
+    """
+    found: api.EnginesAnswer = asked("engines", names, options)
+    return found
+
+
+def offers(**options: Unpack[of.OffersOptions]) -> api.OffersAnswer:
+    """Prices that held on a day.
+
+    >>> import whichgpu as wg
+    >>> found = wg.offers(gpu="H100 SXM", term="on-demand", as_of="2025-06-01", limit=3)
+    >>> [row["gpu_name"] for row in found.to_records()]
+    ['H100 SXM', 'H100 SXM', 'H100 SXM']
+    """
+    found: api.OffersAnswer = asked("offers", (), options)
+    return found
+
+
+def compare(*names: Named, **options: Unpack[of.CompareOptions]) -> api.Comparison:
+    """GPUs and machines side by side; with a task and a model their speed too.
+
+    >>> import whichgpu as wg
+    >>> found = wg.compare("T4", "L4", task="decode", model="llama-3.1-8b", precision="int8", batch=1)
+    >>> [column.name for column in found.compared]
+    ['T4', 'L4']
+    >>> found.speed[1].relative > 0.8
+    True
+    """
+    found: api.Comparison = asked("compare", names, options)
+    return found
+
+
+def fit(model: of.Model, **options: Unpack[of.FitOptions]) -> api.FitAnswer:
+    """Whether a model fits each GPU named, or every GPU there is, and what takes the space. Where nothing fits, the rows say so.
+
+    >>> import whichgpu as wg
+    >>> [(row.gpu_name, row.fits) for row in wg.fit("llama-3.1-8b", gpu=["T4", "L40S"], seq_in=4096).gpus]
+    [('T4', 'no'), ('L40S', 'fits')]
+    """
+    found: api.FitAnswer = asked("fit", (model,), options)
+    return found
+
+
+def estimate(task: str, model: of.Model, **options: Unpack[of.EstimateOptions]) -> api.EstimateAnswer:
+    """Time, throughput and memory of a task on a stated device group; with a `rate` (or a `trace`), under that load.
+
+    >>> import whichgpu as wg
+    >>> found = wg.estimate("decode", "llama-3.1-8b", gpu="H100 SXM", batch=8, seq_in=1000, no_own_measurements=True)
+    >>> found.time.low < found.time.value < found.time.high
+    True
+    """
+    found: api.EstimateAnswer = asked("estimate", (task, model), options)
+    return found
+
+
+def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], together: int = 1) -> Iterator[api.Reply]:
+    """Many estimates, one reply a request in order; a bad request is a reply with its error.
+
+    Requests are dicts or lines of JSON, as `whichgpu estimate --requests` reads them. So many read `together` are quicker.
+
+    >>> import whichgpu as wg
+    >>> asked = [{"task": "decode", "model": "llama-3.1-8b", "gpu": gpu} for gpu in ("L4", "no such GPU")]
+    >>> [reply.error is None for reply in wg.estimate_requests(asked)]
+    [True, False]
+    """
+    from whichgpu.api import estimate_requests as replies
+
+    return replies((_line(one) for one in requests), together=together)
+
+
+def recommend(task: str, model: of.Model | None = None, **options: Unpack[of.RecommendOptions]) -> api.RecommendAnswer:
+    """Which GPUs, on which offer, in which layout, at what cost, and why; without a model, for the reference mix.
+
+    >>> import whichgpu as wg
+    >>> found = wg.recommend("batch", "llama-3.1-8b", samples="100k", seq_in=500, seq_out=100, provider="aws", as_of="2025-06-01")
+    >>> found.answer.provider, found.answer.cost.currency
+    ('aws', 'USD')
+    """
+    found: api.RecommendAnswer = asked("recommend", (task, model), options)
+    return found
+
+
+def plan(*what: of.Model | Sequence[of.Model], **options: Unpack[of.PlanOptions]) -> api.PlanAnswer:
+    """The cheapest fleet for models and their traffic, or for a plan file.
+
+    >>> import whichgpu as wg
+    >>> found = wg.plan(
+    ...     "llama-3.1-8b", rate="5/s", seq_in=500, seq_out=200, tpot="50ms", gpu="L40S", simulate=False, curve=False,
+    ...     as_of="2025-06-01",
+    ... )
+    >>> {row["gpu_name"] for row in found.to_records()}
+    {'L40S'}
+    """
+    found: api.PlanAnswer = asked("plan", what, options)
+    return found
+
+
+def buy(*names: Named, **options: Unpack[of.BuyOptions]) -> api.BuyAnswer:
+    """What GPUs cost to own, against renting the same.
+
+    >>> import whichgpu as wg
+    >>> row = wg.buy("RTX 4090", price={"RTX 4090": "1800usd"}, as_of="2025-06-01").rows[0]
+    >>> 0 < row.break_even_use < 1
+    True
+    """
+    found: api.BuyAnswer = asked("buy", names, options)
+    return found
+
+
+def doctor(lasting: of.Duration | None = None, catalog: of.Path | None = None) -> Report:
+    """This machine's GPUs, driver and frameworks, and what is wrong with them; `lasting` watches a running job so long.
+
+    >>> import whichgpu as wg
+    >>> wg.doctor().whichgpu == wg.__version__
+    True
+    """
+    found: Report = asked("doctor", (), {"lasting": lasting, "catalog": catalog})
+    return found
+
+
+def measure(minutes: float = 3, no_keep: bool = False, catalog: of.Path | None = None) -> api.MeasureAnswer:
+    """Benchmark this machine's GPU and keep its own calibration; `NoAnswer` where there is none, or no torch.
+
+    >>> import whichgpu as wg
+    >>> wg.measure(minutes=1000)
+    Traceback (most recent call last):
+    ...
+    whichgpu.base.errors.UsageError: ...1000...
+    """
+    found: api.MeasureAnswer = asked("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
+    return found
+
+
+def verify(claim: str, no_own_measurements: bool = False, catalog: of.Path | None = None) -> api.VerifyAnswer:
+    """Run what a command line of `estimate` claims on this machine's GPU: an answer's own `verify` is such a line.
+
+    >>> import whichgpu as wg
+    >>> wg.verify("make me a sandwich")
+    Traceback (most recent call last):
+    ...
+    whichgpu.base.errors.UsageError: ...
+    """
+    given = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
+    found: api.VerifyAnswer = asked("measure", (), given)
+    return found
+
+
+def catalog_status(**options: Unpack[of.Data]) -> api.StatusAnswer:
+    """Size, age and digest of the catalog, and the age of what your own price store holds.
+
+    >>> import whichgpu as wg
+    >>> wg.catalog_status().bundled
+    True
+    """
+    found: api.StatusAnswer = asked("catalog status", (), options)
+    return found
+
+
+def catalog_check(**options: Unpack[of.Data]) -> CheckReport:
+    """Every integrity check on the catalog.
+
+    >>> import whichgpu as wg
+    >>> wg.catalog_check().ok
+    True
+    """
+    found: CheckReport = asked("catalog check", (), options)
+    return found
+
+
+def catalog_history(gpu: str, **options: Unpack[of.HistoryOptions]) -> api.HistoryAnswer:
+    """How the price of a GPU went.
+
+    >>> import whichgpu as wg
+    >>> found = wg.catalog_history("A100 SXM 80GB", provider="aws")
+    >>> found.history[0].observed < found.history[-1].observed
+    True
+    """
+    found: api.HistoryAnswer = asked("catalog history", (), {"gpu": gpu, **options})
+    return found
+
+
+def catalog_diff(a: of.Day, b: of.Day, **options: Unpack[of.DiffOptions]) -> api.DiffAnswer:
+    """What changed in your own price store between two days or snapshots.
+
+    >>> import whichgpu as wg
+    >>> wg.catalog_diff("yesterday-ish", "today")
+    Traceback (most recent call last):
+    ...
+    whichgpu.base.errors.UsageError: ...
+    """
+    found: api.DiffAnswer = asked("catalog diff", (a, b), options)
+    return found
+
+
+def _spelled_out(verb: Any) -> inspect.Signature:
+    """Its signature with every keyword by name: what notebooks complete and help shows."""
+    told = inspect.signature(verb)
+    *places, last = told.parameters.values()
+    kind: Any = getattr(of, last.annotation.removeprefix("Unpack[of.").removesuffix("]"))
+    words = [inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None) for word in sorted(kind.__annotations__)]
+    return told.replace(parameters=[*places, *words])
+
+
+_KEYWORDED: tuple[Any, ...] = (
+    gpus, instances, cpus, regions, models, engines, offers, compare, fit, estimate, recommend, plan, buy, catalog_status,
+    catalog_check, catalog_history, catalog_diff,
+)  # fmt: skip
+for _verb in _KEYWORDED:
+    _verb.__signature__ = _spelled_out(_verb)
+
+
+def _line(request: Mapping[str, Any] | str | bytes) -> bytes:
+    if isinstance(request, bytes):
+        return request
+    return request.encode() if isinstance(request, str) else json.dumps(request).encode()

@@ -1,0 +1,127 @@
+"""Many lines of a trace at once: whole columns, or None where any line needs the closer look of the line-by-line reader.
+
+Nothing is decided here: what is not plainly right goes the slow way, so that both ways read every trace alike.
+"""
+
+from __future__ import annotations
+
+import warnings
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+DATE_CHARACTERS = 40
+UTC = (b"+00:00", b"Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Columns of as many requests as there were lines; `times` in the trace's own unit, None where it has none."""
+
+    times: Floats | None
+    prompts: Floats
+    outputs: Floats
+    hashes: Sequence[array[int]] = ()
+
+
+def csv_batches(
+    header: Sequence[str], time: str, prompt: str, output: str, dated: bool
+) -> Callable[[Sequence[str]], Batch | None]:
+    """A reader of lines under this header."""
+    places = [header.index(name) for name in (time, prompt, output) if name]
+    kinds: list[Any] = ["f8", "f8"] if not time else [f"S{DATE_CHARACTERS}" if dated else "f8", "f8", "f8"]
+    dtype = np.dtype([(str(at), kind) for at, kind in enumerate(kinds)])
+    commas = len(header) - 1
+
+    def read(lines: Sequence[str]) -> Batch | None:
+        if not _even(lines, commas):
+            return None
+        try:
+            rows = np.loadtxt(lines, dtype, delimiter=",", usecols=places, comments=None, ndmin=1)
+        except (ValueError, OverflowError):
+            return None
+        if len(rows) != len(lines):
+            return None
+        *first, prompts, outputs = (rows[name] for name in dtype.names or ())
+        times = None if not first else _seconds(first[0]) if dated else first[0]
+        if first and times is None:
+            return None
+        return Batch(times, prompts, outputs)
+
+    return read
+
+
+def _even(lines: Sequence[str], commas: int) -> bool:
+    """Whether every line has as many commas as the header."""
+    text = np.frombuffer(("\n".join(lines) + "\n").encode("utf-8", "replace"), dtype=np.uint8)
+    ends, found = np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord(","))
+    if len(ends) != len(lines) or len(found) != commas * len(lines):
+        return False
+    return not commas or bool((found[commas - 1 :: commas] < ends).all() and (found[commas::commas] > ends[:-1]).all())
+
+
+def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
+    """Dates as seconds; those that name a zone other than UTC are looked at one by one."""
+    if np.char.str_len(dates).max() >= DATE_CHARACTERS:
+        return None
+    for zone in UTC:
+        if bytes(dates[0]).endswith(zone):
+            if not np.char.endswith(dates, zone).all():
+                return None
+            dates = np.char.replace(dates, zone, b"")
+            break
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = dates.astype("datetime64[us]")
+    except (ValueError, Warning):
+        return None
+    if np.isnat(found).any():
+        return None
+    told: Floats = found.astype(np.int64) / 1e6
+    return told
+
+
+def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[Sequence[str]], Batch | None]:
+    """A reader of JSON lines with these names."""
+    import msgspec
+
+    names = {"prompt": prompt, "output": output} | ({"time": time} if time else {}) | ({"hashes": hashes} if hashes else {})
+    fields = [(name, list[int] if name == "hashes" else float) for name in names]
+    decoder = msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names, gc=False))
+
+    def read(lines: Sequence[str]) -> Batch | None:
+        try:
+            rows: list[Any] = decoder.decode_lines("\n".join(lines))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        if len(rows) != len(lines):
+            return None
+        columns = {name: np.fromiter(map(attrgetter(name), rows), float, len(rows)) for name in names if name != "hashes"}
+        try:
+            blocks = [array("q", row.hashes) for row in rows] if hashes else []
+        except OverflowError:
+            return None
+        return Batch(columns.get("time"), columns["prompt"], columns["output"], blocks)
+
+    return read
+
+
+def whole_tokens(values: Floats, least: int, most: int) -> bool:
+    """Whether all are whole numbers of tokens."""
+    return bool(
+        np.isfinite(values).all() and values.min() >= least and values.max() <= most and (values == np.floor(values)).all()
+    )
+
+
+def in_order(times: Floats, before: float | None, least: float, most: float) -> bool:
+    """Whether these times follow each other, and the one before them."""
+    if not np.isfinite(times).all() or times.min() < least or times.max() > most:
+        return False
+    return bool((np.diff(times) >= 0).all() and (before is None or times[0] >= before))

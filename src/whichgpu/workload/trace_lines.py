@@ -1,0 +1,141 @@
+"""One line of a trace, looked at closely: what is wrong with it is said, with its number."""
+
+from __future__ import annotations
+
+import csv
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, Literal
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+
+MOST_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
+MOST_SECONDS = 100 * 365.25 * 86400.0
+
+Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # any: dates, or numbers of seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The names a shape uses; `hash_tokens` is the length of a block of `hashes`."""
+
+    time: str
+    prompt: str
+    output: str
+    clock: Clock
+    hashes: str = ""
+    hash_tokens: int = 0
+
+
+def json_row(name: str, number: int, line: str) -> Mapping[str, Any]:
+    """A line of JSON."""
+
+    def paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        check_once(name, number, [key for key, _ in pairs])
+        return dict(pairs)
+
+    try:
+        row = json.loads(line, object_pairs_hook=paired)
+    except (ValueError, RecursionError) as problem:
+        raise wrong(name, number, msg("trace.not-json", why=str(problem))) from problem
+    if not isinstance(row, dict):
+        raise wrong(name, number, msg("trace.not-json", why=type(row).__name__))
+    return row
+
+
+def csv_row(name: str, number: int, line: str, header: Sequence[str]) -> Mapping[str, Any]:
+    """A line of CSV under its header."""
+    cells = cells_of(name, number, line)
+    if len(cells) != len(header):
+        raise wrong(name, number, msg("trace.cells", found=len(cells), wanted=len(header)))
+    return dict(zip(header, cells, strict=True))
+
+
+def check_once(name: str, number: int, columns: Sequence[str]) -> None:
+    """No column may come twice: nobody knows which is meant."""
+    twice = tuple(dict.fromkeys(column for column in columns if column and columns.count(column) > 1))
+    if twice:
+        raise wrong(name, number, msg("trace.columns-twice", columns=twice))
+
+
+def cells_of(name: str, number: int, line: str) -> list[str]:
+    """The cells of a line of CSV."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error as problem:
+        raise wrong(name, number, msg("trace.not-csv", why=str(problem))) from problem
+
+
+def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> float:
+    """When a request came, in seconds."""
+    value = row.get(shape.time)
+    if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
+        try:
+            found = datetime.fromisoformat(str(value).strip())
+            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()  # no zone's clock is put back
+        except (ValueError, OverflowError, OSError) as problem:
+            raise wrong(name, number, msg("trace.bad-time", column=shape.time, value=_shown(value))) from problem
+    seconds = _number(name, number, shape.time, value) / (1000.0 if shape.clock == "milliseconds" else 1.0)
+    if seconds < 0:
+        raise wrong(name, number, msg("trace.negative", column=shape.time, value=_shown(value)))
+    if seconds > MOST_SECONDS:
+        raise wrong(name, number, msg("trace.too-large", column=shape.time, value=_shown(value), most=f"{MOST_SECONDS:.3g} s"))
+    return seconds
+
+
+def tokens_of(name: str, number: int, column: str, row: Mapping[str, Any], least: int) -> int:
+    """A whole number of tokens, at least so many."""
+    value = row.get(column)
+    found = _number(name, number, column, value)
+    if found < 0:
+        raise wrong(name, number, msg("trace.negative", column=column, value=_shown(value)))
+    if found > MOST_TOKENS:
+        raise wrong(name, number, msg("trace.too-large", column=column, value=_shown(value), most=f"{MOST_TOKENS:,}"))
+    if found != int(found) or found < least:
+        raise wrong(name, number, msg("trace.not-tokens", column=column, value=_shown(value), least=least))
+    return int(found)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _number(name: str, number: int, column: str, value: Any) -> float:
+    """A finite number, from JSON or from text."""
+    try:
+        found = float("nan") if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = float("nan")
+    if not isfinite(found):
+        raise wrong(name, number, msg("trace.not-number", column=column, value=_shown(value)))
+    return found
+
+
+def hashes_of(name: str, number: int, column: str, row: Mapping[str, Any]) -> array[int]:
+    """The blocks a prompt is known by."""
+    value = row.get(column)
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise wrong(name, number, msg("trace.not-blocks", column=column))
+    try:
+        return array("q", value)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise wrong(name, number, msg("trace.not-blocks", column=column)) from problem
+
+
+def wrong(name: str, number: int, what: Message) -> UsageError:
+    """An error of one line."""
+    return UsageError("bad-trace", msg("error.bad-trace", name=name, line=number, what=what), msg("hint.trace"))
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "…"

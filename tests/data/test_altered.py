@@ -1,0 +1,152 @@
+"""A byte of a bundled file that is not as released is told, with the file's name; in a checkout only `catalog check` tells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.copies import copy_tables
+from whichgpu.base import sealed
+from whichgpu.base.errors import DataError
+from whichgpu.catalog.checks import check_catalog
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.frameworks import TABLE as FRAMEWORKS
+from whichgpu.decide.lacks import FOLDER as LACKS
+from whichgpu.estimate.group.calibration import DATA_FILE as GROUPS
+from whichgpu.estimate.group.fabric import FOLDER as LINKS
+from whichgpu.estimate.serving.limits import TABLE as LIMITS
+from whichgpu.estimate.time.calibration import DATA_FILE as STEPS
+from whichgpu.estimate.time.pairs import PAIRS_FILE
+from whichgpu.price.billing import FOLDER as BILLING
+from whichgpu.workload.tables import TABLES_FILE
+
+# What a command that reads the file asks.
+QUESTIONS: dict[Path, tuple[str, ...]] = {
+    sealed.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
+    TABLES_FILE: ("fit", "resnet50", "--task", "train"),
+    STEPS: ("estimate", "decode", "llama-3.1-8b", "--gpu", "L4"),
+    sealed.PACKAGE / "surface/web/static/page.css": ("catalog", "check"),
+}
+READ = (
+    *(
+        FRAMEWORKS,
+        LACKS / "lacks.csv",
+        GROUPS,
+        LINKS / "links.csv",
+        LIMITS,
+        STEPS,
+        PAIRS_FILE,
+        BILLING / "extras.csv",
+        TABLES_FILE,
+    ),
+    *(sealed.PACKAGE / "catalog/data" / f"{name}.csv" for name in ("prices", "models", "fields", "instances", "sources")),
+    sealed.PACKAGE / "base/locale/en.po",
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as pip lays it down: no checkout around it."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(sealed.PACKAGE, folder / "whichgpu", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def asked(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    settings = os.environ | {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(installed / "cache")}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "whichgpu", *argv], env=settings, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_sums_are_those_of_the_files() -> None:
+    assert sealed.SUMS.read_text(encoding="ascii") == sealed.written(), "a data file was changed: run tools/digests"
+
+
+@pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.name)
+def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path) -> None:
+    copy = installed / "whichgpu" / path.relative_to(sealed.PACKAGE)
+    whole, random = copy.read_bytes(), Random(path.name)
+    damaged = bytearray(whole)
+    damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
+    try:
+        copy.write_bytes(damaged)
+        told = asked(installed, *QUESTIONS[path])
+    finally:
+        copy.write_bytes(whole)
+    assert told.returncode == 3, (told.stdout, told.stderr)
+    assert path.name in told.stdout + told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_words_that_are_no_text_any_more_are_told(installed: Path) -> None:
+    copy = installed / "whichgpu/base/locale/en.po"
+    whole = copy.read_bytes()
+    try:
+        copy.write_bytes(whole[:5000] + b"\xff" + whole[5001:])
+        told = asked(installed, "gpus", "T4")
+    finally:
+        copy.write_bytes(whole)
+    assert told.returncode == 3
+    assert "base/locale/en.po" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
+    assert asked(installed, "gpus", "T4").returncode == 0
+    assert asked(installed, "catalog", "check").returncode == 0
+
+
+@pytest.mark.parametrize("path", READ, ids=lambda path: path.name)
+def test_readers_refuse_any_flipped_byte(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealed, "in_checkout", lambda: False)
+    whole, random = path.read_bytes(), Random(path.name)
+    sealed.check_data(path, whole)
+    for _ in range(20):
+        damaged = bytearray(whole)
+        damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
+        with pytest.raises(DataError) as refused:
+            sealed.check_data(path, bytes(damaged))
+        assert str(path) in str(refused.value)
+
+
+def test_every_data_file_is_read_through_the_check() -> None:
+    """A reader that opens a bundled file by itself would not see what happened to it."""
+    rooms = [path for path in sealed.PACKAGE.rglob("*.py") if path.parent.joinpath("data").is_dir()]
+    opened = [
+        f"{path.name}: {line.strip()}"
+        for path in rooms
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if ("DATA_FILE" in line or "FOLDER /" in line or "TABLE." in line) and ("open(" in line or ".read_" in line)
+    ]
+    assert not opened
+
+
+def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whichgpu.catalog.checks.run.altered", lambda: ("catalog/data/gpus.csv",))
+    report = check_catalog(Catalog().folder, date(2026, 11, 15))
+    assert report.ok
+    assert report.altered == ("catalog/data/gpus.csv",)
+    assert replace(report, altered=()).findings == ()
+
+
+def test_any_flipped_byte_of_the_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = copy_tables(tmp_path / "data")
+    built = Catalog(folder).providers
+    (kept,) = (tmp_path / "cache" / "whichgpu").glob("providers-*")
+    whole, random = kept.read_bytes(), Random(0)
+    for _ in range(40):
+        damaged = bytearray(whole)
+        damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
+        kept.write_bytes(damaged)
+        assert Catalog(folder).providers == built
+        assert kept.read_bytes() == whole

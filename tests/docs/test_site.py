@@ -1,0 +1,55 @@
+"""The site builds without a warning: no link or anchor leads nowhere, no page is forgotten, nothing is fetched from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.surface.cli import ROOT
+
+ADDRESS = re.compile(r"https?://[\w.-]+\.[a-z]{2,}(:\d+)?(/[^\s]*)?$")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT, capture_output=True, encoding="utf-8", timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_part_is_there(site: Path) -> None:
+    for page in (
+        "index",
+        "guides/serve",
+        "concepts/memory",
+        "reference/commands",
+        "accuracy",
+        "comparison",
+        "how-to-add/gpu",
+        "architecture",
+    ):
+        assert (site / f"{page}.html").is_file()
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    fetched = re.compile(
+        r'<(?:script|img|iframe|source)[^>]*src="(https?:[^"]+)"|<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:[^"]+)"'
+    )
+    for page in site.rglob("*.html"):
+        assert fetched.findall(page.read_text(encoding="utf-8")) == [], page
+    for sheet in site.rglob("*.css"):
+        assert re.findall(r"@import|url\(https?:", sheet.read_text(encoding="utf-8")) == [], sheet
+
+
+def test_addresses_of_others_are_well_formed(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for address in re.findall(r'<a [^>]*href="(https?:[^"]+)"', page.read_text(encoding="utf-8")):
+            assert ADDRESS.match(address), f"{page}: {address}"

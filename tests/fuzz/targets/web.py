@@ -1,0 +1,74 @@
+"""What comes in over the network: queries and bodies of the REST endpoints, addresses of pages, lists of requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from urllib.parse import urlencode
+
+from hypothesis import strategies as st
+
+from tests.fuzz.target import Rude, Target
+from tests.fuzz.targets.draws import NAMES, TEXTS, objects, scalars
+from whichgpu.base.messages import english
+from whichgpu.surface.web import spelled
+from whichgpu.surface.web.answering import ANSWERS
+from whichgpu.surface.web.asking import Told
+from whichgpu.surface.web.endpoints import ENDPOINTS, fields
+from whichgpu.surface.web.page import read_state, unknown_names, view_named
+from whichgpu.surface.web.views import PAGES
+
+# Those whose answers take seconds are only read here; the others are answered, too.
+LONG = ("recommend", "plan", "estimate", "buy", "catalog/history")
+KNOWN = sorted({name for endpoint in ENDPOINTS for name in fields(endpoint)} | {"lang"})
+STATUSES = (200, 400, 404, 422)
+
+
+def _query(data: bytes) -> Hashable:
+    """The first byte chooses the endpoint; the rest is a query."""
+    endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
+    query = data[1:].decode("latin-1")
+    if endpoint.path in LONG:
+        return endpoint.path, len(spelled.argv(endpoint, spelled.from_query(query)))
+    return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": query}, english(), None))
+
+
+def _body(data: bytes) -> Hashable:
+    """The same with a JSON body."""
+    endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
+    if endpoint.path in LONG:
+        return endpoint.path, len(spelled.argv(endpoint, spelled.from_body(data[1:])))
+    return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": "", "body": data[1:]}, english(), None))
+
+
+def _page(data: bytes) -> Hashable:
+    """The state of a page, from its address."""
+    name = list(PAGES)[(data[0] if data else 0) % len(PAGES)]
+    kind, query = view_named(name).state, data[1:].decode("latin-1")
+    unknown_names(kind, query)
+    return name, bool(read_state(kind, query))
+
+
+def _told(told: Told) -> tuple[Hashable, ...]:
+    if told.status not in STATUSES:
+        raise Rude(f"status {told.status}: {told.body[:200]!r}")
+    document = json.loads(told.body)
+    error = document.get("error") if isinstance(document, dict) else None
+    return told.status, error["kind"] if isinstance(error, dict) else None
+
+
+values = scalars.map(str) | st.sampled_from(
+    NAMES + TEXTS + ("-memory", "memory", "true", "no", "llama", "hf:a/b", "/etc/passwd", "python:os:system")
+)
+queries = st.lists(st.tuples(st.sampled_from(KNOWN), values), max_size=5).map(
+    lambda pairs: urlencode(pairs, errors="replace").encode()
+)
+heads = st.integers(0, len(ENDPOINTS) - 1).map(lambda number: bytes([number]))
+bodies = objects(KNOWN).map(lambda value: json.dumps(value).encode())
+WORDS = tuple(f"{name}=".encode() for name in KNOWN)
+
+TARGETS = (
+    Target("queries", _query, st.builds(bytes.__add__, heads, queries), (*WORDS, b"&", b"%00", b"%ff", b"+"), seconds=6.0),
+    Target("bodies", _body, st.builds(bytes.__add__, heads, bodies), tuple(f'"{name}":'.encode() for name in KNOWN), seconds=6.0),
+    Target("pages", _page, st.builds(bytes.__add__, heads, queries), (*WORDS, b"&", b"%00", b"%ff")),
+)

@@ -1,0 +1,161 @@
+"""What people type: quantities, money, dates, names, and the spellings of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from tests.fuzz.target import Target, each
+from tests.fuzz.targets.draws import texts
+from whichgpu.api.planfile import READERS, histogram, hourly, hours, owned_text, quotas_text, read_flag
+from whichgpu.api.plansweep import parse_sweep
+from whichgpu.api.wanted import OffersQuery, wanted
+from whichgpu.base.dates import is_date, parse_as_of, parse_known
+from whichgpu.base.money import parse_money
+from whichgpu.base.names import nearest, split_count, words
+from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
+from whichgpu.catalog.country import countries_named
+from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, gpus_named
+from whichgpu.catalog.live.importing import day_of
+from whichgpu.catalog.live.sources.gpuhunt import version_day
+from whichgpu.catalog.place import city_point
+from whichgpu.catalog.select import check_supports, parse_capability, parse_span
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.currency import parse_rates
+from whichgpu.workload.kinds import KINDS, LAYOUT, Refused
+from whichgpu.workload.models import built_in, parse_mlp
+from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
+
+CATALOG = Catalog()
+TODAY = date(2026, 11, 15)
+FLAGS = (*KINDS, *ALIASES)
+
+
+def _plan_flags(text: str) -> None:
+    for name in READERS:
+        if name != "profiles":
+            try:
+                read_flag(name, text)
+            except Exception as problem:
+                from whichgpu.base.errors import WhichGpuError
+
+                if not isinstance(problem, WhichGpuError):
+                    raise
+
+
+def _refusable(read: Callable[[str], object]) -> Callable[[str], object]:
+    """Readers inside a plan refuse with a ValueError, which their caller turns into words."""
+
+    def tried(text: str) -> None:
+        try:
+            read(text)
+        except (ValueError, TypeError, AttributeError):
+            return
+
+    return tried
+
+
+def _kinds(text: str) -> None:
+    """Each field's own reader; what it read is written and read back the same."""
+    for kind in KINDS.values():
+        try:
+            value = kind.read_text(text)
+        except Refused:
+            continue
+        assert kind.read_text(kind.write_text(value)) == value, (kind, value)
+
+
+def _spelled(text: str) -> None:
+    """A workload as flags; what was read is written in all four ways and read back the same."""
+    spelled = from_argv(text.split("\n"), task="serve", model="llama-3.1-8b")
+    workload = spelled.workload
+    assert from_argv(to_argv(workload)).workload == workload
+    assert from_query(to_query(workload)).workload == workload
+    assert from_toml(to_toml(workload)).workload == workload
+    to_object(workload, whole=True)
+
+
+def _wished(text: str) -> None:
+    wanted(CATALOG, OffersQuery(gpu=text, provider=text[:9], region=text, instance=text[3:], term=text))
+
+
+def _named(text: str) -> None:
+    built_in(text, CATALOG)
+    nearest(text, ["A100", "H100"])
+    words(text)
+    split_count(text)
+    countries_named(text)
+    gpus_named(CATALOG, text)
+
+
+flags = st.lists(
+    st.tuples(st.sampled_from(FLAGS), texts("none", "bf16", "fp8", "8", "-1", "true", '{"model_type":"llama"}')), max_size=6
+).map(lambda pairs: b"\n".join(f"--{name.replace('_', '-')}=".encode() + value for name, value in pairs))
+
+TARGETS = (
+    Target(
+        "quantities",
+        each((parse_bytes, parse_bandwidth, parse_seconds, parse_rate, parse_money, parse_capability, parse_span, parse_rates)),
+        texts("GiB", "TB/s", "min", "usd/month", "KRW=1190", "7.0..9.0"),
+        (b"GiB", b"ms", b"/s", b"usd/h", b"KRW=", b"..", b"\xc2\xb5s", b"."),
+    ),
+    Target(
+        "dates",
+        each(
+            (
+                is_date,
+                lambda text: parse_as_of(text, TODAY),
+                lambda text: parse_known(text, TODAY),
+                version_day,
+                lambda text: day_of(Path(text.replace("\0", "")) if text else Path("x")),
+            )
+        ),
+        texts("2026-02-30", "2026-11", "@12", "20261114", "prices_2026-08-22/aws.csv"),
+        (b"2026", b"-02-", b"@", b"29", b"/"),
+    ),
+    Target(
+        "names",
+        each(
+            (
+                _named,
+                parse_mlp,
+                lambda text: find_gpu(CATALOG, text),
+                *(
+                    lambda text, find=find: find(CATALOG, text)
+                    for find in (find_gpus, find_instances, find_cpus, find_regions, find_provider)
+                ),
+                lambda text: city_point(CATALOG.regions, text),
+                lambda text: check_supports(text.split(","), CATALOG.gpus),
+            )
+        ),
+        texts("A100-SXM4-80GB", "p5.48xlarge", "EPYC 7763", "us-east-1", "Seoul", "37.5,127", "fp8", "mlp:784x10", "europe"),
+        (b"SXM", b"80GB", b"x", b":", b"RTX", b"us-", b"mlp:"),
+    ),
+    Target(
+        "filters",
+        each(
+            (
+                _wished,
+                _kinds,
+                _plan_flags,
+                owned_text,
+                quotas_text,
+                parse_sweep,
+                _refusable(hours),
+                _refusable(hourly),
+                _refusable(histogram),
+            )
+        ),
+        texts("dp=2,tp=4", "dp=1,zero=3", "8xV100-SXM-16GB", "H100 SXM=16", "12 months", "rate=1/s,2/s", "100:1,200:3", *LAYOUT),
+        (*(f"{name}=".encode() for name in LAYOUT), b"months", b"rate=", b":1,"),
+    ),
+    Target(
+        "spellings",
+        each((_spelled, from_query, from_toml)),
+        flags,
+        (*tuple(f"--{name.replace('_', '-')}=".encode() for name in FLAGS), b"dp=2,", b"true", b"{", b"hf:"),
+    ),
+)

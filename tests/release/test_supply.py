@@ -1,0 +1,102 @@
+"""What the project stands on is pinned, listed, and under licences it accepts."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from supply.closure import ROOT, TOOLS, closure, key, pins, stated
+from supply.hashes import KINDS
+from supply.licences import PAGE, SHIPPED, accepted, licence, page
+
+INSTALLED = {key(one.metadata["Name"]): one for one in metadata.distributions()}
+EVERYTHING = closure(*(extra for extra in stated() if extra))
+
+
+def test_every_package_asked_for_is_pinned() -> None:
+    asked = {key(requirement.name) for wanted in stated().values() for requirement in wanted}
+    assert not asked - pins().keys()
+
+
+def test_every_pin_satisfies_what_is_asked_for() -> None:
+    known = pins()
+    for wanted in stated().values():
+        for requirement in wanted:
+            assert requirement.specifier.contains(known[key(requirement.name)]), requirement
+
+
+def test_everything_that_comes_with_it_is_pinned_to_what_is_installed() -> None:
+    ours = {name: one.version for name, one in EVERYTHING.items() if name not in TOOLS}
+    assert len(ours) > 50
+    assert ours == {name: pins().get(name) for name in ours}
+
+
+def test_nothing_here_has_a_licence_we_do_not_accept() -> None:
+    found = {name: licence(one) for name, one in closure(*SHIPPED, "dev").items()}
+    assert not {name: told for name, told in found.items() if not accepted(told)}
+
+
+def test_the_page_of_licences_lists_what_users_install() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: PYTHONPATH=tools python -m supply.licences"
+
+
+def test_no_package_is_installed_from_an_address() -> None:
+    """Addresses would escape pins, digests and mirrors alike."""
+    for wanted in stated().values():
+        assert not [requirement for requirement in wanted if requirement.url]
+    assert "://" not in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_digests_are_of_the_pinned_versions(kind: str) -> None:
+    text = (ROOT / f"requirements-{kind}.txt").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\$", text, re.MULTILINE))
+    wanted = {name: pins()[name] for name in closure(*KINDS[kind]) if name not in TOOLS}
+    assert wanted.items() <= found.items(), "run: PYTHONPATH=tools python -m supply.hashes"
+    assert found == {name: pins().get(name) for name in found}
+    assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in text.splitlines() if line.startswith(" "))
+    assert "://" not in text
+
+
+@pytest.mark.long
+def test_a_package_that_is_not_the_pinned_file_is_never_installed(tmp_path: Path) -> None:
+    for name in ("tools", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    spoilt = f"mdurl=={pins()['mdurl']} --hash=sha256:{'0' * 64}\n"
+    (tmp_path / "requirements-run.txt").write_text(spoilt, encoding="utf-8")
+    settings = os.environ | {"WHICHGPU_VENV": str(tmp_path / "venv")}
+    told = subprocess.run(
+        [tmp_path / "tools" / "environment", "run"], env=settings, capture_output=True, text=True, timeout=300, check=False
+    )
+    if "HASHES" not in told.stderr and told.returncode:
+        pytest.skip("no package index to install from")
+    assert told.returncode == 3
+    assert "not the file that was pinned" in told.stderr
+    assert not list((tmp_path / "venv").rglob("mdurl"))
+
+
+@pytest.mark.long
+def test_no_pinned_package_has_a_known_vulnerability() -> None:
+    if "pip-audit" not in INSTALLED:
+        pytest.skip("pip-audit is not installed (pip install pip-audit)")
+    argv = ["-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner=off", "--timeout=10", "--format=json", "-r"]
+    told = subprocess.run(
+        [sys.executable, *argv, str(ROOT / "constraints.txt")], capture_output=True, text=True, timeout=600, check=False
+    )
+    try:
+        packages = json.loads(told.stdout)["dependencies"]
+    except ValueError:
+        pytest.skip(f"pip-audit could not ask: {told.stderr.strip()[-200:]}")
+    asked = [package for package in packages if "skip_reason" not in package]
+    if len(asked) < len(packages) / 2:
+        pytest.skip(f"pip-audit could ask of {len(asked)} packages out of {len(packages)}: no network?")
+    assert not [package for package in asked if package["vulns"]]

@@ -1,0 +1,330 @@
+"""Python users ask with the command line's words and get its answers: as documents, rows, tables and charts."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import keyword
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+import pytest
+
+import whichgpu as wg
+from tests.surface.cli import call
+from whichgpu.surface.python import asking, options, showing
+from whichgpu.surface.python.recording import Table
+from whichgpu.workload.kinds import KINDS
+
+DAY = "2025-06-01"
+ROOM: dict[str, Any] = {"seq_in": 500, "seq_out": 100}
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 8192, "vocab_size": 128256,
+}  # fmt: skip
+CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "gpus": (lambda: wg.gpus("H100", sort="-memory_bandwidth"), ("gpus", "H100", "--sort", "-memory_bandwidth")),
+    "gpus filtered": (
+        lambda: wg.gpus(min_memory=80 * 2**30, supports=["bf16", "fp8"]),
+        ("gpus", "--min-memory", "80GiB", "--supports", "bf16,fp8"),
+    ),
+    "gpus relative": (lambda: wg.gpus(["T4", "L4"], relative_to="T4"), ("gpus", "T4", "L4", "--relative-to", "T4")),
+    "instances": (lambda: wg.instances("p3.2xlarge"), ("instances", "p3.2xlarge")),
+    "instances by count": (
+        lambda: wg.instances(provider="aws", gpus=(4, 8)),
+        ("instances", "--provider", "aws", "--gpus", "4..8"),
+    ),
+    "cpus": (lambda: wg.cpus(sort="cores"), ("cpus", "--sort", "cores")),
+    "regions": (lambda: wg.regions("Germany"), ("regions", "Germany")),
+    "models": (lambda: wg.models("llama-3.1-8b"), ("models", "llama-3.1-8b")),
+    "engines": (lambda: wg.engines(), ("engines",)),
+    "offers": (
+        lambda: wg.offers(gpu=["L4", "T4"], near="Seoul", max_latency=0.1, as_of=date(2025, 6, 1), limit=5),
+        ("offers", "--gpu", "L4,T4", "--near", "Seoul", "--max-latency", "100ms", "--as-of", DAY, "--limit", "5"),
+    ),
+    "offers converted": (
+        lambda: wg.offers(gpu="T4", currency="KRW", exchange_rate={"KRW": 1190}, as_of=DAY, limit=2),
+        ("offers", "--gpu", "T4", "--currency", "KRW", "--exchange-rate", "KRW=1190", "--as-of", DAY, "--limit", "2"),
+    ),
+    "compare": (
+        lambda: wg.compare("T4", "L4", task="prefill", model="llama-3.1-8b", seq_in=512),
+        ("compare", "T4", "L4", "--task", "prefill", "--model", "llama-3.1-8b", "--in", "512"),
+    ),
+    "fit": (
+        lambda: wg.fit("llama-3.1-8b", gpu=["L4", "T4"], precision="int4", seq_in=2048),
+        ("fit", "llama-3.1-8b", "--gpu", "L4", "--gpu", "T4", "--precision", "int4", "--in", "2048"),
+    ),
+    "fit where nothing does": (lambda: wg.fit("llama-3.1-405b", gpu="T4"), ("fit", "llama-3.1-405b", "--gpu", "T4")),
+    "estimate": (
+        lambda: wg.estimate("decode", "llama-3.1-8b", gpu="H100 SXM", gpus=2, tp=2, batch=8),
+        ("estimate", "decode", "llama-3.1-8b", "--gpu", "H100 SXM", "--gpus", "2", "--tp", "2", "--batch", "8"),
+    ),
+    "estimate of a config": (
+        lambda: wg.estimate("prefill", LLAMA, parallel={"tp": 2}, gpu="L40S", gpus=2),
+        ("estimate", "prefill", json.dumps(LLAMA), "--parallel", "tp=2", "--gpu", "L40S", "--gpus", "2"),
+    ),
+    "estimate under load": (
+        lambda: wg.estimate("serve", "llama-3.1-8b", gpu="L40S", rate=1.5, tpot=0.05, count=50, seq_in=100, seq_out=20),
+        ("estimate", "serve", "llama-3.1-8b", "--gpu", "L40S", "--rate", "1.5/s", "--tpot", "50ms", "--count", "50",
+         "--in", "100", "--out", "20"),
+    ),
+    "recommend": (
+        lambda: wg.recommend("batch", "llama-3.1-8b", samples=100_000, deadline="24h", provider="aws", as_of=DAY, **ROOM),
+        ("recommend", "batch", "llama-3.1-8b", "--samples", "100k", "--deadline", "24h", "--provider", "aws", "--as-of", DAY,
+         "--in", "500", "--out", "100"),
+    ),
+    "plan": (
+        lambda: wg.plan("llama-3.1-8b", rate="5/s", tpot="50ms", gpu="L40S", simulate=False, curve=False, as_of=DAY, **ROOM),
+        ("plan", "llama-3.1-8b", "--rate", "5/s", "--tpot", "50ms", "--gpu", "L40S", "--no-simulate", "--no-curve", "--as-of",
+         DAY, "--in", "500", "--out", "100"),
+    ),
+    "buy": (
+        lambda: wg.buy("RTX 4090", price={"RTX 4090": "1800usd"}, host_price=wg.Money(Decimal(900), "USD"), as_of=DAY),
+        ("buy", "RTX 4090", "--price", "RTX 4090=1800usd", "--host-price", "900usd", "--as-of", DAY),
+    ),
+    "catalog status": (lambda: wg.catalog_status(), ("catalog", "status")),
+    "catalog history": (
+        lambda: wg.catalog_history("A100 SXM 80GB", provider="aws"),
+        ("catalog", "history", "--gpu", "A100 SXM 80GB", "--provider", "aws"),
+    ),
+}  # fmt: skip
+KEYWORDS = {
+    "gpus": options.GpusOptions,
+    "instances": options.InstancesOptions,
+    "cpus": options.Sorted,
+    "regions": options.RegionsOptions,
+    "models": options.Sorted,
+    "engines": options.Sorted,
+    "offers": options.OffersOptions,
+    "compare": options.CompareOptions,
+    "fit": options.FitOptions,
+    "estimate": options.EstimateOptions,
+    "recommend": options.RecommendOptions,
+    "plan": options.PlanOptions,
+    "buy": options.BuyOptions,
+    "catalog status": options.Data,
+    "catalog check": options.Data,
+    "catalog history": options.HistoryOptions,
+    "catalog diff": options.DiffOptions,
+}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Any]:
+    """Each asked once."""
+    return {}
+
+
+def answer_of(name: str, answers: dict[str, Any]) -> Any:
+    if name not in answers:
+        answers[name] = CASES[name][0]()
+    return answers[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_is_the_document_the_command_prints(name: str, answers: dict[str, Any]) -> None:
+    printed = call(*CASES[name][1], "--json")
+    answer = answer_of(name, answers)
+    if name == "plan":  # how long it took to solve is never the same
+        assert answer.to_dict() | {"seconds": 0} == printed.json() | {"seconds": 0}
+        return
+    assert answer.to_dict() == printed.json()
+    assert answer.to_json() == printed.out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_shows_its_sentence_and_its_table(name: str, answers: dict[str, Any]) -> None:
+    answer = answer_of(name, answers)
+    said = answer.headline()
+    assert said
+    assert repr(answer).startswith(said)
+    page = answer._repr_html_()
+    assert page.count("<table>") >= 1
+    assert page.index("<strong>") < page.index("<table>")
+    assert page.count("<tr>") == page.count("</tr>") > 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_records_are_flat_and_have_one_set_of_keys(name: str, answers: dict[str, Any]) -> None:
+    rows = answer_of(name, answers).to_records()
+    assert rows
+    assert len({tuple(row) for row in rows}) == 1
+    kinds = {type(value) for row in rows for value in row.values()}
+    assert kinds <= {str, int, float, bool, type(None)}
+
+
+def test_money_in_records_is_a_number(answers: dict[str, Any]) -> None:
+    row = answer_of("offers", answers).to_records()[0]
+    assert isinstance(row["price.amount"], float)
+    assert row["price.amount"] == float(answer_of("offers", answers).offers[0].price.amount)
+
+
+@pytest.mark.parametrize("name", ["fit", "estimate under load", "recommend", "plan", "catalog history"])
+def test_charts_are_specs_that_draw(name: str, answers: dict[str, Any]) -> None:
+    chart = answer_of(name, answers).chart()
+    assert isinstance(chart, wg.Chart)
+    assert json.loads(json.dumps(chart)) == chart
+    bundle = chart._repr_mimebundle_()
+    assert bundle["application/vnd.vegalite.v5+json"]["$schema"].endswith("vega-lite/v5.json")
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert bundle["text/plain"].startswith("<Chart: ")
+    assert len(bundle["text/plain"]) > 12
+
+
+def test_a_chart_without_a_converter_is_still_a_spec(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert set(answer_of("fit", answers).chart()._repr_mimebundle_()) == {"application/vnd.vegalite.v5+json", "text/plain"}
+
+
+def test_a_chart_is_saved_as_its_ending_says(answers: dict[str, Any], tmp_path: Path) -> None:
+    answer_of("fit", answers).chart().save(str(tmp_path / "fit.svg"))
+    assert (tmp_path / "fit.svg").read_text().startswith("<svg")
+
+
+def test_what_has_no_chart_says_which_have(answers: dict[str, Any]) -> None:
+    with pytest.raises(wg.NoAnswer, match="GpusAnswer"):
+        answer_of("gpus", answers).chart()
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_keywords_are_the_options_of_the_command(name: str) -> None:
+    known = {word for word in asking.options_of(asking.command(name)) if not keyword.iskeyword(word)}
+    declared = set(get_type_hints(KEYWORDS[name]))
+    arguments = {"gpu"} if name == "catalog history" else set()  # given by place
+    assert declared == known - arguments
+
+
+def test_every_option_with_a_unit_knows_it() -> None:
+    """A bare number is in the base unit wherever the command wants a duration, a size or a rate."""
+    wanted = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
+    for name in KEYWORDS:
+        for param in asking.command(name).params:
+            if isinstance(param, click.Option) and param.metavar in wanted:
+                assert param.name in asking._UNIT or param.name in KINDS, (name, param.name)
+
+
+def test_every_kind_of_answer_is_shown_by_a_command() -> None:
+    for kind, name in showing.COMMANDS.items():
+        assert asking.command(name).show is not None, kind
+
+
+def test_numbers_and_texts_with_units_mean_the_same() -> None:
+    assert wg.gpus(min_bandwidth=3 * 10**12).gpus == wg.gpus(min_bandwidth="3TB/s").gpus
+    fitted = [wg.fit("llama-3.1-8b", gpu="L4", batch=batch).needed for batch in (4, "4")]  # type: ignore[arg-type]
+    assert fitted[0] == fitted[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("deadline", 86400, "86400s"),
+        ("max_latency", 0.1, "0.1s"),
+        ("tpot_max", 0.05, "0.05s"),
+        ("min_memory", 85899345920, "85899345920B"),
+        ("rate", 2, "2.0/s"),
+        ("gpus", (1, 8), "1..8"),
+        ("term", ["spot", "on-demand"], "spot,on-demand"),
+        ("budget", wg.Money(Decimal("2.50"), "USD"), "2.50usd"),
+        ("exchange_rate", {"KRW": 1190}, "KRW=1190"),
+        ("in_histogram", {512: 0.3, 1024: 0.7}, "512:0.3,1024:0.7"),
+        ("as_of", date(2025, 6, 1), "2025-06-01"),
+        ("plot", Path("a.svg"), "a.svg"),
+        ("checkpointing", True, "true"),
+        ("horizon", 1e-13, "0s"),
+        ("time_limit", Decimal("1.50"), "1.5s"),
+    ],
+)
+def test_values_are_spelled_as_on_the_command_line(name: str, value: object, text: str) -> None:
+    assert asking._text(name, value) == text
+
+
+def test_words_of_a_page_are_escaped() -> None:
+    config = {**LLAMA, "model_type": "llama", "_name_or_path": "<script>alert(1)</script>"}
+    answer = wg.fit(config, gpu="L4")
+    table = Table(("<b>",), (("<i>&",),))
+    assert "<script>" not in answer._repr_html_()
+    drawn = showing._table(table, showing._language("en"))
+    assert "&lt;b&gt;" in drawn
+    assert "&lt;i&gt;&amp;" in drawn
+
+
+def test_long_tables_say_how_much_is_left_out() -> None:
+    answer = wg.gpus()
+    left = len(answer.gpus) - showing.ROWS
+    assert f"{left} more rows" in answer._repr_html_()
+    assert f"{left} more rows" in repr(answer)
+    assert len(answer.to_records()) == len(answer.gpus)
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "error"),
+    [
+        (lambda: wg.gpus("H101"), "unknown-gpu", wg.UnknownName),
+        (lambda: wg.estimate("decode", "llama-3.1-8b", gpu="A100"), "ambiguous-gpu", wg.AmbiguousName),
+        (lambda: wg.fit("llama-3.1-8b", gpuu="T4"), "unknown-field", wg.UnknownName),  # type: ignore[call-arg]
+        (lambda: wg.recommend("serve", "llama-3.1-8b", tpot="soon"), "bad-field", wg.UsageError),
+        (lambda: wg.estimate("serve", "llama-3.1-8b", gpu="L4", prefix_caching="yes"), "bad-field", wg.UsageError),  # type: ignore[arg-type]
+        (lambda: wg.plan("llama-3.1-8b", tpot="50ms", tpot_max="50ms"), "given-twice", wg.UsageError),
+        (lambda: wg.gpus(min_memory="9999TB"), "no-gpu", wg.NoAnswer),
+        (lambda: wg.offers(gpu="T4", limit="none"), "bad-row-limit", wg.UsageError),
+        (lambda: wg.recommend("serve", "llama-3.1-8b", interruptions=0.1), "bad-rate", wg.UsageError),  # type: ignore[arg-type]
+    ],
+)
+def test_errors_are_python_exceptions_with_their_hint(ask: Callable[[], Any], kind: str, error: type[wg.WhichGpuError]) -> None:
+    with pytest.raises(error) as caught:
+        ask()
+    assert caught.value.kind == kind
+    assert str(caught.value)
+    if caught.value.hint:
+        assert any(note.startswith("hint: ") for note in caught.value.__notes__)
+
+
+def test_a_refusal_names_what_would_work() -> None:
+    with pytest.raises(wg.UnknownName) as caught:
+        wg.gpus("H10 SXM")
+    assert "H100 SXM" in caught.value.choices
+
+
+def test_verbs_that_bear_the_names_of_rooms_are_verbs() -> None:
+    """`whichgpu.estimate` and `whichgpu.measure` are packages too; loading them must not hide the verbs."""
+    import whichgpu.estimate.fit
+    import whichgpu.measure.doctor  # noqa: F401
+
+    assert inspect.isfunction(wg.estimate)
+    assert inspect.isfunction(wg.measure)
+
+
+def test_importing_the_package_loads_neither_the_parser_nor_numpy() -> None:
+    code = "import sys, whichgpu; print(sorted({'click', 'numpy', 'typing', 'msgspec', 'rich'} & set(sys.modules)))"
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"], capture_output=True
+    )
+    assert told.stdout.decode().strip() == "[]", told.stderr.decode()
+
+
+def test_requests_are_dicts_or_lines() -> None:
+    request = {"id": 7, "task": "decode", "model": "llama-3.1-8b", "gpu": "L4"}
+    replies = list(wg.estimate_requests([request, json.dumps(request), json.dumps(request).encode()], together=3))
+    assert [reply.id for reply in replies] == [7, 7, 7]
+    assert len({reply.answer.time.value for reply in replies if reply.answer and reply.answer.time}) == 1
+    assert isinstance(replies[0].answer, wg.EstimateAnswer)
+
+
+def test_a_config_file_changes_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "whichgpu").mkdir()
+    (tmp_path / "whichgpu" / "config.toml").write_text('[gpus]\nvendor = "amd"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert wg.gpus("T4").gpus
+
+
+def test_the_language_is_asked_for_or_english(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = answer_of("fit", answers)
+    assert answer.headline("en") == answer.headline()
+    with pytest.raises(wg.UnknownName):
+        answer.headline("tlh")

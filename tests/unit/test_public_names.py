@@ -1,0 +1,89 @@
+"""What programs may rely on is written down in public_names.txt: a name, keyword or field that changes must be changed there.
+
+`python tests/unit/test_public_names.py` writes the list anew. What is taken away needs the deprecation rule of CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import whichgpu as wg
+from whichgpu.base.shown import Shown
+from whichgpu.surface.python import verbs
+
+LIST = Path(__file__).parent / "public_names.txt"
+
+
+def public_names() -> Iterator[str]:
+    """A line for each public name: a verb with its parameters and keywords, a class with its fields and methods."""
+    for name in wg.__all__:
+        value = getattr(wg, name)
+        if inspect.isfunction(value):
+            yield f"verb {name}({', '.join(_parameters(value))}) -> {_returned(value)}"
+        elif inspect.isclass(value):
+            yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}): {', '.join(_members(value))}"
+        else:
+            yield f"value {name}"
+    shown = (name for name in vars(Shown) if not name.startswith("_"))
+    yield f"every answer: {', '.join(_told(name) for name in sorted(shown))}"
+
+
+def _told(method: str) -> str:
+    words = [word for word in _parameters(getattr(Shown, method)) if word != "self"]
+    return f"{method}({', '.join(words)})"
+
+
+def _parameters(verb: Any) -> Iterator[str]:
+    for parameter in inspect.signature(verb).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            yield f"{parameter.name}="
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            yield f"*{parameter.name}"
+        else:
+            default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+            yield f"{parameter.name}{default}"
+
+
+def _returned(verb: Any) -> str:
+    return str(inspect.signature(verb).return_annotation).replace("api.", "")
+
+
+def _members(kind: type) -> list[str]:
+    own = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    methods = [name for name in vars(kind) if not name.startswith("_") and name not in own]
+    if issubclass(kind, wg.WhichGpuError):
+        methods = ["kind", "message", "hint", "choices", "exit_code"]
+    return [*own, *sorted(f"{name}()" if callable(getattr(kind, name, None)) else name for name in methods)]
+
+
+def test_public_names_are_those_written_down() -> None:
+    assert list(public_names()) == LIST.read_text(encoding="utf-8").splitlines()
+
+
+def test_every_public_name_can_be_had_and_every_verb_says_how() -> None:
+    for name in wg.__all__:
+        assert getattr(wg, name) is not None
+        assert name in dir(wg)
+    for name, verb in vars(verbs).items():
+        if inspect.isfunction(verb) and verb.__module__ == verbs.__name__ and not name.startswith("_"):
+            assert name in wg.__all__
+            assert ">>>" in (verb.__doc__ or ""), name
+
+
+def test_answers_show_themselves() -> None:
+    for name in wg.__all__:
+        kind = getattr(wg, name)
+        if not inspect.isclass(kind) or issubclass(kind, wg.WhichGpuError):
+            continue
+        if name.endswith(("Answer", "Report")) or name == "Comparison":
+            assert issubclass(kind, Shown), name
+            assert kind.__repr__ is Shown.__repr__, f"{name}: repr=False is missing"
+            assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    LIST.write_text("".join(f"{line}\n" for line in public_names()), encoding="utf-8")

@@ -1,0 +1,158 @@
+"""Every language says what English says: nothing missing, stale or left over, every hole, command and blank in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from translating import command
+from translating.catalog import (
+    Entry,
+    block,
+    digest,
+    english,
+    facts,
+    of_facts,
+    quoted,
+    read,
+    read_language,
+    written,
+    written_facts,
+)
+from translating.checks import Problem, of_entry, problems
+
+from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE, languages
+from whichgpu.base.po import Texts
+
+OTHERS = [code for code in languages() if code != SOURCE_LANGUAGE]
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_a_language_says_all_that_english_says_now(code: str) -> None:
+    found = problems(read_language(code), {**english(), **facts()})
+    told = "\n".join(f"{one.kind}: {one.id} {one.detail}" for one in found[:20])
+    assert not found, f"{len(found)} in {code} (tools/translations missing {code}):\n{told}"
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_a_file_stands_as_the_tool_writes_it(code: str) -> None:
+    text = (LOCALE_DIR / f"{code}.po").read_text(encoding="utf-8")
+    assert text == written(code, read(text), english())
+    text = (FACTS_DIR / f"{code}.po").read_text(encoding="utf-8")
+    assert text == written_facts(code, of_facts(text), facts())
+
+
+ENGLISH = {
+    "a": ("{n} GPU.", "{n} GPUs in {where}."),
+    "b": ("Try:\n  whichgpu gpus T4\nor `fit` with --gpu.",),
+    "c": ("Usage: ",),
+}
+FACT = 'A "fact" of 5 GB; no more.'
+GOOD = {
+    "a": "{where} GPU {n}개.",
+    "b": "다음:\n  whichgpu gpus T4\n또는 --gpu와 `fit`.",
+    "c": "사용법: ",
+}
+
+
+def entries(**changed: str) -> dict[str, Entry]:
+    return {id: Entry((text,), digest(ENGLISH[id])) for id, text in {**GOOD, **changed}.items()}
+
+
+def test_a_good_translation_has_no_problems() -> None:
+    assert problems(entries(), ENGLISH) == []
+    assert problems(entries(c="用法："), ENGLISH) == []  # a wide mark has its blank in itself
+
+
+@pytest.mark.parametrize(
+    ("id", "text", "kind"),
+    [
+        ("a", "GPU {n}개.", "holes"),
+        ("a", "{where} GPU {n}개 {more}.", "holes"),
+        ("a", "{where!r} GPU {n}개.", "holes"),
+        ("b", "다음: whichgpu gpus T4\n또는 --gpu와 `fit`.", "lines"),
+        ("b", "다음:\n  whichgpu gpus T5\n또는 --gpu와 `fit`.", "typed"),
+        ("b", "다음:\n  whichgpu gpus T4\n또는 --지피유와 `fit`.", "typed"),
+        ("b", "다음:\n  whichgpu gpus T4\n또는 --gpu와 `맞춤`.", "typed"),
+        ("c", "사용법:", "blanks"),
+    ],
+)
+def test_what_a_program_can_see_is_told(id: str, text: str, kind: str) -> None:
+    assert kind in {one.kind for one in problems(entries(**{id: text}), ENGLISH) if one.id == id}
+
+
+def test_missing_superfluous_stale_and_forms_are_told() -> None:
+    found = entries()
+    del found["c"]
+    found["d"] = Entry(("x",), "00000000")
+    found["b"] = Entry(found["b"].forms, "00000000")
+    found["a"] = Entry(("{n} {where}", "{n} {where}"), digest(ENGLISH["a"]))
+    kinds = {(one.kind, one.id) for one in problems(found, ENGLISH)}
+    assert kinds == {("missing", "c"), ("superfluous", "d"), ("stale", "b"), ("forms", "a")}
+
+
+def test_a_changed_sentence_makes_its_translation_stale() -> None:
+    entry = entries()["c"]
+    assert list(of_entry("c", entry, ("Usage: ",))) == []
+    assert list(of_entry("c", entry, ("How to use: ",))) == [Problem("stale", "c")]
+
+
+@pytest.mark.parametrize("text", ['say "yes"', "a\\nb", "one\ntwo\n", "\n", "tab\there", "  x ", "{a} 显卡"])
+def test_texts_come_back_from_a_file_as_they_were(text: str) -> None:
+    assert Texts(block("x", (text,), False))["x"] == (text,)
+    assert Texts(block("x", (text,), True))["x"] == (text,)
+    assert quoted(text).startswith('"')
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of catalogs of its own."""
+    source = "\n".join(block(id, forms, len(forms) > 1) for id, forms in ENGLISH.items())
+    (tmp_path / "en.po").write_text('msgid ""\nmsgstr ""\n\n' + source)
+    for module in ("translating.catalog", "translating.command"):
+        monkeypatch.setattr(f"{module}.LOCALE_DIR", tmp_path)
+        monkeypatch.setattr(f"{module}.FACTS_DIR", tmp_path / "facts")
+    (tmp_path / "quirks.csv").write_text('id,text\nq,"A ""fact"" of 5 GB; no more."\n')
+    monkeypatch.setattr("translating.catalog.DATA", tmp_path)
+    monkeypatch.setattr("translating.catalog.TABLES", {"quirks": ("text",)})
+    monkeypatch.setattr("translating.catalog.ENGLISH", tmp_path / "en.po")
+    return tmp_path
+
+
+def test_apply_keeps_the_order_of_english_and_says_of_which_english_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = folder / "older.po"
+    older.write_text((folder / "en.po").read_text().replace("Usage", "How to use"))
+    (folder / "1.po").write_text("\n".join(block(id, (GOOD[id],), id == "a") for id in ("c", "b")) + '\nmsgid "no"\nmsgstr "x"\n')
+    (folder / "2.po").write_text(block("a", (GOOD["a"],), True) + "\n" + block(FACT, ("5 GB라는 사실.",), False))
+    files = [str(folder / "1.po"), str(folder / "2.po")]
+    assert command.main(["apply", "ko", *files, "--from", str(older)]) == 0
+    assert "4 put in place, 1 unknown" in capsys.readouterr().out
+    assert list(read_language("ko")) == ["a", "b", "c", FACT]
+    assert command.main(["status", "ko"]) == 1
+    assert "1 stale" in capsys.readouterr().out
+    command.main(["missing", "ko"])
+    asked = capsys.readouterr().out
+    assert '# en: "Usage: "\n# now: "사용법: "\nmsgid "c"\nmsgstr ""\n' in asked
+    assert command.main(["apply", "ko", *files]) == 0
+    assert command.main(["status", "ko"]) == 0
+    assert (
+        command.main(["apply", "ko", str(folder / "1.po"), "--from", str(older)]) == 0
+    )  # today's is not replaced by an older one
+    assert command.main(["check", "ko"]) == 0
+
+
+def test_prune_takes_out_what_english_has_no_more(folder: Path) -> None:
+    (folder / "ko.po").write_text(written("ko", {**entries(), "d": Entry(("x",), "00000000")}, ENGLISH))
+    (folder / "1.po").write_text(block(FACT, ("사실",), False))
+    command.main(["apply", "ko", str(folder / "1.po")])
+    assert command.main(["status", "ko"]) == 1
+    assert command.main(["prune", "ko"]) == 0
+    assert command.main(["status", "ko"]) == 0
+
+
+def test_an_english_that_is_not_there_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "1.po").write_text(block("c", (GOOD["c"],), False))
+    assert command.main(["apply", "ko", str(folder / "1.po"), "--from", "no-such-commit"]) == 2
+    assert "no en.po" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""The example notebooks run as a reader would run them, and their outputs stored anew.
+
+    .venv/bin/python tools/notebooks.py
+
+Run it after a change of figures: `make test-long` compares the outputs stored with those of a real run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "notebooks"
+SECONDS = 300  # for one cell, on a slow machine
+KEPT = ("text/html", "text/plain", "image/svg+xml")  # a spec beside its picture would double the size
+
+
+def notebooks() -> list[Path]:
+    """All there are."""
+    return sorted(FOLDER.glob("*.ipynb"))
+
+
+def executed(path: Path) -> Any:
+    """The notebook with the outputs of a run in a fresh kernel, which sees no settings or prices of the user's own."""
+    from nbclient import NotebookClient
+
+    notebook = _format().read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute(cwd=folder, env=_environment(folder))
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # when it ran
+        for output in cell.get("outputs", ()):
+            output["data"] = {kind: data for kind, data in output.get("data", {}).items() if kind in KEPT}
+            if output.output_type == "stream":
+                del output["data"]
+    notebook.metadata.language_info = {"name": "python"}
+    return notebook
+
+
+def _format() -> Any:
+    """The library of the format, whose functions bear no types."""
+    return import_module("nbformat")
+
+
+def _environment(folder: str) -> dict[str, str]:
+    own = dict.fromkeys(("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"), folder)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_")}
+    return {**kept, **own, "COLUMNS": "80", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), kept.get("PYTHONPATH", "")])}
+
+
+def main() -> int:
+    """Run all, store all."""
+    for path in notebooks():
+        _format().write(executed(path), path)
+        sys.stderr.write(f"{path.relative_to(ROOT)}: {path.stat().st_size >> 10} KiB\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Every kind of error, found where the code makes one: its exit code, and the sentences it may come with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import whichgpu
+from reference.markdown import code, heading, table, text
+from whichgpu.base import errors
+from whichgpu.base.messages import english
+
+SOURCE = Path(whichgpu.__file__).parent
+CLASSES = ("UsageError", "UnknownName", "AmbiguousName", "NoAnswer", "DataError", "WhichGpuError")
+MAKERS = (*CLASSES, "unknown_word", "Refusal", "Words")
+# sentences of kinds whose message is made elsewhere than the error
+SAID = {
+    "bad-fleet": ("fleet.none", "fleet.role", "fleet.copies", "fleet.spot", "fleet.weight", "fleet.half"),
+    "bad-overlay": ("error.overlay-lacks", "error.overlay-table", "error.overlay-rows"),
+    "nothing-known": ("error.no-gpu", "error.no-instance"),
+}
+MEANINGS = {
+    1: "a valid question with no answer",
+    2: "bad usage or input",
+    3: "a data problem, or a fault of ours",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of error: what a program gets in `error.kind`, with the ids of its sentences."""
+
+    name: str
+    exit_code: int
+    ids: tuple[str, ...]
+    status: int | None = None  # of a refusal of the server itself
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """All of them by name; one told with several exit codes comes several times."""
+    found: dict[tuple[str, int, int | None], list[str]] = {}
+    for name, exit_code, status, ids in _made():
+        found.setdefault((name, exit_code, status), []).extend(ids)
+    return tuple(
+        Kind(name, exit_code, tuple(dict.fromkeys(ids)), status)
+        for (name, exit_code, status), ids in sorted(found.items(), key=lambda one: (one[0][0], one[0][1]))
+    )
+
+
+def sentences(kind: Kind) -> list[str]:
+    """What it may say; braces hold what is filled in."""
+    return [english().text(id) for id in kind.ids if id in english()]
+
+
+def page() -> str:
+    """The page."""
+    ours, web = [one for one in kinds() if one.status is None], [one for one in kinds() if one.status is not None]
+    parts = [
+        "# Errors\n\nA problem prints `error: …`, then `hint: …`. With `--json`, and from REST, it is a document:\n\n",
+        '```json\n{"ok": false, "error": {"kind": "unknown-gpu", "message": "…", "hint": "…", "choices": ["H100 SXM"]}}\n```\n\n',
+        "`kind` stays the same from release to release and in every language; the sentences may change. ",
+        "Words in braces are filled in. Found in the code that makes them.\n\n",
+        table(("exit code", "means"), [(str(number), words) for number, words in MEANINGS.items()]),
+        heading(2, "Kinds", "kinds"),
+        table(("kind", "exit", "says"), [(code(one.name), str(one.exit_code), _says(one)) for one in ours]),
+        heading(2, "Refusals of the server", "server"),
+        "These come over HTTP only. Errors above come with status 400 (exit code 2), 422 (exit code 1) or 500.\n\n",
+        table(("kind", "status", "says"), [(code(one.name), str(one.status), _says(one)) for one in web]),
+    ]
+    return "".join(parts)
+
+
+def _says(kind: Kind) -> str:
+    return "<br>".join(text(sentence.replace("!r}", "}")) for sentence in sentences(kind))
+
+
+def _made() -> Iterator[tuple[str, int, int | None, list[str]]]:
+    """Kinds the code makes: name, exit code, HTTP status, ids of sentences."""
+    for maker, calls in _index().items():
+        for call, scope, where in calls:
+            if maker in CLASSES and where != "base/errors.py" and call.args:
+                for name in _names(call.args[0], scope, where):
+                    yield name, _exit_code(maker), None, _ids(call.args[1], scope, name)
+            elif maker == "unknown_word":
+                for name in _names(call.args[0], scope, where):
+                    yield f"unknown-{name}", 2, None, [f"error.unknown-{name}"]
+            elif maker == "Refusal" and where.startswith("surface/web") and isinstance(call.args[1], ast.Constant):
+                status, name = ast.literal_eval(call.args[0]), str(call.args[1].value)
+                yield name, 3, status, [f"error.web-{name}"]
+
+
+def _scopes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Functions, each without those inside it, and the module around them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+            yield node
+
+
+def _calls(scope: ast.AST) -> Iterator[ast.Call]:
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.Call):
+            yield node
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def _names(node: ast.expr, scope: ast.AST, where: str) -> list[str]:
+    """The kinds an expression may be: a word, or a pattern that the message ids fill in."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.IfExp):
+        return [*_names(node.body, scope, where), *_names(node.orelse, scope, where)]
+    if isinstance(node, ast.JoinedStr):
+        pattern, filled = _pattern(node), next(part.value for part in node.values if isinstance(part, ast.FormattedValue))
+        if words := _given(filled, scope, where):
+            return [pattern.replace("*", word) for word in words]
+        return sorted(id.removeprefix("error.") for id in english().ids() if fnmatchcase(id, f"error.{pattern}"))
+    if words := _given(node, scope, where):
+        return words
+    if isinstance(node, ast.Attribute) and node.attr == "kind":  # another error's, told again
+        return []
+    if ast.unparse(node) == "self.name":  # of a list of words a flag takes
+        return _worded()
+    raise LookupError(f"{where}:{node.lineno}: which kinds may {ast.unparse(node)} be? Say so in tools/reference/errors.py")
+
+
+def _given(node: ast.expr, scope: ast.AST, where: str, depth: int = 2) -> list[str]:
+    """Words a parameter of a function is given where its module calls it, or hands on a word it was given itself."""
+    if not isinstance(node, ast.Name) or not isinstance(scope, ast.FunctionDef) or not depth:
+        return []
+    names = [argument.arg for argument in scope.args.args]
+    if node.id not in names:
+        return []
+    found: dict[str, None] = {}
+    for call, caller in _called(scope.name, where):
+        given = next((word.value for word in call.keywords if word.arg == node.id), None)
+        place = names.index(node.id)
+        given = call.args[place] if given is None and len(call.args) > place else given
+        if isinstance(given, ast.Constant):
+            found[str(given.value)] = None
+        elif given is not None:
+            found |= dict.fromkeys(_given(given, caller, where, depth - 1))
+    return list(found)
+
+
+@cache
+def _index() -> dict[str, list[tuple[ast.Call, ast.AST, str]]]:
+    """Calls of plain names in the whole package: the call, the function around it, the file."""
+    found: dict[str, list[tuple[ast.Call, ast.AST, str]]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if not any(f"{maker}(" in source for maker in MAKERS):  # most files make none, and parsing takes long
+            continue
+        for scope in _scopes(ast.parse(source)):
+            for call in _calls(scope):
+                if isinstance(call.func, ast.Name):
+                    found.setdefault(call.func.id, []).append((call, scope, path.relative_to(SOURCE).as_posix()))
+    return found
+
+
+def _called(function: str, where: str) -> list[tuple[ast.Call, ast.AST]]:
+    return [(call, scope) for call, scope, path in _index().get(function, ()) if path == where]
+
+
+def _worded() -> list[str]:
+    """What lists of words are of: `Words("term", …)`."""
+    calls = _index().get("Words", ())
+    return sorted({str(call.args[0].value) for call, _, _ in calls if isinstance(call.args[0], ast.Constant)})
+
+
+def _pattern(node: ast.JoinedStr) -> str:
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+
+
+def _ids(node: ast.expr, scope: ast.AST, kind: str) -> list[str]:
+    """Ids of the sentences of an error: in the call, or where its variable is filled."""
+    if kind in SAID:
+        return list(SAID[kind])
+    found = _ids_in(node)
+    if not found and isinstance(node, ast.Name):
+        for line in ast.walk(scope):
+            if isinstance(line, ast.Assign) and any(isinstance(to, ast.Name) and to.id == node.id for to in line.targets):
+                found += _ids_in(line.value)
+        found = [f"error.{kind}"] if f"error.{kind}" in found else found
+    filled = [f"error.{kind}" if "*" in id else id for id in found]
+    if not any(id in english() for id in filled):
+        filled.append(f"error.{kind}")
+    return filled
+
+
+def _ids_in(node: ast.AST) -> list[str]:
+    found = []
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "msg" and call.args:
+            first = call.args[0]
+            if isinstance(first, ast.Constant) and not re.match(r"error\.(because|leaves|in-file)", str(first.value)):
+                found.append(str(first.value))
+            elif isinstance(first, ast.JoinedStr):
+                found.append(_pattern(first))
+    return found
+
+
+def _exit_code(maker: str) -> int:
+    number = getattr(errors, maker).exit_code
+    assert isinstance(number, int)
+    return number

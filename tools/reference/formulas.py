@@ -1,0 +1,57 @@
+"""The formulas with their symbols and sources, each beside the docstring and the worked example of the code that holds it."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from reference.markdown import anchor, code, heading, text
+
+TABLE = Path(__file__).parent / "formulas.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula: its symbols, where it lives (`module:name`), and who found it."""
+
+    part: str
+    name: str
+    formula: str
+    symbols: str
+    home: str
+    source: str
+
+    def docstring(self) -> str:
+        """What the code says of itself."""
+        module, _, name = self.home.partition(":")
+        return inspect.getdoc(getattr(importlib.import_module(f"whichgpu.{module}"), name)) or ""
+
+
+@cache
+def formulas() -> tuple[Formula, ...]:
+    """All of them."""
+    with TABLE.open(encoding="utf-8", newline="") as lines:
+        return tuple(Formula(**row) for row in csv.DictReader(lines))
+
+
+def page() -> str:
+    """The page."""
+    parts = [
+        "# Formulas\n\nThe main ones. Code is the last word: each names the function that holds it, whose example is a test.\n"
+    ]
+    part = ""
+    for one in formulas():
+        if one.part != part:
+            part = one.part
+            parts.append(heading(2, part, anchor(part)))
+        words, _, example = one.docstring().partition("\n>>> ")
+        parts.append(heading(3, one.name, anchor(one.name)))
+        parts.append(f"```text\n{one.formula}\n```\n\n{text(one.symbols)}.\n\nSource: {text(one.source)}. ")
+        parts.append(f"Code: {code(one.home)}: {text(words)}\n")
+        if example:
+            parts.append(f"\n```pycon\n>>> {example.strip()}\n```\n")
+    return "".join(parts)

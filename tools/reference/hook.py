@@ -1,0 +1,23 @@
+"""MkDocs calls this while it builds: the reference pages come from the code as it is, so they cannot be old."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are made."""
+    for folder in (ROOT / "tools", ROOT / "src"):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    from reference import pages
+
+    for path, content in pages().items():
+        files.append(File.generated(config, path, content=content))
+    return files

@@ -1,0 +1,171 @@
+"""The records answers are made of, found by walking the types of the public verbs' answers."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.messages import Message
+
+HERE = Path(__file__).parent
+CATALOG_FIELDS = Path(inspect.getfile(Message)).parents[1] / "catalog" / "data" / "fields.csv"
+
+# command -> the records its --json document is made of, the outermost first
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "gpus": ("api.facts:GpusAnswer", "api.relative_speed:RelativeAnswer"),
+    "instances": ("api.facts:InstancesAnswer",),
+    "cpus": ("api.facts:CpusAnswer",),
+    "regions": ("api.facts:RegionsAnswer",),
+    "offers": ("api.prices:OffersAnswer",),
+    "compare": ("api.facts:Comparison", "api.side_by_side:ComparedSpeed"),
+    "models": ("api.builtin:ModelsAnswer",),
+    "engines": ("api.engine_facts:EnginesAnswer",),
+    "fit": ("api.memory:FitAnswer",),
+    "estimate": ("api.estimates:EstimateAnswer",),
+    "recommend": ("api.recommending:RecommendAnswer",),
+    "plan": (
+        "api.planning:PlanAnswer",
+        "decide.plan.hints:Hint",
+        "decide.roles.answer:RolesAnswer",
+        "decide.roles.answer:DesignsAnswer",
+        "decide.interrupted:PoliciesAnswer",
+    ),
+    "buy": ("api.buying:BuyAnswer",),
+    "doctor": ("measure.doctor:Report",),
+    "measure": ("api.measuring:MeasureAnswer", "api.measuring:VerifyAnswer"),
+    "watch": ("measure.watcher:Reading",),
+    "catalog status": ("catalog.status:CatalogStatus", "api.live:LiveStatus"),
+    "catalog check": ("catalog.checks.run:CheckReport",),
+    "catalog refresh": ("api.live:TakingAnswer",),
+    "catalog diff": ("api.changes:DiffAnswer",),
+    "catalog watch": ("api.changes:WatchAnswer",),
+    "catalog history": ("api.history:HistoryAnswer",),
+    "report-error": ("api.facts:FactReport",),
+}
+# records that hold rows of a table of the catalog, whose columns say what they mean
+TABLES = {
+    "Gpu": "gpus", "Software": "targets", "Instance": "instances", "Cpu": "cpus", "Region": "regions", "Source": "sources",
+    "ModelRow": "models", "EngineRow": "engines", "MixItem": "reference_mix", "NamePart": "name_parts", "SourceRow": "sources",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record, what it holds and what that means; an empty meaning is a gap."""
+
+    record: str
+    name: str
+    type: str
+    meaning: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """A record: its name, where it is made, what its docstring says, its fields."""
+
+    name: str
+    module: str
+    about: str
+    fields: tuple[Field, ...]
+
+
+@cache
+def records(command: str) -> tuple[Record, ...]:
+    """The records of a command's answer, each once, the outermost first."""
+    found: dict[type, None] = {}
+    for place in ANSWERS[command]:
+        module, _, name = place.partition(":")
+        _walk(getattr(importlib.import_module(f"whichgpu.{module}"), name), found)
+    return tuple(_record(kind) for kind in found)
+
+
+def all_records() -> dict[str, Record]:
+    """Every record of every command by module and name."""
+    return {f"{one.module}.{one.name}": one for command in ANSWERS for one in records(command)}
+
+
+def _walk(kind: Any, found: dict[type, None]) -> None:
+    for inner in typing.get_args(kind):
+        _walk(inner, found)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in found and kind is not Message:
+        found[kind] = None
+        for hint in _hints(kind).values():
+            _walk(hint, found)
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {
+        name: hint
+        for name, hint in typing.get_type_hints(kind, localns=_for_types_only(kind.__module__)).items()
+        if name in names
+    }
+
+
+@cache
+def _for_types_only(name: str) -> dict[str, Any]:
+    """What a module imports for its annotations alone."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[name])).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for line in node.body:
+                if isinstance(line, ast.ImportFrom) and line.module:
+                    module = importlib.import_module(line.module)
+                    found |= {alias.asname or alias.name: getattr(module, alias.name) for alias in line.names}
+    return found
+
+
+def _record(kind: Any) -> Record:
+    name, remarks = kind.__name__, dict(_remarks(kind))
+    about = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+    fields = tuple(
+        Field(name, field.name, _type(field.type), _meaning(name, field.name, remarks)) for field in dataclasses.fields(kind)
+    )
+    return Record(name, kind.__module__.removeprefix("whichgpu."), about, fields)
+
+
+def _remarks(kind: type) -> Iterator[tuple[str, str]]:
+    """Comments beside fields in the code."""
+    for line in inspect.getsource(kind).splitlines():
+        if (match := re.match(r"    (\w+):[^#]*#\s*(.+)$", line)) and not match[2].startswith("noqa"):
+            yield match[1], match[2]
+
+
+def _meaning(record: str, field: str, remarks: dict[str, str]) -> str:
+    """In this order: said for this record, beside the field in the code, of a column of the catalog, said for the name."""
+    ours, table = meanings(), TABLES.get(record, "")
+    return (
+        ours.get((record, field)) or remarks.get(field) or catalog_meanings().get((table, field)) or ours.get(("", field)) or ""
+    )
+
+
+@cache
+def meanings() -> dict[tuple[str, str], str]:
+    """Our own words for fields: by record and field, or by field alone."""
+    with (HERE / "meanings.csv").open(encoding="utf-8", newline="") as lines:
+        return {(row["record"], row["field"]): row["meaning"] for row in csv.DictReader(lines)}
+
+
+@cache
+def catalog_meanings() -> dict[tuple[str, str], str]:
+    """What the columns of the catalog's tables mean."""
+    with CATALOG_FIELDS.open(encoding="utf-8", newline="") as lines:
+        return {(row["table"], row["column"]): row["meaning"] for row in csv.DictReader(lines)}
+
+
+def _type(annotation: object) -> str:
+    """A type as a reader of JSON meets it."""
+    word = str(annotation)
+    word = re.sub(r"tuple\[(\w+), \.\.\.\]", r"list of \1", word).replace(" | None", " or null").replace("Decimal", "str")
+    word = re.sub(r"(?:Mapping|dict)\[str, (.*)\]$", r"\1 by name", word)
+    return word.replace("Message", "text").replace("str", "text").replace("bool", "yes/no").replace("| ", "or ")

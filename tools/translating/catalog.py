@@ -1,0 +1,119 @@
+"""Catalogs as translators see them: every sentence with a digest of the English it was made from.
+
+In `<language>.po` an entry is preceded by `#. en 1a2b3c4d`: when the English changes, its digest does, and the entry is stale.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE
+from whichgpu.base.po import Texts
+
+DATA = LOCALE_DIR.parent.parent / "catalog" / "data"
+TABLES = {
+    "quirks": ("text",),
+    "name_parts": ("meaning",),
+    "engines": ("what", "note"),
+}  # of facts, and their columns of sentences
+ENGLISH = LOCALE_DIR / f"{SOURCE_LANGUAGE}.po"
+HEADER = """# {name}. Each entry names the digest of the English it was made from; tools/translations keeps the file in order.
+msgid ""
+msgstr ""
+"Language: {code}\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Plural-Forms: nplurals=1; plural=0;\\n"
+"""
+NAMES = {"ko": "Korean", "vi": "Vietnamese", "zh": "Chinese (simplified)"}
+_DIGEST = re.compile(r'^#\. en ([0-9a-f]{8})\n(?:#.*\n)*msgid "([^"\n]+)"$', re.MULTILINE)
+
+Forms = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A translated sentence, one form each for the numbers its language tells apart, and of which English it is."""
+
+    forms: Forms
+    digest: str
+
+
+def digest(forms: Iterable[str]) -> str:
+    """A short name for an English sentence."""
+    return sha256("\0".join(forms).encode()).hexdigest()[:8]
+
+
+def english(source: str | None = None) -> Mapping[str, Forms]:
+    """The English sentences: of this checkout, of a file, or as they stood in a commit."""
+    if source is None:
+        return Texts(ENGLISH.read_text(encoding="utf-8"))
+    if Path(source).is_file():
+        return Texts(Path(source).read_text(encoding="utf-8"))
+    shown = subprocess.run(
+        ["git", "show", f"{source}:./{ENGLISH.name}"], cwd=ENGLISH.parent, capture_output=True, encoding="utf-8", check=True
+    )
+    return Texts(shown.stdout)
+
+
+def read(text: str) -> dict[str, Entry]:
+    """Entries of a translated catalog; those with no words in them are not there."""
+    digests = {id: found for found, id in _DIGEST.findall(text)}
+    return {id: Entry(forms, digests.get(id, "")) for id, forms in Texts(text).items() if any(forms)}
+
+
+def read_language(code: str) -> dict[str, Entry]:
+    """The same of a language, facts included; nothing where it has no files yet."""
+    path, facts = LOCALE_DIR / f"{code}.po", FACTS_DIR / f"{code}.po"
+    found = read(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found | (of_facts(facts.read_text(encoding="utf-8")) if facts.exists() else {})
+
+
+def of_facts(text: str) -> dict[str, Entry]:
+    """Entries of a catalog of facts: each is called by its English, so that none is ever stale."""
+    return {id: Entry(forms, digest((id,))) for id, forms in Texts(text).items() if any(forms)}
+
+
+def facts() -> dict[str, Forms]:
+    """English sentences of the tables of facts that are told to users, by themselves."""
+    found: dict[str, Forms] = {}
+    for table, columns in TABLES.items():
+        with (DATA / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+            found |= {row[column]: (row[column],) for row in csv.DictReader(file) for column in columns if row[column]}
+    return found
+
+
+def written_facts(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
+    """The file of a language's facts, in the order of the tables."""
+    blocks = [HEADER.format(name=f"{NAMES.get(code, code)}, facts", code=code)]
+    return "\n".join([*blocks, *(block(id, entries[id].forms, False) for id in source if id in entries)])
+
+
+def written(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
+    """The file of a language, in the order of the English one; what English lacks comes last."""
+    order = [*(id for id in source if id in entries), *(id for id in entries if id not in source)]
+    blocks = [HEADER.format(name=NAMES.get(code, code), code=code)]
+    blocks += [f"#. en {entries[id].digest}\n" + block(id, entries[id].forms, len(source.get(id, ())) > 1) for id in order]
+    return "\n".join(blocks)
+
+
+def block(id: str, forms: Forms, is_plural: bool) -> str:
+    """One entry as it stands in a file."""
+    if not is_plural:
+        return f"msgid {quoted(id)}\nmsgstr {quoted(forms[0])}\n"
+    lines = "".join(f"msgstr[{number}] {quoted(form)}\n" for number, form in enumerate(forms))
+    return f'msgid "{id}"\nmsgid_plural "{id}"\n{lines}'
+
+
+def quoted(text: str) -> str:
+    """A text between quotes, a line of its own for each of its lines."""
+    parts = [part.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") for part in text.split("\n")]
+    lines = [f'"{part}\\n"' for part in parts[:-1]] + [f'"{parts[-1]}"']
+    if len(lines) > 1 and parts[-1] == "":
+        lines.pop()
+    return lines[0] if len(lines) == 1 else "\n".join(['""', *lines])

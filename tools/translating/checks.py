@@ -1,0 +1,82 @@
+"""What can be wrong with a translation that a program can see."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from translating.catalog import Entry, Forms, digest
+
+FORMS = 1  # Korean, Vietnamese and Chinese do not tell numbers apart
+OF_THE_LANGUAGE = ("list.separator", "list.clauses", "number.marks")  # each language's own, blanks and marks included
+_HOLE = re.compile(r"\{[a-z_0-9]*(?:![rsa])?(?::[^{}]*)?\}")
+_COMMAND = re.compile(r"^ +(?:\$ )?(?:whichgpu|curl|pip) .*$", re.MULTILINE)
+# What is typed as it stands: code between backquotes, flags, variables, files, addresses.
+_TYPED = re.compile(
+    r"`[^`\n]+`|(?<![\w-])--[a-z][a-z-]*[a-z]|\b[A-Z]+_[A-Z_]+\b|\bhttps?://[^\s)\"]+|\b[\w-]+\.(?:json|toml|csv|md)\b", re.ASCII
+)
+WIDE = ("：", "，", "。", "；")
+KINDS = ("missing", "stale", "superfluous", "holes", "forms", "lines", "typed", "blanks")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong (one of KINDS) with which sentence, and how it shows."""
+
+    kind: str
+    id: str
+    detail: str = ""
+
+
+def problems(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> list[Problem]:
+    """Everything wrong with a language."""
+    found = [Problem("missing", id) for id, forms in source.items() if id not in entries and any(forms)]
+    found += [Problem("superfluous", id) for id in entries if id not in source]
+    for id, entry in entries.items():
+        if id in source:
+            found += of_entry(id, entry, source[id])
+    return found
+
+
+def of_entry(id: str, entry: Entry, forms: Sequence[str]) -> Iterator[Problem]:
+    """Everything wrong with one sentence; `forms` are the English ones, the last of which has all its holes."""
+    if entry.digest != digest(forms):
+        yield Problem("stale", id)
+    if len(entry.forms) != FORMS:
+        yield Problem("forms", id, f"{len(entry.forms)} for {FORMS}")
+        return
+    text, model = entry.forms[0], forms[-1]
+    yield from _of_text(id, text, model)
+
+
+def _of_text(id: str, text: str, model: str) -> Iterator[Problem]:
+    holes, wanted = set(_HOLE.findall(text)), set(_HOLE.findall(model))
+    if holes != wanted:
+        yield Problem("holes", id, _differing(holes, wanted))
+    if text.count("\n") != model.count("\n"):
+        yield Problem("lines", id, f"{text.count(chr(10)) + 1} for {model.count(chr(10)) + 1}")
+    commands, ours = Counter(_COMMAND.findall(text)), Counter(_COMMAND.findall(model))
+    if commands != ours:
+        yield Problem("typed", id, _differing(set(commands), set(ours)))
+    typed, given = set(_TYPED.findall(text)), set(_TYPED.findall(model))
+    if typed != given:
+        yield Problem("typed", id, _differing(typed, given))
+    if id not in OF_THE_LANGUAGE and not _alike(_edges(text), _edges(model), text.endswith(WIDE)):
+        yield Problem("blanks", id, f"{_edges(text)} for {_edges(model)}")
+
+
+def _edges(text: str) -> tuple[str, str]:
+    """Blanks before and after."""
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+
+
+def _alike(edges: tuple[str, str], wanted: tuple[str, str], is_wide: bool) -> bool:
+    """Whether blanks are as they were; a wide mark at the end has its blank in itself."""
+    return edges == wanted or (is_wide and edges == (wanted[0], "") and wanted[1] == " ")
+
+
+def _differing(have: set[str], want: set[str]) -> str:
+    lacks, more = sorted(want - have), sorted(have - want)
+    return "; ".join(part for part in (f"lacks {lacks}" if lacks else "", f"has {more}" if more else "") if part)

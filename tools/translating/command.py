@@ -1,0 +1,139 @@
+"""tools/translations: what languages lack, and putting translations in place.
+
+tools/translations status [LANG…]              how each language stands; exit 1 where something is wrong
+tools/translations check [LANG…]               every problem on a line of its own
+tools/translations missing LANG                what is missing or stale as PO blocks to fill in, the English beside
+tools/translations apply LANG FILE… [--from X] put partial PO files in place; X is the English they were made from, as a file
+                                               or a commit, where that is not today's
+tools/translations prune LANG                  take out what English has no more
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from translating.catalog import (
+    NAMES,
+    Entry,
+    Forms,
+    block,
+    digest,
+    english,
+    facts,
+    of_facts,
+    quoted,
+    read,
+    read_language,
+    written,
+    written_facts,
+)  # fmt: skip
+from translating.checks import KINDS, Problem, problems
+from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(
+        prog="tools/translations", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("status", "check"):
+        commands.add_parser(name).add_argument("languages", nargs="*", metavar="LANG", default=[])
+    for name in ("missing", "prune", "apply"):
+        commands.add_parser(name).add_argument("language", metavar="LANG", choices=sorted(NAMES))
+    apply_ = commands.choices["apply"]
+    apply_.add_argument("files", nargs="+", metavar="FILE", type=Path)
+    apply_.add_argument("--from", dest="source", metavar="EN", help="en.po they were made from: a file or a commit")
+    given = parser.parse_args(argv)
+    if given.command in ("status", "check"):
+        return report(given.languages or sorted(NAMES), given.command == "check")
+    if given.command == "missing":
+        sys.stdout.write(to_translate(read_language(given.language), {**english(), **facts()}))
+        return 0
+    if given.command == "prune":
+        source = {**english(), **facts()}
+        write(given.language, {id: entry for id, entry in read_language(given.language).items() if id in source})
+        return 0
+    return put_in_place(given.language, given.files, given.source)
+
+
+def report(languages: Sequence[str], one_by_one: bool) -> int:
+    """How languages stand."""
+    source, wrong = {**english(), **facts()}, 0
+    for code in languages:
+        entries = read_language(code)
+        found = problems(entries, source)
+        wrong += len(found)
+        if one_by_one:
+            print("".join(f"{code}: {one.kind}: {one.id} {one.detail}".rstrip() + "\n" for one in found), end="")
+            continue
+        counts = Counter(one.kind for one in found)
+        told = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "all well"
+        print(f"{code}: {len(entries)} of {len(source)}; {told}")
+    return 1 if wrong else 0
+
+
+def to_translate(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
+    """Blocks to fill in: the English above each, and what a stale one says now."""
+    blocks = []
+    for id, forms in source.items():
+        entry = entries.get(id)
+        if not any(forms) or (entry is not None and entry.digest == digest(forms)):
+            continue
+        said = [f"# en: {quoted(form)}".replace("\n", "\n#   ") for form in forms]
+        said += [f"# now: {quoted(entry.forms[0])}".replace("\n", "\n#   ")] if entry else []
+        blocks.append("\n".join(said) + "\n" + block(id, ("",), len(forms) > 1))
+    return "\n".join(blocks)
+
+
+def put_in_place(code: str, files: Sequence[Path], made_from: str | None) -> int:
+    """Merge partial files: a translation of today's English is never replaced by one of an older."""
+    told_facts = facts()
+    source = {**english(), **told_facts}
+    try:
+        older = english(made_from) if made_from else source
+    except (OSError, subprocess.CalledProcessError):
+        print(f"error: no en.po at {made_from!r}", file=sys.stderr)
+        return 2
+    entries, unknown, taken = read_language(code), [], 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        new_facts = {id: entry for id, entry in of_facts(text).items() if id in told_facts}
+        entries |= new_facts
+        taken += len(new_facts)
+        for id, new in read(text).items():
+            if id in told_facts:
+                continue
+            if id not in source:
+                unknown.append(id)
+                continue
+            made = digest(older[id]) if id in older else digest(source[id])
+            is_current = id in entries and entries[id].digest == digest(source[id])
+            if made == digest(source[id]) or not is_current:
+                entries[id] = Entry(new.forms, made)
+                taken += 1
+    write(code, entries)
+    found = problems(entries, source)
+    told = [one for one in found if one.kind not in ("missing", "stale")]
+    print("".join(_line(code, one) for one in told), end="")
+    print(f"{code}: {taken} put in place, {len(unknown)} unknown to English left out" + (f": {unknown[:9]}" if unknown else ""))
+    return 1 if told else 0
+
+
+def write(code: str, entries: dict[str, Entry]) -> None:
+    """The files of a language."""
+    told_facts = facts()
+    words = {id: entry for id, entry in entries.items() if id not in told_facts}
+    (LOCALE_DIR / f"{code}.po").write_text(written(code, words, english()), encoding="utf-8")
+    if words.keys() != entries.keys():
+        FACTS_DIR.mkdir(exist_ok=True)
+        (FACTS_DIR / f"{code}.po").write_text(written_facts(code, entries, told_facts), encoding="utf-8")
+
+
+def _line(code: str, one: Problem) -> str:
+    return f"{code}: {one.kind}: {one.id} {one.detail}".rstrip() + "\n"
