@@ -49,7 +49,7 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
     return PlanAnswer(
         request=spelled(told.request),
         as_of=wishes.day.isoformat(),
-        sentence=_sentence(told, groups, cost),
+        sentence=_warned(_sentence(told, groups, cost), simulation),
         cost_per_hour=cost,
         cost_per_month=money(solution.bill * MONTH_HOURS, currency),
         cost=money(solution.bill * told.request.horizon, currency),
@@ -111,6 +111,15 @@ def _sentence(told: Solved, groups: Sequence[GroupRow], cost: Cost) -> Message:
     if not served:
         return msg("plan.sentence-jobs", n=len(told.request.jobs), **values)
     return msg("plan.sentence", what=what, served=served, free=f"{told.headroom:.0%}", **values)
+
+
+def _warned(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
+    """The sentence, with what the simulation says where that is no."""
+    failing = [one for one in simulation if one.met is not None and not one.holds]
+    if not failing:
+        return sentence
+    worst = min(failing, key=lambda one: one.met or 0.0)
+    return msg("plan.sentence-fails", what=sentence, model=worst.model, met=f"{worst.met or 0.0:.1%}")
 
 
 def _names(built: Built) -> dict[str, str]:
