@@ -13,8 +13,8 @@ class Recent(Generic[Value]):
     """Values by key.
 
     >>> recent = Recent[int](most=2)
-    >>> [recent.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], 2 in recent
-    ([10, 20, 10, 30], False)
+    >>> [recent.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], recent.known(2)
+    ([10, 20, 10, 30], None)
     """
 
     def __init__(self, most: int) -> None:
@@ -31,5 +31,6 @@ class Recent(Generic[Value]):
             self._values.popitem(last=False)
         return value
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._values
+    def known(self, key: Hashable) -> Value | None:
+        """The value of a key, where it is there."""
+        return self._values.get(key)

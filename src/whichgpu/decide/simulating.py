@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -48,7 +49,8 @@ UNTIMED: dict[str, Any] = {
     "samples": None,
 }  # fmt: skip
 # Seconds of steps, with the GPU and the corrections whose identities are parts of the key.
-_TIMED = Recent[tuple[Floats, Floats, Gpu, Calibration]](256)
+Timed = tuple[Floats, Floats, Gpu, Calibration]
+_TIMED = Recent[Timed](256)
 
 
 class Simulator:
@@ -187,6 +189,10 @@ def _context(workload: Workload) -> int:
     return (workload.seq_in or 1) + (workload.seq_out or 0)
 
 
+def _same(told: Timed) -> Timed:
+    return told
+
+
 def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
     """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
     workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, asked.shape
@@ -197,13 +203,15 @@ def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
         (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
         for copy in copies
     ]
-    new = [copy.group for copy, key in zip(copies, keys, strict=True) if key not in _TIMED]
+    known = [_TIMED.known(key) for key in keys]  # taken out at once: what is put in may push them out
+    new = [copy.group for copy, one in zip(copies, known, strict=True) if one is None]
     timed: Iterator[tuple[Floats, Floats]] = iter(())
     if new:
         gpus = [group.gpu for group in new]
         devices = Devices.of(gpus, [group.fabric for group in new], asked.calibration)
         steps = GroupSteps(workload, shape, gpus[0], None, devices)
         timed = zip(steps.decode_on_each(*wanted.decode), steps.mixed_on_each(*wanted.mixed), strict=True)
-    for copy, key in zip(copies, keys, strict=True):
-        told = _TIMED.get(key, lambda: (*next(timed), copy.group.gpu, asked.calibration))  # noqa: B023 - called at once
+    for copy, key, one in zip(copies, keys, known, strict=True):
+        told = one or (*next(timed), copy.group.gpu, asked.calibration)
+        _TIMED.get(key, partial(_same, told))
         yield Server(StepTables.holding(wanted.answered(*told[:2])), copy.limits, copy.lane, 1, pp)
