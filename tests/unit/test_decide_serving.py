@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from whichgpu import api
 from whichgpu.api import Query, RecommendAnswer
+from whichgpu.api.serving import Asked as Serving
+from whichgpu.api.serving import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.serving import at_load, hopes, stands
@@ -58,6 +60,27 @@ def test_the_answer_was_simulated_and_keeps_its_objective() -> None:
     assert best.capacity is not None
     assert best.capacity.value >= 2.0
     assert {"because.rate-simulated"} <= {one.id for one in best.because}
+
+
+@pytest.mark.parametrize(
+    ("model", "rate", "lengths", "tpot"),
+    [("llama-3.1-8b", 6.0, (1000, 300), 0.05), ("llama-3.1-70b", 6.0, (1000, 300), 0.03), ("qwen2.5-7b", 4.0, (100, 600), None)],
+)
+def test_the_answer_holds_when_many_more_requests_come(
+    model: str, rate: float, lengths: tuple[int, int], tpot: float | None
+) -> None:  # fmt: skip
+    """Ten times the requests it was chosen by: enough of them keep the objective, and no queue grows without end."""
+    fields: dict[str, Any] = dict(zip(("seq_in", "seq_out"), lengths, strict=True)) | ({"tpot_max": tpot} if tpot else {})
+    best = api.recommend("serve", model, Query(), DAY, CATALOG, own=False, rate=rate, **fields).answer
+    layout, copies = best.parallel, (best.copies or 1) * best.parallel.dp
+    told = serve(
+        model, gpu=best.gpu, gpus=layout.tp * layout.pp, precision=best.precision, parallel=f"tp={layout.tp},pp={layout.pp}",
+        asked=Serving(requests=4000, curve=False), catalog=CATALOG, rate=rate / copies, percentile=95, **fields,
+    ).serving  # fmt: skip
+    assert told is not None
+    assert not told.saturated
+    assert rate / copies <= told.sustainable_rate.value
+    assert told.met is None or told.met >= 0.95
 
 
 def test_the_same_question_gets_the_same_simulation() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichgpu.catalog.engine import Engine, engine_does, support
-from whichgpu.decide.evaluate import ways
 from whichgpu.decide.groups import Group
-from whichgpu.decide.settle import exactly
+from whichgpu.decide.settle import laid, timed
 from whichgpu.decide.way import Asked, Way
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.workload.spelling import fill_defaults
+from whichgpu.workload.workload import Workload
 
 SERVERS = ("vllm", "sglang", "tensorrt-llm")  # made for many requests at once
 TRAINERS = ("pytorch", "pytorch-compile", "ngc")
@@ -40,23 +40,20 @@ def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]
     for engine in engines:
         if engine.id == asked.workload.engine or engine.id not in names or not legal(engine, asked, group):
             continue
-        speed = _trained(asked, group, way, engine.id) if asked.workload.training else _served(asked, group, way, engine.id)
-        if speed is not None:
-            found.append(EngineLine(engine.id, round(speed, 3)))
+        found.append(EngineLine(engine.id, round(_speed(asked, group, way, engine.id), 3)))
     return tuple(sorted(found, key=lambda line: -line.speed))
 
 
-def _trained(asked: Asked, group: Group, way: Way, engine: str) -> float | None:
-    """Times the speed of the very same layout and batch."""
-    bare = replace(asked.bare, engine=engine, precision=way.precision)
-    other = exactly(replace(asked, workload=fill_defaults(bare, asked.shape)), group, way)
-    same = exactly(asked, group, way)
-    return other.rate / same.rate if isinstance(other, Way) and isinstance(same, Way) else None
+def _speed(asked: Asked, group: Group, way: Way, engine: str) -> float:
+    """Times the speed of the very same layout and batch: of one copy where it answers, of the step where it trains."""
+    other = fill_defaults(replace(asked.bare, engine=engine, precision=way.precision), asked.shape)
+    return _seconds(asked, group, way, asked.workload) / _seconds(asked, group, way, other)
 
 
-def _served(asked: Asked, group: Group, way: Way, engine: str) -> float | None:
-    """Times the speed with as many sequences at once."""
-    bare = replace(asked.bare, engine=engine, precision=way.precision, rate=None, ttft_max=None, tpot_max=None, batch=way.batch)
-    other = replace(asked, workload=fill_defaults(bare, asked.shape), given=asked.given | {"precision", "batch"} - {"rate"})
-    (one,) = ways(other, [group])
-    return one.rate / way.rate if isinstance(one, Way) else None
+def _seconds(asked: Asked, group: Group, way: Way, workload: Workload) -> float:
+    one = laid(workload, group, way)
+    if not workload.training:
+        copy = replace(way.parallel, dp=1)
+        machines = min(copy.pp, group.machines)
+        one = replace(one, gpus=copy.tp * copy.pp, nodes=machines, parallel=copy, batch=max(1, way.batch // way.parallel.dp))
+    return timed(asked, group, one)[0]

@@ -1,23 +1,50 @@
-"""From a request and groups of GPUs to the best way of each: which of the three kinds of work it is."""
+"""From a request and groups of GPUs to the best way of each: which of the three kinds of work it is.
+
+What was worked out a moment ago is not worked out again: people ask the same with another rank, provider or rate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from whichgpu.base.recent import Recent
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome
 from whichgpu.estimate.time.grid import GENERATING, speaks
 from whichgpu.workload.shapes import Transformer
+
+# Outcomes, with all whose identities are parts of their keys.
+Known = tuple[tuple[Outcome, ...], Any]
+_ALONE, _TOGETHER = Recent[Known](8192), Recent[Known](64)
 
 
 def ways(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     """The best way of each group, or why there is none."""
     if not groups:
         return []
-    if asked.workload.task in GENERATING and speaks(asked.shape):  # each kind is loaded when it is asked for
-        from whichgpu.decide.generating import generate
+    if asked.workload.task in GENERATING and speaks(asked.shape):
+        return _generated(asked, groups)
+    key = _work(asked), tuple(_key(group) for group in groups)
+    return list(_TOGETHER.get(key, lambda: (tuple(_stepped(asked, groups)), (asked, groups)))[0])
 
-        return generate(asked, groups)
+
+def _generated(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+    """Groups do not look at one another here, nor at the rate: each is known by itself."""
+    from whichgpu.decide.generating import generate  # each kind is loaded when it is asked for
+
+    work = _work(replace(asked, workload=replace(asked.workload, rate=None if asked.workload.rate is None else 1.0)))
+    keys = [(work, _key(group)) for group in groups]
+    known = [_ALONE.known(key) for key in keys]  # taken out at once: what is put in may push them out
+    new = [group for group, one in zip(groups, known, strict=True) if one is None]
+    told = iter(generate(asked, new))
+    found = [one or ((next(told),), (asked, group)) for group, one in zip(groups, known, strict=True)]
+    return [_ALONE.get(key, partial(_same, one))[0][0] for key, one in zip(keys, found, strict=True)]
+
+
+def _stepped(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     if asked.workload.training and isinstance(asked.shape, Transformer):
         from whichgpu.decide.training import train
 
@@ -25,3 +52,16 @@ def ways(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     from whichgpu.decide.passing import pass_through
 
     return pass_through(asked, groups)
+
+
+def _same(one: Known) -> Known:
+    return one
+
+
+def _work(asked: Asked) -> Hashable:
+    """All but the model's name, which may be a whole config: its shape stands for it."""
+    return replace(asked.workload, model=""), asked.given, id(asked.shape), id(asked.calibration)
+
+
+def _key(group: Group) -> Hashable:
+    return id(group.gpu), group.per_machine, group.machines, group.fabric

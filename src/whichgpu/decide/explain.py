@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
+from whichgpu.catalog.pricing import ANYWHERE
 from whichgpu.decide.answer import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.groups import Groups
@@ -61,8 +62,10 @@ def because(
         msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
     ]
     if one.capacity and workload.rate is not None:
-        id = "because.rate-simulated" if one.simulated else "because.rate"
-        said.append(msg(id, n=one.copies, capacity=significant(one.capacity.value), rate=significant(workload.rate)))
+        asked = significant(workload.rate)
+        simulated = "because.rate-simulated-one" if asked == "1" else "because.rate-simulated"
+        id = simulated if one.simulated else "because.rate"
+        said.append(msg(id, n=one.copies * one.parallel.dp, capacity=significant(one.capacity.value), rate=asked))
     if one.tpot and workload.tpot_max is not None:
         said.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
     if one.ttft and workload.ttft_max is not None:
@@ -89,7 +92,7 @@ def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
     bound = msg(f"bound.{one.bound}")
     if serving and one.tpot and workload.rate is not None:
         return msg("because.speed-served", rate=significant(workload.rate * float(workload.seq_out or 1)), bound=bound)
-    return msg("because.speed", rate=f"{significant(one.throughput.value)} {one.throughput.unit}", bound=bound)
+    return msg("because.speed", rate=with_unit(one.throughput.value, one.throughput.unit), bound=bound)
 
 
 def _price(one: Candidate, listed: str | None) -> Message:
@@ -101,7 +104,8 @@ def _price(one: Candidate, listed: str | None) -> Message:
     if one.term == "owned":
         return msg("because.price-owned", hour=hour)
     values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}
-    return msg("because.price-term" if one.region else "because.price-anywhere", term=msg(f"term.{one.term}"), **values)
+    id = "because.price-anywhere" if one.region in ("", ANYWHERE) else "because.price-term"
+    return msg(id, term=msg(f"term.{one.term}"), **values)
 
 
 def _against(one: Candidate, other: Candidate, serving: bool) -> Message:

@@ -102,20 +102,28 @@ def _laid(workload: Workload, tp: int, pp: int, batch: float) -> Workload:
 
 
 def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Floats) -> Floats:
-    """Bytes at each batch: counted at the ends and the middle, read off the line between them where it is one."""
+    """Bytes at each batch: counted at the ends and the middle, read off the line between where it is one, else halved on."""
+    counted: dict[int, Floats] = {}
 
-    def at(batch: float) -> tuple[float, float, float]:
-        one = _laid(workload, tp, pp, batch)
-        figure = needed(memory(one, shape), one)
-        return figure.low, figure.value, figure.high
+    def at(place: int) -> Floats:
+        if place not in counted:
+            one = _laid(workload, tp, pp, sizes[place])
+            figure = needed(memory(one, shape), one)
+            counted[place] = np.array([figure.low, figure.value, figure.high])
+        return counted[place]
 
-    counted = sorted({0, len(sizes) // 2, len(sizes) - 1})
-    points = np.array([at(sizes[place]) for place in counted]).T
-    told = np.stack([np.interp(sizes, sizes[counted], row) for row in points])
-    line = np.stack([np.interp(sizes[counted], sizes[[0, -1]], row[[0, -1]]) for row in points])
-    if np.max(np.abs(line - points) / points) > STRAIGHT and len(sizes) > 3:
-        told = np.array([at(size) for size in sizes]).T
-    return told
+    def fill(low: int, high: int) -> None:
+        middle = (low + high) // 2
+        share = (sizes[middle] - sizes[low]) / (sizes[high] - sizes[low]) if high > low else 0.0
+        line = at(low) + (at(high) - at(low)) * share
+        if low < middle and np.max(np.abs(line - at(middle)) / at(middle)) > STRAIGHT:
+            fill(low, middle)
+            fill(middle, high)
+
+    fill(0, len(sizes) - 1)
+    places = sorted(counted)
+    points = np.stack([counted[place] for place in places])
+    return np.stack([np.interp(sizes, sizes[places], column) for column in points.T])
 
 
 def _timed(
@@ -174,10 +182,18 @@ def _best(
             score = np.where(capacity > 0, score, -1.0)
         at = int(np.argmax(score))
         way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
-        way = replace(way, most=None if most is None else max(most, way.capacity or 0.0))
+        if most is not None:
+            way = replace(way, most=max(most, way.capacity or 0.0), read=_read(workload, sizes, seconds, one.first[place]))
         if best is None or _better(way, best, workload):
             best = way
     return best or reason
+
+
+def _read(workload: Workload, sizes: Floats, seconds: Floats, first: Floats) -> float:
+    """Seconds of one prompt: a first token takes it and a step, a later one a step and its share of the prompts that come in."""
+    apart = 1.0 - sizes / max(1, workload.seq_out or 1)
+    place = int(np.argmax(np.abs(apart)))
+    return max(0.0, float((first[place] - seconds[place]) / apart[place])) if apart[place] else 0.0
 
 
 def _within(least: Floats, room: float, workload: Workload) -> np.ndarray:

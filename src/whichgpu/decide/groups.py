@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from whichgpu.base.recent import Recent
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.market import Market
@@ -13,6 +14,7 @@ from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.table import Ints
 
 MOST_MACHINES = 16
+_SLICES = Recent[tuple[Gpu, Gpu]](512)  # with the GPU whose identity is part of the key
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,14 @@ def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], severa
 
 
 def sliced(gpu: Gpu, share: float) -> Gpu:
-    """A slice of a GPU as one of its own: its share of memory, bandwidth and arithmetic, as providers describe theirs."""
-    if share >= 1.0:
-        return gpu
+    """A slice of a GPU as one of its own: its share of memory, bandwidth and arithmetic, as providers describe theirs.
+
+    The same slice of the same GPU is the same object, so that what is known of it is found again.
+    """
+    return gpu if share >= 1.0 else _SLICES.get((id(gpu), share), lambda: (_sliced(gpu, share), gpu))[0]
+
+
+def _sliced(gpu: Gpu, share: float) -> Gpu:
     return replace(
         gpu,
         memory_bytes=int(gpu.memory_bytes * share),

@@ -19,9 +19,11 @@ from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.price.table import Ints
 from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Workload
 
 MOST = 6  # groups settled before the screen's word is taken
 MOST_SERVED = 40  # groups simulated; what is left then is not shown
+AHEAD = 32  # groups looked at by formula at once, beyond those listed: they would be asked for next
 
 Join = Callable[[list[Outcome]], tuple[Candidates, Ints]]
 Places = Callable[[Candidates, Ints], Iterable[int]]
@@ -53,34 +55,48 @@ def settled(
 def _served(
     asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, listed: Places, shown: Places
 ) -> tuple[Candidates, Ints, list[Outcome]]:
-    """Every group at the most the formulas hope for; those listed are simulated until all that are listed are.
+    """Every group at the most that formulas of a full batch hope for; those listed by their own steps; then simulated.
 
-    What is simulated never does better than was hoped, so no group left aside could have won. Then the rest stand at what the
-    formulas are sure of, and those of them that would be shown all the same (the fastest, the front) are simulated too: every
-    row shown is worked out in one and the same way.
+    Every closer look does no better than was hoped before, so no group left aside could have won: one looks until all that are
+    listed are simulated. Then the rest stand at what the formulas are sure of, and those of them that would be shown all the
+    same (the fastest, the front) are simulated too: every row shown is worked out in one and the same way.
     """
     from whichgpu.decide.simulating import Simulator  # loaded where something is served
 
+    hoped: set[int] = set()
     done: dict[int, Outcome] = {}
     simulator = Simulator(asked)
 
-    def simulate(standing: list[Outcome], wanted: Callable[[Candidates, Ints], Iterable[int]]) -> tuple[Candidates, Ints]:
+    def simulate(standing: list[Outcome], wanted: Places, ahead: int) -> tuple[Candidates, Ints]:
         while True:
             told, order = join(standing)
-            places = [int(told.group[place]) for place in wanted(told, order)] if len(order) else []
-            left = [one for one in dict.fromkeys(places) if one not in done][: MOST_SERVED - len(done)]
-            if not left:
+            places = dict.fromkeys(int(told.group[place]) for place in wanted(told, order)) if len(order) else {}
+            left = [(place, way) for place in places if place not in done and isinstance(way := outcomes[place], Way)]
+            if new := {place: way for place, way in left if place not in hoped}:
+                new |= {place: way for place, way in _first(told, order, outcomes, ahead).items() if place not in hoped}
+                found = {place: simulator.hopes(groups.groups[place], way) for place, way in new.items()}
+                hoped.update(found)
+            elif near := dict(left[: MOST_SERVED - len(done)]):
+                simulator.prepare((groups.groups[place], way) for place, way in near.items())
+                found = {place: simulator.bears(groups.groups[place], way) for place, way in near.items()}
+                done.update(found)
+            else:
                 return told, order
-            found = {place: way for place in left if isinstance(way := outcomes[place], Way)}
-            simulator.prepare((groups.groups[place], way) for place, way in found.items())
-            for place, way in found.items():
-                standing[place] = done[place] = simulator.bears(groups.groups[place], way)
+            for place, outcome in found.items():
+                standing[place] = outcome
 
-    simulate([_hoped(one) for one in outcomes], listed)
+    simulate([_hoped(one) for one in outcomes], listed, AHEAD)
     standing = [done.get(place, one) for place, one in enumerate(outcomes)]
-    told, order = simulate(standing, shown)
+    told, order = simulate(standing, shown, 0)
     known = np.array([place in done for place in range(len(standing))], dtype=bool)
     return told, order[known[told.group[order]]], standing
+
+
+def _first(told: Candidates, order: Ints, outcomes: list[Outcome], count: int) -> dict[int, Way]:
+    """So many groups that come first, each once."""
+    ordered = told.group[order]
+    places = (int(ordered[place]) for place in np.sort(np.unique(ordered, return_index=True)[1])[:count])
+    return {place: way for place in places if isinstance(way := outcomes[place], Way)}
 
 
 def _hoped(one: Outcome) -> Outcome:
@@ -89,22 +105,31 @@ def _hoped(one: Outcome) -> Outcome:
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
     """The same way, its memory counted and its step timed."""
-    one = replace(
-        asked.workload, gpus=group.gpus, nodes=group.machines, precision=way.precision, parallel=way.parallel, batch=way.batch,
-        micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
-    )  # fmt: skip
+    one = laid(asked.workload, group, way)
     need = needed(memory(one, asked.shape, group.gpu), one)
     verdict = fit(need, one, group.gpu)
     if verdict.fits == "no":
         return Refusal("memory", need.value / verdict.usable - 1.0)
-    if group.gpus == 1:
-        grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
-        seconds, bound, floor = float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
-    else:
-        told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
-        seconds, floor = float(told.told.wall[0, 0]), float(told.floor[0, 0])
-        flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
-        waits = float(told.told.communication[0, 0]) > 0.4 * seconds
-        bound = "interconnect" if waits else "compute" if flops >= moved else "bandwidth"
+    seconds, bound, floor = timed(asked, group, one)
     done, _ = work(one, asked.shape)
     return replace(way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=verdict.fits, bound=bound, floor=floor)
+
+
+def laid(workload: Workload, group: Group, way: Way) -> Workload:
+    """A request as a way does it."""
+    return replace(
+        workload, gpus=group.gpus, nodes=group.machines, precision=way.precision, parallel=way.parallel, batch=way.batch,
+        micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
+    )  # fmt: skip
+
+
+def timed(asked: Asked, group: Group, one: Workload) -> tuple[float, str, float]:
+    """Seconds of a step on a group, what bounds it, and the seconds it takes at the least."""
+    if one.gpus == 1:
+        grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
+        return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
+    told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
+    seconds, floor = float(told.told.wall[0, 0]), float(told.floor[0, 0])
+    flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
+    waits = float(told.told.communication[0, 0]) > 0.4 * seconds
+    return seconds, "interconnect" if waits else "compute" if flops >= moved else "bandwidth", floor

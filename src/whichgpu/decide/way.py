@@ -71,6 +71,7 @@ class Way:
     capacity: float | None = None
     most: float | None = None
     served: Served | None = None
+    read: float = 0.0  # seconds of one prompt alone, where it serves
     floor: float = 0.0  # seconds that bytes over bandwidth or FLOPs over peak take at the least, where known
     curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds, rate: what the group could do otherwise
 

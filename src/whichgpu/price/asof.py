@@ -17,6 +17,7 @@ from whichgpu.catalog.offer import Observation
 
 Confidence = Literal["observed", "bracketed", "carried"]
 STALE_DAYS = 30
+LATELY = (90, 180, 365)  # days in which a price is looked for where all are stale
 
 
 @dataclass(frozen=True, slots=True)

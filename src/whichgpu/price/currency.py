@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,7 +158,8 @@ def rounded(amount: Decimal, digits: int = 6) -> Decimal:
     """
     if not amount:
         return amount
-    exact = amount.quantize(Decimal(1).scaleb(min(amount.adjusted() - digits + 1, 0)))
+    room = Context(prec=max(28, amount.adjusted() + 2))  # an amount may have more digits than are usually computed with
+    exact = amount.quantize(Decimal(1).scaleb(min(amount.adjusted() - digits + 1, 0)), context=room)
     return Decimal(f"{exact.normalize():f}")
 
 

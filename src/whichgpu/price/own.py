@@ -12,7 +12,7 @@ from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 # US dollars a kWh: the average of US commercial customers in 2024 (EIA, Electric Power Monthly); facilities use 1.58 times what
 # their machines do on average (Uptime Institute, 2023). At home there is no cooling plant: PUE 1.
 POWER_PRICE, POWER_SOURCE = 0.1275, "eia-electricity-prices"
-PUE, PUE_SOURCE = 1.58, "uptime-pue-2023"
+PUE_SOURCE = "uptime-pue-2023"
 YEARS, RESIDUAL, USE = 3.0, 0.3, 0.5
 HOST_SHARE, HOST_LEAST = 0.25, 800.0  # of the price of the GPUs: the rest of a machine, and the least it costs
 HOST_WATTS = 150.0

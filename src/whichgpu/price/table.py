@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day, last_day
+from whichgpu.base.recent import Recent
 from whichgpu.catalog.cache import cached
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
@@ -103,15 +104,20 @@ def standing_rows(table: PriceTable, day: date) -> Ints:
     return np.sort(chosen[ended[chosen] > today])
 
 
+_TABLES = Recent[tuple[PriceTable, Catalog]](4)  # of a catalog, whose identity is the key
+
+
 def price_table(catalog: Catalog, more: Sequence[Observation] = ()) -> PriceTable:
     """The bundled prices with others beside them; those recorded later than the catalog is known are left out."""
-    files = [catalog.folder / f"{name}.csv" for name in ("prices", "instances")]
-    if catalog.as_known is None:
-        packed = cached("price-table", Packed, files, lambda: (_packed(_bundled(catalog)),))[0]
-    else:
-        packed = _packed(_bundled(catalog))
-    table = _unpacked(packed)
+    table = _TABLES.get(id(catalog), lambda: (_unpacked(_stored(catalog)), catalog))[0]
     return _joined(table, _unpacked(_packed(more))) if more else table
+
+
+def _stored(catalog: Catalog) -> Packed:
+    if catalog.as_known is not None:
+        return _packed(_bundled(catalog))
+    files = [catalog.folder / f"{name}.csv" for name in ("prices", "instances")]
+    return cached("price-table", Packed, files, lambda: (_packed(_bundled(catalog)),))[0]
 
 
 def _bundled(catalog: Catalog) -> Iterator[Observation]:

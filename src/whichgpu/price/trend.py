@@ -35,7 +35,7 @@ def lows(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]
                 insort(there, (price, number))
         if there and (not steps or steps[-1][1] != there[0][0]):
             steps.append((day, *there[0]))
-    ends = [*(day for day, _, _ in steps[1:]), None]
+    ends = [*(day for day, _, _ in steps[1:]), None][: len(steps)]  # no steps where no run has any length
     return [Low(day, price, runs[number], end) for (day, price, number), end in zip(steps, ends, strict=True)]
 
 

@@ -137,7 +137,7 @@ def _copy(
     wait = busy / (2.0 * (1.0 - busy)) * read[None, :] * -np.log(1.0 - goals.percentile / 100.0)
     tests = {
         "ttft": (first + wait, goals.ttft_max),
-        "tpot": (between, goals.tpot_max),
+        "tpot": (np.where(outputs > 1.0, between, 0.0), goals.tpot_max),  # nothing lies between the tokens of an answer of one
         "latency": (stay + wait, goals.latency_max),
     }
     kept = fits.copy()

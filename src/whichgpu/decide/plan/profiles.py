@@ -79,7 +79,9 @@ def read(name: str, content: Mapping[str, Any]) -> Profiles:
     if not isinstance(cards, dict) or not cards or mix is None:
         raise _bad(name, msg("plan.profiles-shape"))
     shares = _table(name, "mix", mix)
-    if shares.sum() <= 0:
+    with np.errstate(over="ignore"):
+        whole = float(shares.sum())
+    if not 0 < whole < np.inf:
         raise _bad(name, msg("plan.profiles-empty"))
     prices, rates = {}, {}
     for gpu, facts in cards.items():
@@ -95,7 +97,7 @@ def read(name: str, content: Mapping[str, Any]) -> Profiles:
         name,
         prices,
         rates,
-        shares.ravel() / shares.sum(),
+        shares.ravel() / whole,
         _labels(content, shares.shape),
         None if rate is None else _number(name, "rate", rate) or None,
     )
@@ -120,9 +122,9 @@ def _table(name: str, what: str, values: Any) -> Floats:
 
 def _labels(content: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[str, ...]:
     """Names of the buckets: answer and prompt lengths where they are told."""
-    sizes = content.get("indexes(out,in)")
-    if isinstance(sizes, list) and len(sizes) == 2 and [len(one) for one in sizes] == list(shape):
-        return tuple(f"{prompt} in, {answer} out" for answer in sizes[0] for prompt in sizes[1])
+    match content.get("indexes(out,in)"):
+        case [list() as answers, list() as prompts] if (len(answers), len(prompts)) == shape:
+            return tuple(f"{prompt} in, {answer} out" for answer in answers for prompt in prompts)
     return tuple(".".join(str(one + 1) for one in place) for place in np.ndindex(*shape))
 
 

@@ -18,6 +18,8 @@ SIDES = 8  # classes of prompts, and of answers, at most
 RARE = 0.002  # classes with less than this share of the requests join their neighbours'
 LONG = 2 * 3600.0  # seconds from which a trace tells hours apart
 PARTS = 12  # a shorter one is planned for its busiest twelfth
+FEW = 10 * PARTS  # with fewer requests its mean: a part of less than ten is busiest by chance
+LEAST = 10  # requests from which a rate is drawn at all
 MOST_HOURS = 400  # of a curve looked at one by one
 
 
@@ -48,6 +50,11 @@ class Traffic:
     mean: float  # requests a second over all
     peak_of: str = "rate"  # rate, hours, parts: what `hourly` is made of
     trace: Trace | None = None
+
+    @property
+    def few(self) -> int | None:
+        """Requests of the trace its rate is drawn from, where they are too few to be sure of it."""
+        return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW else None
 
     @property
     def peak(self) -> float:
@@ -93,6 +100,9 @@ def traced(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), sid
         if rate is None:
             raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
         return Traffic(buckets, (rate,), rate, "rate", trace)
+    if rate is None and len(trace) < LEAST:
+        message = msg("error.trace-too-few", name=trace.name, n=len(trace))
+        raise UsageError("trace-too-few", message, msg("hint.trace-too-few", least=LEAST))
     scale = 1.0 if rate is None else rate / own
     times, span = np.asarray(trace.times), trace.span
     if span >= LONG:
@@ -100,6 +110,8 @@ def traced(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), sid
         counts = np.histogram(times, bins=count, range=(0.0, count * 3600.0))[0]
         whole = counts[:-1] if span < count * 3600.0 and count > 1 else counts  # an hour cut short says little
         return Traffic(buckets, tuple((scale * whole / 3600.0).tolist()), scale * own, "hours", trace)
+    if len(trace) < FEW:
+        return Traffic(buckets, (scale * own,), scale * own, "rate", trace)
     counts = np.histogram(times, bins=PARTS, range=(0.0, span))[0]
     return Traffic(buckets, (float(scale * counts.max() * PARTS / span),), scale * own, "parts", trace)
 

@@ -128,15 +128,15 @@ class Screen:
             asked = replace(self.workload, parallel=plain, checkpointing=checkpointing, accumulation=1, micro_batch=None)
             ops = rank_ops(asked, shape, self.micro).ops
             more = rank_ops(asked, replace(shape, layers=2 * shape.layers), self.micro).ops
-            told = seconds(ops, self._columns)
+            told, kept = seconds(ops, self._columns), _Columns.of(ops)
             counts = _counts(ops)
             added = _counts(more) - counts if len(more) == len(ops) else counts  # of all layers: the ends come but once
-            whole = {phase: _terms(ops, told, counts, phase) for phase in PHASES}
-            layers = {phase: _terms(ops, told, added, phase) for phase in PHASES}
+            whole = {phase: _terms(kept, told, counts, phase) for phase in PHASES}
+            layers = {phase: _terms(kept, told, added, phase) for phase in PHASES}
             twice = rank_ops(replace(asked, accumulation=2), shape, self.micro).ops
             adding = twice[sum(op.phase != "optimizer" for op in ops) : len(twice) - sum(op.phase == "optimizer" for op in ops)]
-            once = _terms(adding, seconds(adding, self._columns), _counts(adding), "backward")
-            self._timed[key] = Timed(whole, layers, once, heaviest_unit(ops))
+            once = _terms(_Columns.of(adding), seconds(adding, self._columns), _counts(adding), "backward")
+            self._timed[key] = Timed(whole, layers, once, kept.unit)
         return self._timed[key]
 
 
@@ -149,20 +149,35 @@ def _chosen(terms: Terms, places: NDArray[np.int64]) -> Terms:
     return replace(terms, seconds=terms.seconds[:, :, places], floors=terms.floors[:, :, places])
 
 
-def _terms(ops: tuple[Op, ...], told: Evaluated, counts: Array, phase: str) -> Terms:
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What is asked of operators again and again, side by side."""
+
+    phases: Array
+    classes: Array
+    calls: Array
+    unit: str
+
+    @staticmethod
+    def of(ops: tuple[Op, ...]) -> _Columns:
+        phases, classes = ([op.phase for op in ops], [KINDS[op.kind] for op in ops])
+        return _Columns(np.array(phases), np.array(classes), np.array([op.calls for op in ops]), heaviest_unit(ops))
+
+
+def _terms(ops: _Columns, told: Evaluated, counts: Array, phase: str) -> Terms:
     """Terms of the operators of a phase, so often."""
-    weights = np.where(np.array([op.phase == phase for op in ops]), counts, 0.0)
+    weights = np.where(ops.phases == phase, counts, 0.0)
     shape = (len(TERMS), told.seconds.shape[0], told.seconds.shape[2])
     worked, floors = np.zeros(shape), np.zeros(shape)
     for place, kind in enumerate(CLASSES):
-        own = np.flatnonzero(weights * np.array([KINDS[op.kind] == kind for op in ops]))
+        own = np.flatnonzero(weights * (ops.classes == kind))
         worked[place] = np.einsum("gob,o->gb", told.seconds[:, own], weights[own])
         floors[place] = np.einsum("gob,o->gb", told.floors[:, own], weights[own])
     worked[0] *= heat(worked[0])
-    called = float((weights * np.array([op.calls for op in ops])).sum())
+    called = float((weights * ops.calls).sum())
     worked[TERMS.index("gap")] = weights.sum() * KERNEL_GAP
     worked[TERMS.index("forward_calls")] = called * FORWARD_CALL if phase == "forward" else 0.0
     worked[TERMS.index("backward_calls")] = called * BACKWARD_CALL if phase != "forward" else 0.0
     worked[TERMS.index("step")] = STEP if phase == "forward" else 0.0
     blank = np.zeros(shape[1:])
-    return Terms(worked, floors, blank, blank, heaviest_unit(ops))
+    return Terms(worked, floors, blank, blank, ops.unit)

@@ -11,6 +11,7 @@ from whichgpu.estimate.memory.head import embedding_block, head_block
 from whichgpu.estimate.memory.operators import WIDTHS, Widths
 from whichgpu.estimate.memory.optimizer import state_sizes, step_temporary
 from whichgpu.estimate.memory.parts import PARTS
+from whichgpu.estimate.memory.quantisation import is_mixture
 from whichgpu.estimate.memory.step import Stretch, Training, play
 from whichgpu.estimate.memory.tape import Block
 from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
@@ -240,9 +241,3 @@ GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}
 def adapted(text: str) -> frozenset[str]:
     """Projections that have an adapter, from `attention` or `q,v`; empty: all of them."""
     return frozenset(word for part in text.split(",") for word in GROUPS.get(part.strip(), part.strip()).split())
-
-
-def is_mixture(shape: Transformer, index: int) -> bool:
-    """Whether the layer of that index is a mixture of experts."""
-    experts = shape.experts
-    return experts is not None and index >= experts.dense_layers and (index + 1) % experts.every == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from whichgpu.base.errors import NoAnswer
@@ -113,9 +113,9 @@ def serve(
         limits=server.limits,
         ttft_no_load=spread.figure(ttft, ttft * low, ttft * high, "s"),
         tpot_no_load=spread.figure(tpot, tpot * low, tpot * high, "s"),
-        ttft=_latencies(told, fast, slow, lambda one: one.ttft, spread),
-        tpot=_latencies(told, fast, slow, lambda one: one.tpot, spread),
-        latency=_latencies(told, fast, slow, lambda one: one.latency, spread),
+        ttft=times((told, fast, slow), lambda one: one.ttft, spread),
+        tpot=times((told, fast, slow), lambda one: one.tpot, spread),
+        latency=times((told, fast, slow), lambda one: one.latency, spread),
         throughput=spread.figure(told.throughput, slow.throughput, fast.throughput, "output tokens/s"),
         answered_rate=spread.figure(told.answered_rate, slow.answered_rate, fast.answered_rate, "requests/s"),
         goodput=None if told.goodput is None else spread.figure(told.goodput, slow.goodput or 0, fast.goodput or 0, "requests/s"),
@@ -154,12 +154,11 @@ def _alone(server: Server, outcome: Outcome) -> tuple[float, float]:
     return float(alone.first[0]), float(alone.finished[0] - alone.first[0]) / (output - 1)
 
 
-def _latencies(
-    told: Summary, fast: Summary, slow: Summary, of: Callable[[Summary], Latency], spread: Spread
-) -> dict[str, Figure]:
-    names = [*(f"p{one:g}" for one in told.percentiles), "mean"]
-    values = [[*of(one).at, of(one).mean] for one in (told, fast, slow)]
-    return {name: spread.figure(value, low, high, "s") for name, value, low, high in zip(names, *values, strict=True)}
+def times(summaries: Sequence[Summary], of: Callable[[Summary], Latency], spread: Spread) -> dict[str, Figure]:
+    """A time by percentile and on average: of the first of the runs, between the least and the most of them all."""
+    names = [*(f"p{one:g}" for one in summaries[0].percentiles), "mean"]
+    rows = [[*of(one).at, of(one).mean] for one in summaries]
+    return {name: spread.figure(values[0], min(values), max(values), "s") for name, *values in zip(names, *rows, strict=True)}
 
 
 def _warnings(outcome: Outcome, told: Summary, load: Load, limit: float, saturated: bool, goals: Objectives) -> list[Message]:

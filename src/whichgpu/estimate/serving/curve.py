@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.screen import screen, slots_of
+from whichgpu.estimate.serving.pace import slots_of
+from whichgpu.estimate.serving.screen import screen
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.simulator import Arrival
 from whichgpu.estimate.serving.summary import Summary, summary
@@ -98,7 +99,7 @@ def point(server: Server, load: Load, rate: float, goals: Objectives, limit: flo
 
 def _simulated(server: Server, load: Load, rate: float, goals: Objectives) -> Summary:
     lanes = server.copies * server.stages
-    slots = slots_of(server, load.prompts.mean, load.outputs.mean) if load.trace is None else server.lane.max_sequences
+    slots = slots_of(server.lane, load.prompts.mean, load.outputs.mean) if load.trace is None else server.lane.max_sequences
     part = load.at(rate, max(LEAST, min(MOST, 2 * slots * lanes)))
     outcome = server.run(part.arrivals(), hash_tokens=load.hash_tokens)
     return summary(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max)

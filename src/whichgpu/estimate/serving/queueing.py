@@ -6,7 +6,7 @@ coefficients of variation (Allen and Cunneen; exact for M/G/1, where it is Polla
 
 from __future__ import annotations
 
-from math import inf, log
+from math import inf
 
 
 def erlang_c(servers: int, offered: float) -> float:
@@ -33,16 +33,3 @@ def mean_wait(servers: int, rate: float, service: float, arrivals: float = 1.0, 
     if offered >= servers:
         return inf
     return erlang_c(servers, offered) * service / (servers - offered) * (arrivals + services) / 2.0
-
-
-def wait_percentile(servers: int, rate: float, service: float, percentile: float) -> float:
-    """Seconds that so many percent of arrivals wait at most, in M/M/c: 0 up to those that need not wait at all.
-
-    >>> round(wait_percentile(1, 0.5, 1.0, 75), 4), wait_percentile(1, 0.5, 1.0, 40)
-    (1.3863, 0.0)
-    """
-    offered = rate * service
-    if offered >= servers:
-        return inf
-    waiting, beyond = erlang_c(servers, offered), 1.0 - percentile / 100.0
-    return 0.0 if waiting <= beyond else log(waiting / beyond) * service / (servers - offered)

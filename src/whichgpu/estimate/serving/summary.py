@@ -59,8 +59,9 @@ def summary(
     tpot_max: float | None = None,
     percentiles: tuple[float, ...] = PERCENTILES,
     latency_max: float | None = None,
+    bands: bool = True,
 ) -> Summary:
-    """Of a run; drawn loads without the first requests."""
+    """Of a run; drawn loads without the first requests. Without `bands` it is not told how batches of each size did."""
     count = len(outcome.arrived)
     start = int(WARM_UP * count) if load is not None and load.steady else 0
     chosen = outcome.answered & (np.arange(count) >= start)
@@ -87,7 +88,7 @@ def summary(
         goodput=None if met is None else met * rate,
         met=met,
         mean_batch=float((np.arange(len(steps)) * outcome.batch_seconds).sum() / max(1e-12, outcome.batch_seconds.sum())),
-        concurrency=concurrency(outcome),
+        concurrency=concurrency(outcome) if bands else (),
         growing=_growing(outcome, start),
     )
 

@@ -86,11 +86,27 @@ class Questions:
             "_sides": self._sides.tolist(),
             "_tokens": [0.0, *tokens.tolist()],
             "_rows": [0.0, *rows.tolist()],
-            "_looking": [[], *looking.tolist()],
-            "_beside": beside.tolist(),
-            "_ahead": (ahead.reshape(len(plain), -1) - plain[:, None]).tolist(),
+            "_looking": Rows(np.concatenate([looking[:1], looking])),  # none has nothing to look at
+            "_beside": Rows(beside),
+            "_ahead": Rows(ahead.reshape(len(plain), -1) - plain[:, None]),
             "_longer": ((own - plain) / (self._chunks / 2)).tolist(),
         }
+
+
+class Rows(dict[int, list[float]]):
+    """Rows of an array by their number, each made a list when it is first asked for: simulations ask for few, again and again."""
+
+    def __init__(self, array: Array) -> None:
+        super().__init__()
+        self._array = array
+
+    def __missing__(self, place: int) -> list[float]:
+        row = self[place] = self._array[place].tolist()
+        return row
+
+    def scaled(self, factor: float) -> Rows:
+        """The same with every value so many times as large."""
+        return Rows(self._array * factor)
 
 
 class StepTables:
@@ -107,9 +123,9 @@ class StepTables:
     _sides: list[float]
     _tokens: list[float]
     _rows: list[float]
-    _looking: list[list[float]]
-    _beside: list[list[float]]
-    _ahead: list[list[float]]
+    _looking: Rows
+    _beside: Rows
+    _ahead: Rows
     _longer: list[float]
 
     def __init__(self, steps: Steps, sizes: Sizes, stages: int = 1) -> None:
@@ -133,7 +149,7 @@ class StepTables:
         other._contexts, other._reaches, other._chunks = self._contexts, self._reaches, self._chunks
         other._sides = self._sides
         for name in ("_looking", "_beside", "_ahead"):
-            setattr(other, name, [[factor * one for one in row] for row in getattr(self, name)])
+            setattr(other, name, getattr(self, name).scaled(factor))
         for name in ("_tokens", "_rows", "_longer"):
             setattr(other, name, [factor * one for one in getattr(self, name)])
         return other

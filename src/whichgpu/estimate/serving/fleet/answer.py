@@ -10,13 +10,13 @@ import numpy as np
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.serving.answer import Spread
+from whichgpu.estimate.serving.answer import Spread, times
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.outcome import FleetOutcome, StationUse, Transfers
 from whichgpu.estimate.serving.fleet.stations import Fleet
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.summary import PERCENTILES, WARM_UP, Latency, Summary, enough, summary
+from whichgpu.estimate.serving.summary import PERCENTILES, WARM_UP, Summary, enough, summary
 
 HOUR = 3600.0
 Told = Callable[[float], None]
@@ -113,9 +113,9 @@ def _answer(load: Load, goals: Objectives, runs: list[tuple[FleetOutcome, Summar
         requests=len(outcome.served.arrived),
         rate=load.rate,
         hours=outcome.seconds / HOUR,
-        ttft=_times(summaries, lambda one: one.ttft, spread),
-        tpot=_times(summaries, lambda one: one.tpot, spread),
-        latency=_times(summaries, lambda one: one.latency, spread),
+        ttft=times(summaries, lambda one: one.ttft, spread),
+        tpot=times(summaries, lambda one: one.tpot, spread),
+        latency=times(summaries, lambda one: one.latency, spread),
         throughput=ranged(lambda one: one.throughput, "output tokens/s"),
         answered_rate=answered,
         goodput=spread.figure(goods[0], min(goods), max(goods), "requests/s") if goals.any else None,
@@ -130,12 +130,6 @@ def _answer(load: Load, goals: Objectives, runs: list[tuple[FleetOutcome, Summar
         transfers=outcome.transfers,
         warnings=tuple(_warnings(outcome, told, met, goals)),
     )
-
-
-def _times(summaries: list[Summary], of: Callable[[Summary], Latency], spread: Spread) -> dict[str, Figure]:
-    names = [*(f"p{one:g}" for one in summaries[0].percentiles), "mean"]
-    rows = [[*of(one).at, of(one).mean] for one in summaries]
-    return {name: spread.figure(values[0], min(values), max(values), "s") for name, *values in zip(names, *rows, strict=True)}
 
 
 def _station(uses: list[StationUse], spread: Spread) -> StationAnswer:

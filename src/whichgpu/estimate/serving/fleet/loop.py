@@ -309,7 +309,7 @@ class _Loop:
 
     def outcome(self) -> FleetOutcome:
         whole, lanes = self.whole, self.lanes
-        end = max(max(whole.finished, default=0.0), whole.arrived[-1] if whole.arrived else 0.0)
+        end = max(max(whole.finished, default=0.0), self.now)  # the last that came may have been given up
         served = Outcome(
             arrived=numbers(whole.arrived), first=numbers(whole.first), finished=numbers(whole.finished),
             prompts=numbers(whole.prompts), outputs=numbers(whole.outputs), refused=self.refused,

@@ -109,10 +109,6 @@ class Fleet:
         """With every step so many times as long."""
         return replace(self, stations=tuple(replace(one, server=one.server.scaled(factor)) for one in self.stations))
 
-    def on(self, spot: bool) -> Fleet:
-        """With every machine on spot, or on demand."""
-        return replace(self, stations=tuple(replace(one, spot=one.copies if spot else 0) for one in self.stations))
-
 
 def _problems(fleet: Fleet) -> list[Message]:
     stations, found = fleet.stations, []
