@@ -1,15 +1,16 @@
-"""One input fed to a target: whether it was read or politely refused, in time and without much memory."""
+"""One input fed to a target: whether it was read or politely refused, in time, without much memory or arithmetic gone wrong."""
 
 from __future__ import annotations
 
 import resource
 import signal
 import traceback
+import warnings
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from tests.fuzz.target import Target, refusal
+from tests.fuzz.target import Rude, Target, refusal
 from whichgpu.base.errors import WhichGpuError
 
 MOST_KIB = 192 << 10  # the process may grow by this much for one input
@@ -34,7 +35,8 @@ def judge(target: Target, data: bytes) -> tuple[Hashable, Finding | None]:
     """What came of an input, and what is wrong with that."""
     before = _resident()
     try:
-        with _limited(target.seconds):
+        with _limited(target.seconds), warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)  # numpy's, of what is no number any more
             try:
                 outcome = target.feed(data)
             except WhichGpuError as error:
@@ -87,7 +89,9 @@ def _peak() -> int:
 
 
 def _place(problem: BaseException) -> str:
-    """The innermost line of ours that a fault passed through."""
+    """The innermost line of ours that a fault passed through; of a rude refusal what it says, since all come from one line."""
+    if isinstance(problem, Rude):
+        return f"Rude {problem}"[:120]
     frames = traceback.extract_tb(problem.__traceback__)
     ours = [frame for frame in frames if "/whichgpu/" in frame.filename] or frames
     return f"{type(problem).__name__} {ours[-1].filename.rpartition('/whichgpu/')[2]}:{ours[-1].lineno}" if ours else "?"

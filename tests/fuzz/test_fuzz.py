@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
@@ -61,6 +62,10 @@ def grows(_: bytes) -> Hashable:
     return len(b"x" * (400 << 20)) * 0
 
 
+def miscounts(_: bytes) -> Hashable:
+    return bool(np.zeros(1) / np.zeros(1))
+
+
 def refuses(_: bytes) -> Hashable:
     raise UsageError("bad-date", msg("error.bad-date", text="x"), msg("hint.bad-date"))
 
@@ -76,12 +81,22 @@ def is_broken(_: bytes) -> Hashable:
 @pytest.mark.parametrize(
     ("feed", "seconds", "told"),
     [(fails, 2.0, "KeyError"), (hangs, 0.1, "more than"), (waits, 0.01, "more than"), (grows, 5.0, "memory"),
-     (is_rude, 2.0, "no hint"), (is_broken, 2.0, "Rude")],
+     (miscounts, 2.0, "invalid"), (is_rude, 2.0, "no hint"), (is_broken, 2.0, "Rude")],
 )  # fmt: skip
 def test_the_judge_sees(feed: object, seconds: float, told: str) -> None:
     _, finding = judge(target(feed, seconds), b"")
     assert finding is not None
     assert told in finding.what
+
+
+def test_two_faults_behind_one_refusal_are_two() -> None:
+    def broken(data: bytes) -> Hashable:
+        raise WhichGpuError("internal", msg("error.internal", what=data.decode()), msg("hint.internal"))
+
+    told = Run(target(broken))
+    for data in (b"KeyError", b"KeyError", b"ValueError"):
+        told.feed(data)
+    assert len(told.findings) == 2
 
 
 def test_a_refusal_in_our_words_is_no_finding() -> None:

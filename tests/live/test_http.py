@@ -65,6 +65,14 @@ def test_a_wait_may_be_a_date(server: Server, client: Client, waits: list[float]
     assert 20 < waits[0] <= 30
 
 
+@pytest.mark.parametrize("after", ["\xb2", "Mon, 16 Nov " + "9" * 30 + " 18:00:00 GMT", "Mon, 16 Nov 2026 18:00:00 +" + "9" * 30])
+def test_a_wait_that_cannot_be_read_is_our_own(server: Server, client: Client, waits: list[float], after: str) -> None:
+    server.on("/a", busy_then(1, Answer(body=b"ok", headers={"Last-Modified": after}), 503, after=after))
+    reply = client.get(server.url + "/a")
+    assert (reply.bytes(), reply.modified) == (b"ok", None)
+    assert len(waits) == 1
+
+
 def test_a_wait_of_an_hour_is_not_waited_for(server: Server, client: Client, waits: list[float]) -> None:
     server.on("/a", Answer(429, b"", {"Retry-After": "3600"}))
     assert refused(client, server.url + "/a") == "http-status"

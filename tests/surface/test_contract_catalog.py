@@ -281,3 +281,23 @@ def test_report_error_knows_regions_and_cpus() -> None:
 
 def test_report_error_of_an_ambiguous_name_gives_the_choices() -> None:
     assert set(assert_refused_json(call("report-error", "h100", "--json"), 2)["choices"]) == {"h100-pcie", "h100-sxm", "h100-nvl"}
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (("status",), "--catalog-as-known"),
+        (("check",), "leave --as-of out"),
+        (("diff", "2026-01-01", "2026-02-01"), "catalog diff 2025-01-01 2025-06-01"),
+        (("watch", "--below", "1usd"), "offers --as-of"),
+        (("import", "list.csv"), "--date"),
+    ],
+)
+def test_a_day_is_refused_where_it_means_nothing_and_what_would_work_is_said(
+    words: tuple[str, ...], instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = assert_refused_json(call("catalog", *words, "--as-of", "2024-01-01", "--json"), 2)
+    assert error["kind"] == "no-as-of"
+    assert instead in error["hint"]
+    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it asks nothing of this one
+    assert "--as-of" not in call("catalog", *words).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from decimal import Decimal
 from typing import Any
 
@@ -171,6 +172,29 @@ def test_without_a_model_the_mix_is_named() -> None:
     assert Decimal(reply["answer"]["cost_per_hour"]["amount"]) <= 2
 
 
+@pytest.mark.parametrize(
+    "work", [("serve", "--rate", "0.1/s", "--out", "10"), ("finetune", "--steps", "10", "--lora")], ids=lambda work: str(work[0])
+)
+def test_more_tokens_than_the_model_was_made_for_are_remarked(work: tuple[str, ...]) -> None:
+    task, *more = work
+    asked = ("recommend", task, "gpt2", *more, "--gpu", "L40S", "--as-of", "2025-06-01", "--json")
+    reply = call(*asked, "--in", "3000")
+    assert reply.code == 0, reply.out
+    assert [one for one in json.loads(reply.out)["warnings"] if "1024" in one and "gpt2" in one]
+    assert not [one for one in json.loads(call(*asked, "--in", "512").out)["warnings"] if "1024" in one]
+
+
+def test_a_config_is_asked_for_again_as_a_whole() -> None:
+    shape = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
+    config = json.dumps({**shape, "intermediate_size": 8192, "vocab_size": 32000}, separators=(",", ":"))
+    answer = json.loads(call("recommend", "batch", config, "--gpu", "L4", "--as-of", "2025-06-01", "--json").out)
+    words = shlex.split(answer["reproduce"]["command"])
+    assert words[:4] == ["whichgpu", "recommend", "batch", config]
+    again = json.loads(call(*words[1:], "--json").out)
+    assert again["answer"] == answer["answer"]
+    assert config in shlex.split(shlex.split(answer["verify"])[3])
+
+
 def test_buy_shows_inputs_and_marks_defaults() -> None:
     reply = call("buy", "RTX 4090", "--use", "0.3", "--json")
     assert reply.code == 0, reply.err
@@ -179,6 +203,8 @@ def test_buy_shows_inputs_and_marks_defaults() -> None:
     assert "use" not in answer["defaults"]
     assert "years" in answer["defaults"]
     assert answer["rows"][0]["sensitivity"]
+    assert "15% while it waits" in answer["assumptions"][0]
+    assert f"assumed: {answer['assumptions'][0]}" in call("buy", "RTX 4090", "--use", "0.3").err
     assert_refused(call("buy", "B200"), 1)
     assert_refused(call("buy"), 2)
     assert_refused(call("buy", "RTX 4090", "--use", "7"), 2)

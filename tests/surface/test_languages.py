@@ -109,6 +109,41 @@ def test_vietnamese_sentences_have_vietnamese_numbers_and_pipes_do_not() -> None
     assert "| 8.0 |" in call("gpus", "A100", "--columns", "compute_capability", "--markdown", "--lang", "vi").out
 
 
+POINT = re.compile(r"(?<![\w.-])\d+\.\d+(?![\w.-])")  # no version, name or file
+
+
+def test_plans_offers_and_reasons_have_vietnamese_numbers_throughout() -> None:
+    asked = (
+        ("plan", "llama-3.1-8b", "--rate", "5/s", "--tpot", "50ms", "--no-simulate", "--provider", "runpod,vast"),
+        ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
+        ("recommend", "train", "--provider", "aws"),
+    )
+    for words in asked:
+        told = call(*words, "--as-of", "2026-08-22", "--lang", "vi").err
+        lines = [line for line in told.splitlines() if "http" not in line and "whichgpu" not in line]
+        assert any(re.search(r"\d,\d", line) for line in lines), told
+        pointed = [line for line in lines for number in POINT.findall(line) if not re.fullmatch(r"\d{1,3}\.\d{3}", number)]
+        assert pointed == []
+
+
+@pytest.mark.parametrize("code", FOUR)
+def test_one_gpu_that_is_too_small_is_told_as_one(code: str) -> None:
+    told = call("fit", "llama-3.1-8b", "--gpu", "T4", "--lang", code)
+    assert told.code == 1
+    first = told.err.splitlines()[0]
+    assert "T4" in first
+    assert not re.search(r"(?<![\w.+])1 ?(?:개|款|GPU)", first)
+    assert "3" in call("fit", "llama-3.1-70b", "--gpu", "H100", "--lang", code).err.splitlines()[0]
+
+
+def test_cities_are_asked_for_and_told_in_the_language_and_are_the_same_for_programs() -> None:
+    told = call("regions", "서울", "--lang", "ko")
+    assert "서울" in told.out
+    assert {row["city"] for row in call("regions", "首尔", "--json", "--lang", "zh").json()["regions"]} == {"Seoul"}
+    assert "Hà Nội" in call("offers", "--gpu", "T4", "--near", "Hanoi", "--limit", "1", "--lang", "vi").err
+    assert call("regions", "어디에도 없는 곳", "--lang", "ko").code == 2
+
+
 def test_cells_with_words_in_them_keep_their_numbers_in_a_pipe() -> None:
     asked = ("compare", "T4", "A100-SXM-80GB", "--task", "decode", "--model", "llama-3.1-8b", "--lang", "vi")
     piped, shown = call(*asked).out, call(*asked, "--markdown").out

@@ -90,5 +90,9 @@ def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
         with pytest.raises(NoAnswer, match="no Ray cluster answers"):
             check_ray(f"127.0.0.1:{held.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "\u00b2", "9" * 5000])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
     with pytest.raises(UsageError, match="wants auto, local or an address"):
-        check_ray("127.0.0.1:99999")
+        check_ray("127.0.0.1:" + port)

@@ -131,4 +131,7 @@ def test_a_comparison_of_speed_states_the_batch_it_assumed() -> None:
     said = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50").err
     assert "Batch 32. Assumed where you said nothing: " in said
     assert "gpu t4" not in said
-    assert "Batch 7." in call("compare", "T4", "A10", "--task", "train", "--model", "resnet50", "--batch", "7").err
+    seven = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50", "--batch", "7").err
+    assert "Batch 7." in seven
+    assert "train of resnet50, all with batch 32: T4 1x, A10 " in said.splitlines()[0]
+    assert "all with batch 7: T4 1x" in seven.splitlines()[0]

@@ -121,6 +121,57 @@ def test_a_model_may_be_the_content_of_its_config(server: Server) -> None:
     assert typed.json()["request"]["ttft_max"] == 0.5
 
 
+def test_a_plan_may_be_of_configs(server: Server) -> None:
+    rest = {"rate": "5/s", "seq_in": 500, "seq_out": 100, "gpu": "L40S", "simulate": False, "curve": False}
+    named = {**LLAMA, "_name_or_path": "me/mine"}
+    reply = server.post("/api/v1/plan", {"what": [named, "llama-3.1-8b"], **rest})
+    assert reply.status == 200, reply.text
+    answer = reply.json()
+    assert {row["model"] for row in answer["groups"]} == {"me/mine", "llama-3.1-8b"}
+    assert answer["request"]["model"][0]["model"] == named
+    by_query = server.get(f"/api/v1/plan?{urlencode({'what': json.dumps(named), **rest})}").json()
+    alone = server.post("/api/v1/plan", {"what": named, **rest}).json()
+    assert {**by_query, "seconds": 0} == {**alone, "seconds": 0}
+    assert alone["hints"][0]["model"] == "me/mine"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("estimate", {"task": "decode", "model": "llama-3.1-8b", "gpu": "L4", "batch": [1]}),
+        ("estimate", {"task": "decode", "model": ["llama-3.1-8b"], "gpu": "L4"}),
+        ("estimate", {"task": "decode", "model": "llama-3.1-8b", "gpu": ["L4"]}),
+        ("estimate", {"task": "train", "model": "resnet50", "gpu": "L4", "optimizer_fused": [True]}),
+        ("recommend", {"task": "train", "model": []}),
+        ("recommend", {"task": "train", "model": "resnet50", "deadline": ["24h"]}),
+        ("gpus", {"name": [["T4"]]}),
+        ("instances", {"gpus": [1, [2]]}),
+        ("estimate", {"task": "decode", "model": "llama-3.1-8b", "gpu": "L4", "parallel": {"tp": [2]}}),
+        ("gpus", {"limit": [5]}),
+        ("fit", {"model": "llama-3.1-8b", "gpu": {"name": "L4"}}),
+    ],
+)
+def test_a_list_where_one_value_is_meant_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
+    reply = server.post(f"/api/v1/{path}", body)
+    assert (reply.status, reply.error["kind"]) == (400, "bad-field"), reply.text
+    assert set(reply.error) == {"kind", "message", "hint", "choices"}
+
+
+def test_values_are_spelled_as_in_python(server: Server) -> None:
+    """Numbers in the base unit, pairs as ranges, objects as names with values."""
+    for path, typed, texts in (
+        ("instances", {"provider": "aws", "gpus": [4, 8]}, {"provider": "aws", "gpus": "4..8"}),
+        ("gpus", {"min_memory": 80 * 2**30}, {"min_memory": "80GiB"}),
+        ("offers", {"gpu": "T4", "currency": "KRW", "exchange_rate": {"KRW": 1190}, "limit": 2},
+         {"gpu": "T4", "currency": "KRW", "exchange_rate": "KRW=1190", "limit": 2}),
+        ("recommend", {"task": "train", "model": "resnet50", "samples": 10**6, "deadline": 86400, "needs": ["bf16", "tf32"]},
+         {"task": "train", "model": "resnet50", "samples": 10**6, "deadline": "86400s", "needs": "bf16,tf32"}),
+    ):  # fmt: skip
+        reply = server.post(f"/api/v1/{path}", typed)
+        assert reply.status == 200, reply.text
+        assert {**reply.json(), "next": None} == {**server.get(f"/api/v1/{path}?{urlencode(texts)}").json(), "next": None}
+
+
 @pytest.mark.parametrize(
     "name",
     ["/etc/passwd", "config.json", "./config.json", "~/config.json", "folder", "hf:org/name", "python:os:system",
@@ -181,9 +232,16 @@ def test_bodies_that_are_no_json_objects_are_refused(server: Server) -> None:
 
 
 def test_lists_of_nothing_and_of_nulls_are_told_apart_from_values(server: Server) -> None:
-    nothing = {"name": ["T4"], "sort": [], "limit": [], "supports": None}
+    nothing = {"name": ["T4"], "supports": [], "sort": None}
     assert server.post("/api/v1/gpus", nothing).json() == server.get("/api/v1/gpus?name=T4").json()
-    odds: list[dict[str, Any]] = [{"limit": [None]}, {"sort": [[]]}, {"name": [{}]}, {"relative_to": [True]}]
+    odds: list[dict[str, Any]] = [
+        {"limit": [None]},
+        {"sort": [[]]},
+        {"name": [{}]},
+        {"relative_to": [True]},
+        {"sort": []},
+        {"limit": []},
+    ]
     for odd in odds:
         reply = server.post("/api/v1/gpus", odd)
         assert reply.status == 400, (odd, reply.text)
@@ -216,3 +274,18 @@ def test_a_plan_takes_neither_files_nor_clusters(server: Server, field: str) -> 
     reply = server.get(f"/api/v1/plan?{urlencode({'what': 'llama-3.1-8b', field: 'x'})}")
     assert reply.status == 400, reply.text
     assert reply.error["kind"] == "unknown-field"
+
+
+def test_the_schema_says_what_a_body_may_hold(server: Server) -> None:
+    paths = server.get("/api/v1/openapi.json").json()["paths"]
+
+    def kinds(path: str, name: str) -> set[str]:
+        body = paths[f"/api/v1/{path}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        told = body["properties"][name]
+        return {one.get("type", "any of") for one in told.get("anyOf", [told])}
+
+    assert "object" in kinds("estimate", "model")
+    assert kinds("estimate", "batch") == {"integer"}
+    assert "array" in kinds("instances", "gpus")
+    assert "array" in kinds("plan", "what")
+    assert "array" in kinds("plan", "owned")

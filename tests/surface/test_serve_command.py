@@ -56,6 +56,9 @@ def test_too_much_is_flagged_with_what_can_be_borne() -> None:
     assert answer["serving"]["saturated"] is True
     assert any("saturated" in warning for warning in answer["warnings"])
     assert answer["serving"]["answered_rate"]["value"] < 100
+    first = call(*WORDS, "--rate", "500/s").err.splitlines()[0]
+    assert first.startswith("1x h100-sxm does not keep up with 500 requests a second: it can bear about ")
+    assert "keep up" not in call(*WORDS, "--rate", "5/s").err.splitlines()[0]
 
 
 def test_objectives_give_goodput_and_the_rate_they_allow() -> None:

@@ -29,6 +29,9 @@ from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
     HOST_LEAST,
+    HOST_WATTS,
+    IDLE,
+    LOAD,
     POWER_PRICE,
     POWER_SOURCE,
     PUE_SOURCE,
@@ -105,6 +108,7 @@ class BuyAnswer(Shown):
     defaults: tuple[str, ...]
     rows: tuple[BuyRow, ...]
     sources: tuple[Source, ...]
+    assumptions: tuple[Message, ...]  # what no input changes
 
 
 def buy(
@@ -135,7 +139,8 @@ def buy(
     cited = [row.rent.source for row in rows if row.rent]
     gpus = tuple(source for row in rows for source in catalog.gpu_by_id[row.gpu].sources[:1])
     sources = catalog.cited(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
-    return BuyAnswer(day.isoformat(), filled, defaults, rows, sources)
+    drawn = msg("buy.power-usual", load=f"{LOAD:.0%}", idle=f"{IDLE:.0%}", host=f"{HOST_WATTS:g} W")
+    return BuyAnswer(day.isoformat(), filled, defaults, rows, sources, (drawn,))
 
 
 def _row(

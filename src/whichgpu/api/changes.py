@@ -17,6 +17,7 @@ from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.shown import Shown
+from whichgpu.base.units import whole_number
 from whichgpu.catalog.live.overlay import lay_over, read_overlay
 from whichgpu.catalog.live.read import Wish, changes_since, last_batch, offers_on, snapshot
 from whichgpu.catalog.live.store import reading, transaction, writing
@@ -166,7 +167,8 @@ def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path |
     with reading(folder) as connection:
         if connection is None:
             raise no_store()
-        found = snapshot(connection, int(text[1:])) if text[1:].isdigit() and len(text) < 12 else None
+        number = whole_number(text[1:], 10**10)
+        found = None if number is None else snapshot(connection, number)
         if found is None:
             hint = msg("hint.unknown-snapshot", n=last_batch(connection))
             raise UnknownName("unknown-snapshot", msg("error.unknown-snapshot", name=text), hint)

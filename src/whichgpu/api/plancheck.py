@@ -47,10 +47,10 @@ def check_request(request: PlanRequest, desk: Desk) -> None:
 
 def _models(request: PlanRequest, desk: Desk) -> None:
     for one in request.models:
-        with _within(f"[[model]] {one.label or one.model}" if request.file else ""):
-            from_texts({"task": "serve", "model": one.model, "rate": "1/s", **one.fields})
+        with _within(f"[[model]] {one.called}" if request.file else ""):
+            from_texts({"task": "serve", "model": one.spelled, "rate": "1/s", **one.fields})
             if not speaks(desk.shape(one.model)):
-                raise UsageError("not-generating", msg("error.plan-not-generating", model=one.model), msg("hint.plan"))
+                raise UsageError("not-generating", msg("error.plan-not-generating", model=one.called), msg("hint.plan"))
 
 
 def _jobs(request: PlanRequest, desk: Desk) -> None:

@@ -18,12 +18,13 @@ from whichgpu.base.spread import Progress
 from whichgpu.catalog.engine import Engine, support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.answer import AloneRow, CurvePoint, GroupRow, OwnRow, money
-from whichgpu.decide.plan.build import alone
+from whichgpu.decide.plan.build import Served, alone
 from whichgpu.decide.plan.hints import TOOLS, Hint
 from whichgpu.decide.plan.problem import Problem
 from whichgpu.decide.plan.solve import solve
 from whichgpu.price.own import Owning, against, host_price
 from whichgpu.price.terms import YEAR_HOURS
+from whichgpu.workload.models import own_name
 
 if TYPE_CHECKING:
     from whichgpu.api.planning import Solved
@@ -154,7 +155,7 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
         hints.append(
             Hint(
                 group=name,
-                model=_repository(told, one.asked_for),
+                model=_repository(told, one),
                 copies=row.copies,
                 gpu=row.gpu,
                 gpus_per_copy=row.gpus_per_copy,
@@ -179,11 +180,12 @@ def _earlier(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
     return {one.id: one.note or one.name for one in engines if one.id in TOOLS and support(one, gpu) == "earlier"}
 
 
-def _repository(told: Solved, name: str) -> str:
-    """Where an engine finds the model: its repository where one is known, else as it was named."""
+def _repository(told: Solved, one: Served) -> str:
+    """Where an engine finds the model: its repository where one is known, else as it was named or as its config says."""
     from whichgpu.catalog.model import model_key
 
-    bare = name.removeprefix("hf:")
+    named = one.asked.bare.model
+    bare = one.asked_for.removeprefix("hf:") if isinstance(named, str) else own_name(named)
     for model in told.desk.catalog.models:
         if model_key(bare) in map(model_key, model.names):
             return next((alias for alias in model.aliases if "/" in alias), bare)
@@ -199,7 +201,7 @@ def reproduce(request: PlanRequest, day: str, overlay: Path | None = None, own: 
         words += ["--profiles", str(request.profiles)] + ([f"--rate={request.rate:g}/s"] if request.rate else [])
     elif request.file is None and len({_same(one) for one in request.models}) == 1 and not request.jobs:
         one = request.models[0]
-        words += [model.model for model in request.models]
+        words += [model.spelled for model in request.models]
         words += [f"--{name.replace('_', '-')}={value}" for name, value in one.fields.items()]
         words += [f"--trace={one.trace}"] if one.trace else []
         words += [f"--hourly={','.join(f'{rate:g}' for rate in one.hourly)}"] if one.hourly else []

@@ -14,11 +14,12 @@ from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.files import read_regular
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest, split_count
-from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.base.units import parse_rate, parse_seconds, whole_number
 from whichgpu.workload.kinds import KINDS
-from whichgpu.workload.spelling import ALIASES
+from whichgpu.workload.spelling import ALIASES, from_texts
 
 MOST_BYTES = 1 << 22
+MOST_QUOTA = 10**9  # GPUs: more than there are
 LISTED = ("gpu", "instance", "provider", "region", "term", "needs")
 WISHES = (
     *LISTED,
@@ -110,7 +111,7 @@ def model_asked(told: Mapping[str, Any], where: str, folder: Path | None = None)
     load = {key: found.pop(key) for key in LOADS if key in found}
     _known(where, found, [*KINDS, *LOADS])
     return ModelAsked(
-        str(name),
+        _model(name),
         {key: _text(value) for key, value in found.items()},
         trace=_path(folder, str(load["trace"])) if "trace" in load else None,
         hourly=_read(where, "hourly", HOURLY, load["hourly"]) if "hourly" in load else (),
@@ -121,6 +122,13 @@ def model_asked(told: Mapping[str, Any], where: str, folder: Path | None = None)
         latency_max=_read(where, "latency", SECONDS, load["latency"]) if "latency" in load else None,
         label=str(label) if label and label != name else "",
     )
+
+
+def _model(told: Any) -> str | Mapping[str, Any]:
+    """A model's name, or its config as a table or as JSON."""
+    if not isinstance(told, Mapping) and not str(told).lstrip().startswith("{"):
+        return str(told)
+    return from_texts({"task": "serve", "model": told}).workload.model
 
 
 def job_asked(told: Mapping[str, Any], where: str, place: int = 0) -> JobAsked:
@@ -158,7 +166,8 @@ def histogram(value: Any) -> dict[float, float]:
     """Lengths with their weights: a table, or `100:1,200:3`."""
     pairs = value.items() if isinstance(value, Mapping) else [part.split(":") for part in str(value).split(",")]
     told = {float(length): float(weight) for length, weight in pairs}
-    if told and (min(told) < 1 or min(told.values()) < 0 or sum(told.values()) <= 0):
+    bounded = all(1 <= length < 1e12 and 0 <= weight < 1e12 for length, weight in told.items())  # what is no number is in none
+    if told and not (bounded and any(told.values())):
         raise ValueError
     return told
 
@@ -179,9 +188,10 @@ def quotas_text(text: str) -> dict[str, float]:
     found = {}
     for part in text.split(","):
         name, equals, number = part.rpartition("=")
-        if not equals or not name.strip() or not number.strip().isdigit():
+        most = whole_number(number.strip(), MOST_QUOTA)
+        if not equals or not name.strip() or most is None:
             raise _bad("--quota", msg("plan.wants-quota"))
-        found[name.strip()] = float(number)
+        found[name.strip()] = float(most)
     return found
 
 
@@ -202,9 +212,13 @@ def _owned(name: str, value: Any) -> tuple[OwnedAsked, ...]:
 def _quotas(name: str, value: Any) -> dict[str, float]:
     if isinstance(value, str):
         return quotas_text(value)
-    if not isinstance(value, Mapping) or any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in value.values()):
+    if not isinstance(value, Mapping) or not all(map(_is_quota, value.values())):
         raise _bad(name, msg("plan.wants-quota"))
     return {str(gpu): float(most) for gpu, most in value.items()}
+
+
+def _is_quota(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_QUOTA
 
 
 def _tables(name: str, key: str, value: Any) -> Sequence[Mapping[str, Any]]:

@@ -170,7 +170,7 @@ def _all_served(request: PlanRequest, desk: Desk, progress: Told) -> tuple[Serve
         kept_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
     served, seen = [], Counter[str]()
     for one in request.models:
-        name = one.label or one.model
+        name = one.called
         seen[name] += 1
         served.append(_served(one, name if seen[name] == 1 else f"{name} ({seen[name]})", request.seed, desk))
     return tuple(served)
@@ -179,7 +179,7 @@ def _all_served(request: PlanRequest, desk: Desk, progress: Told) -> tuple[Serve
 def _served(one: ModelAsked, name: str, seed: int, desk: Desk) -> Served:
     """A model with its traffic and objectives, every default filled in."""
     texts = {"rate": f"{RATE:g}/s", **one.fields} if one.trace is None and not one.hourly else dict(one.fields)
-    read = from_texts({"task": "serve", "model": one.model, **texts})
+    read = from_texts({"task": "serve", "model": one.spelled, **texts})
     shape = desk.shape(one.model)
     workload = fill_defaults(replace(read.workload, rate=read.workload.rate or RATE), shape)
     given = read.given if "rate" in one.fields else read.given - {"rate"}
@@ -187,7 +187,7 @@ def _served(one: ModelAsked, name: str, seed: int, desk: Desk) -> Served:
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
     goals = Goals(workload.ttft_max, workload.tpot_max, one.latency_max, workload.percentile)
     engine = next((engine for engine in desk.catalog.engines if engine.id == sized.engine), None)
-    return Served(name, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals, engine, one.model)
+    return Served(name, Asked(sized, given, shape, desk.calibration, read.workload), traffic, goals, engine, one.spelled)
 
 
 def _only_engine(request: PlanRequest, served: Sequence[Served]) -> Engine | None:

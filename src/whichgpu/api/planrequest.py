@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.api.shopping import Query
+from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.models import own_name
 
 MONTH = 730.0  # hours
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """A model to serve: its workload's fields as texts, and its traffic beyond them."""
+    """A model to serve, by name or by its config: its workload's fields as texts, and its traffic beyond them."""
 
-    model: str
+    model: str | Mapping[str, Any]
     fields: Mapping[str, str]
     trace: Path | None = None
     hourly: tuple[float, ...] = ()
@@ -26,6 +28,16 @@ class ModelAsked:
     out_histogram: Mapping[float, float] = field(default_factory=dict)
     latency_max: float | None = None
     label: str = ""  # what it is called in the answer, where that is not the model's name
+
+    @property
+    def called(self) -> str:
+        """What the answer calls it."""
+        return self.label or (self.model if isinstance(self.model, str) else own_name(self.model))
+
+    @property
+    def spelled(self) -> str:
+        """The model as a command line names it."""
+        return KINDS["model"].write_text(self.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,7 @@ def _model(one: ModelAsked) -> dict[str, Any]:
     told.pop("fields", None)
     latency = told.pop("latency_max", None)
     label = told.pop("label", "")
-    told |= {"name": label} if label else {"name": told.pop("model")}
+    told |= {"name": label} if label else {"name": told.pop("model")} if isinstance(one.model, str) else {}
     return {**told, **one.fields, **({"latency": latency} if latency is not None else {})}
 
 

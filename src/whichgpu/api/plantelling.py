@@ -13,6 +13,7 @@ import numpy as np
 from whichgpu.api.planextras import alone_rows, cost_curve, hints_of, own_rows, reproduce
 from whichgpu.api.planrequest import spelled
 from whichgpu.api.planroles import designs_of, policies_of, roles_of
+from whichgpu.api.requests import beyond_context
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import support
@@ -209,6 +210,11 @@ def _warnings(told: Solved) -> list[Message]:
     for name, share in told.spare.items():
         if told.request.headroom is None and share > told.limits.headroom + 1e-9:
             said.append(msg("plan.headroom-raised", model=name, share=f"{share:.0%}"))
+    for model in told.built.served:
+        said += beyond_context(model.traffic.longest, model.asked.shape)
+        if (few := model.traffic.few) is not None and "rate" not in model.asked.given:
+            within = f"{1.645 / few**0.5:.0%}"  # 90% of Poisson counts
+            said.append(msg("plan.trace-few", model=model.name, n=few, rate=significant(model.traffic.mean), share=within))
     for one in told.checked:
         if not one.holds:
             said.append(
@@ -301,7 +307,7 @@ def _verify(told: Solved, groups: Sequence[GroupRow]) -> str:
         f"--in={round(one.traffic.prompt)}",
         f"--out={round(one.traffic.output)}",
     ]
-    return join(["whichgpu", "measure", "--verify", " ".join(words)])
+    return join(["whichgpu", "measure", "--verify", join(words)])
 
 
 def _changes(told: Solved) -> dict[str, int]:

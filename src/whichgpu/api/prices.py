@@ -23,7 +23,7 @@ from whichgpu.catalog.place import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import passing
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import STALE_DAYS, Standing, standing, standings
+from whichgpu.price.asof import LATELY, Standing, standing, standings
 from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
 from whichgpu.price.terms import derived
@@ -41,7 +41,7 @@ class OffersAnswer(Shown):
     matching: int  # how many there are, where a limit leaves some out
     stale: int  # how many prices shown are carried from more than 30 days before
     cheapest: Offer  # the cheapest GPU hour of all that match, whatever the order
-    recent: Offer  # the cheapest GPU hour seen in the last 30 days; where none was, in the 30 days up to the newest sighting
+    recent: Offer  # the cheapest GPU hour seen in the last 30 days; where none was, in the last 90, 180 or 365, else of all
     nearest: Offer | None  # with `near`: the one with the shortest round trip, the cheapest of several
     without_rate: dict[str, int]  # offers left out, by their currency: it has no exchange rate on that day
     unused_rates: tuple[str, ...]  # currencies of rates given that converted nothing
@@ -148,9 +148,10 @@ def _laid_over(found: list[Standing], catalog: Catalog, day: date, overlay: Path
 
 
 def _recent(by_price: list[Offer]) -> Offer:
-    newest = min(offer.age_days for offer in by_price)
-    fresh = (offer for offer in by_price if not offer.stale)
-    return next(fresh, None) or next(offer for offer in by_price if offer.age_days <= newest + STALE_DAYS)
+    """The cheapest of the last days in which any was seen: one dear offer seen last says little of what an hour costs."""
+    fresh = next((offer for offer in by_price if not offer.stale), None)
+    lately = (offer for days in LATELY for offer in by_price if offer.age_days <= days)
+    return fresh or next(lately, by_price[0])
 
 
 def _trip_seconds(offer: Offer) -> float:

@@ -70,7 +70,7 @@ def recommend_spelled(
         from whichgpu.api.ways_out import refusal
 
         raise refusal(seen, told, outcomes, sought)
-    return Telling(asked, found, groups, outcomes, told, order, rank, seen.work, desk, modelled).answer(after, limit)
+    return Telling(asked, found, groups, outcomes, told, order, rank, seen.work, desk, modelled, overlay).answer(after, limit)
 
 
 def _rank(query: Query, found: Basket, serving: bool) -> Rank:

@@ -22,12 +22,17 @@ def counted(spelled: Spelled, count: int | None) -> Spelled:
     return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
 
 
+def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
+    """What is to be said of more tokens than a model was made for."""
+    limit = shape.max_context if isinstance(shape, Transformer) and shape.patches is None else 0
+    return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()
+
+
 def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
     """What a user should know of the request itself."""
     found = [*unused(workload, shape, given)]
-    length, limit = workload.seq_in or 0, shape.max_context if isinstance(shape, Transformer) else 0
-    if workload.training and limit and length > limit:
-        found.append(msg("warning.beyond-context", context=length, limit=limit, model=shape.name))
+    if workload.training:  # of answers, their memory's estimate says it
+        found += beyond_context(workload.seq_in or 0, shape)
     if workload.rate is not None and (workload.task != "serve" or workload.gpu is None):
         found.append(msg("warning.rate", batch=workload.batch or 1))
     if workload.task == "serve" and "percentile" in given and workload.ttft_max is None and workload.tpot_max is None:

@@ -10,6 +10,7 @@ from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import Engine, support
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.pricing import ANYWHERE
 from whichgpu.decide.answer import Candidate
 from whichgpu.decide.explain import counted
 from whichgpu.decide.mix import UNIT, indices
@@ -46,7 +47,7 @@ def sentence(one: Candidate, kind: str) -> Message:
         return msg(f"recommend.sentence-{kind}-buy", price=amount(one.purchase.amount), **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
-    where = msg("recommend.where" if one.region else "recommend.anywhere", **values)
+    where = msg("recommend.anywhere" if one.region in ("", ANYWHERE) else "recommend.where", **values)
     return msg(f"recommend.sentence-{kind}", where=where, **values)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 from whichgpu.api.advice import sees
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommended import RecommendAnswer, Rejected, Reproduce
+from whichgpu.api.requests import beyond_context
 from whichgpu.api.saying import assumptions, kind_of, near_limits, sentence, starved, warnings
 from whichgpu.api.shopping import Basket
 from whichgpu.base.messages import Message, msg
@@ -37,6 +39,7 @@ from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.table import Ints
+from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import echo, to_argv
 from whichgpu.workload.unused import unused
@@ -58,6 +61,7 @@ class Telling:
     work: Work
     desk: Desk
     modelled: bool
+    overlay: Path | None = None  # the file of own prices the user named
 
     def answer(self, asked_after: Sequence[str], limit: int) -> RecommendAnswer:
         """The reply."""
@@ -93,6 +97,8 @@ class Telling:
         """Flags that change nothing; limits within the range of the answer; a percentile that few requests lie beyond."""
         workload = self.asked.workload
         said = unused(workload, self.asked.shape, self.asked.given) if self.modelled else ()
+        tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
+        said = (*said, *beyond_context(tokens, self.asked.shape))
         said = (*said, *near_limits(best, self.found.wishes, self.work, self.asked.workload))
         if best.simulated is None or enough(best.simulated, workload.percentile):
             return said
@@ -180,18 +186,19 @@ class Telling:
             checkpointing=best.checkpointing, rate=None,
         )  # fmt: skip
         words = [word for word in to_argv(told) if not word.startswith(("--task", "--model"))]
-        return join([workload.task, *([workload.model] if isinstance(workload.model, str) else []), *words])
+        return join([workload.task, KINDS["model"].write_text(workload.model), *words])
 
     def _reproduce(self) -> Reproduce:
         bare = self.asked.bare
         words = [word for word in to_argv(bare) if not word.startswith(("--task", "--model"))]
-        model = [bare.model] if self.modelled and isinstance(bare.model, str) else []
+        model = [KINDS["model"].write_text(bare.model)] if self.modelled else []
         wishes = [_flag(name, value) for name, value in self.found.spelled.items()]
         day = [f"--as-of={self.found.wishes.day.isoformat()}"]
+        prices = [f"--prices={self.overlay}"] if self.overlay else []  # no page opens a path
         split = [word.removeprefix("--").partition("=") for word in (*words, *wishes, *day)]
         pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
         query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])
-        return Reproduce(join(["whichgpu", "recommend", bare.task, *model, *words, *wishes, *day]), f"{PAGE}?{query}")
+        return Reproduce(join(["whichgpu", "recommend", bare.task, *model, *words, *wishes, *prices, *day]), f"{PAGE}?{query}")
 
 
 def _flag(name: str, value: str) -> str:

@@ -34,7 +34,14 @@ UNITS = {
     "tokens/s": "unit.tokens-rate",
     "samples/s": "unit.samples-rate",
     "requests/s": "unit.requests-rate",
+    "output token/s": "unit.output-tokens-rate",
+    "input token/s": "unit.input-tokens-rate",
+    "token/s": "unit.tokens-rate",
+    "sample/s": "unit.samples-rate",
+    "request/s": "unit.requests-rate",
 }
+# Holes whose number chooses among the forms of a sentence that has several: the first of them that it has.
+COUNTS = ("models", "tp", "n", "rate", "count", "more", "years", "gpus", "part", "vcpus", "speed")
 
 Value = object  # a word, a number, a Message or a tuple of them
 
@@ -81,12 +88,11 @@ class Language:
         return frozenset(self._texts)
 
     def text(self, id: str, /, **values: Value) -> str:
-        """The sentence of `id`; `n` in the values chooses among plural forms."""
+        """The sentence of `id`; the first of `COUNTS` among the values chooses among plural forms."""
         forms = self._texts.get(id)
         if forms is None:
             return self._fallback.text(id, **values) if self._fallback else id
-        count = values.get("n")
-        index = self._plural_index(count) if isinstance(count, int) and len(forms) > 1 else 0
+        index = self._plural_index(_count(values)) if len(forms) > 1 else 0
         if not values:  # nothing to put in: braces, as in an example of JSON, stand for themselves
             return forms[index]
         return forms[index].format_map({name: self._word(value, name) for name, value in values.items()})
@@ -144,6 +150,14 @@ class Language:
         if hole in AS_GIVEN:
             return said
         return self.shown(Numeral(said) if hole in NUMBERS and is_decimal(said) else said)
+
+
+def _count(values: Mapping[str, Value]) -> int:
+    """How many a sentence is about: a number, or one as people read it, of which only "1" is one."""
+    counted = next((values[name] for name in COUNTS if name in values), None)
+    if counted is None or isinstance(counted, int):
+        return 1 if counted is None else counted
+    return 1 if counted in ("1", 1.0) else 2
 
 
 def printable(text: str) -> str:

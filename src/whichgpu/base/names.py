@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -11,7 +12,7 @@ from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import msg
 
 MOST_NAMED = 999_999  # of a GPU, in one name
-_WORD = re.compile(r"[a-z0-9.]+")
+_WORD = re.compile(r"(?:[^\W_]|\.)+")  # letters of any script: what is left of "Mỹ" without its mark is another name
 _COUNT_FIRST = re.compile(r"([0-9]{1,18})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
@@ -23,6 +24,15 @@ def squash(name: str) -> str:
     'nvidiaa100sxm480gb'
     """
     return re.sub(r"[^a-z0-9+]", "", name.lower())
+
+
+def unaccented(name: str) -> str:
+    """A name without the marks on its letters.
+
+    >>> unaccented("São Paulo"), unaccented("Hà Nội")
+    ('Sao Paulo', 'Ha Noi')
+    """
+    return "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
 
 
 def words(name: str) -> tuple[str, ...]:

@@ -43,6 +43,16 @@ _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})\s*([a-zA-
 _LONG = re.compile(r"[0-9]{19}|[0-9]*\.[0-9]{13}")
 
 
+def whole_number(text: str, most: int) -> int | None:
+    """A whole number in plain digits; None where it is none or a larger one. `str.isdigit` also knows digits that `int` does not.
+
+    >>> whole_number("16", 99), whole_number("100", 99), whole_number("²", 99), whole_number("1_0", 99)
+    (16, None, None, None)
+    """
+    told = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return told if told is not None and told <= most else None
+
+
 def parse_bytes(text: str) -> int:
     """Bytes of a size with its unit.
 
@@ -116,6 +126,16 @@ def significant(value: float, digits: int = 3) -> Numeral:
     rounded = Decimal(f"{value:.{digits - 1}e}")
     text = f"{rounded:,f}"
     return Numeral(text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def with_unit(value: float, unit: str, digits: int = 3) -> Numeral:
+    """A number with a unit that is a word: of one, the word is in the singular.
+
+    >>> with_unit(1.0, "requests/s"), with_unit(250.4, "output tokens/s"), with_unit(24.07, "x V100")
+    ('1 request/s', '250 output tokens/s', '24.1 x V100')
+    """
+    number = significant(value, digits)
+    return Numeral(f"{number} {unit[:-3] + '/s' if number == '1' and unit.endswith('s/s') else unit}")
 
 
 def format_seconds(seconds: float) -> Numeral:

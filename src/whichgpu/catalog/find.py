@@ -10,6 +10,7 @@ from typing import TypeVar
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
+from whichgpu.catalog.city import city_called
 from whichgpu.catalog.country import countries, countries_named
 from whichgpu.catalog.exact import exactly
 from whichgpu.catalog.gpu import Gpu
@@ -109,7 +110,7 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
 
 
 def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
-    """Regions by their own name, city, country, continent or the provider's words (`Seoul`, `us-east-1`, `KR`, `Europe`).
+    """Regions by their own name, city (in any language), country, continent or the provider's words (`Seoul`, `us-east-1`, `KR`).
 
     A country or a continent means all regions there, however their names are spelled.
     """
@@ -130,6 +131,8 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
         and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region))))))
     ):
         return found
+    if city := city_called((region.city for region in catalog.regions if region.city), name):
+        return tuple(region for region in catalog.regions if region.city == city)
     known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
     known += [country.name for country in countries()]
     raise _unknown("region", name, known)

@@ -9,6 +9,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, unknown_word
+from whichgpu.catalog.city import city_called
 from whichgpu.catalog.host import Region
 from whichgpu.catalog.pricing import Latency
 
@@ -25,9 +26,10 @@ def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
     if (point := _coordinates(city)) is not None:
         return city.strip(), point
     known = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
-    for name, (latitude, longitude) in known.items():
-        if squash(name) == squash(city) and latitude is not None and longitude is not None:
-            return name, (latitude, longitude)
+    name = city_called(known, city)
+    latitude, longitude = known.get(name or "", (None, None))
+    if name and latitude is not None and longitude is not None:
+        return name, (latitude, longitude)
     near = nearest(city, known)
     raise unknown_word("city", city, near or tuple(sorted(known))[:20])
 

@@ -116,7 +116,7 @@ def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def parse_span(text: str) -> tuple[float, float]:
-    """`8` or `1..8` as a span.
+    """`8` or `1..8` as a span; below one, a share of a GPU.
 
     >>> parse_span("1..8"), parse_span("0.5")
     ((1.0, 8.0), (0.5, 0.5))
@@ -126,6 +126,8 @@ def parse_span(text: str) -> tuple[float, float]:
         raise UsageError("bad-span", msg("error.bad-span", text=text), msg("hint.bad-span"))
     low = float(match[1])
     high = float(match[2]) if match[2] else low
+    if any(end > 1 and not end.is_integer() for end in (low, high)) or high == 0:
+        raise UsageError("bad-span", msg("error.bad-span", text=text), msg("hint.bad-span-part"))
     if low > high:
         raise UsageError("bad-span", msg("error.backwards", text=text), msg("hint.bad-span"))
     if high > MOST_COUNT:

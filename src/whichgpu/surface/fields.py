@@ -10,7 +10,12 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
 
-SENTENCES = ("quirks", "what", "note")  # fields whose cells are sentences of tables
+SENTENCES = (
+    "quirks",
+    "what",
+    "note",
+    "city",
+)  # cells that are sentences, or names each language has its own for
 
 
 def human(name: str, value: Cell, language: Language) -> str:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from whichgpu.api.recommended import RecommendAnswer
 from whichgpu.api.saying import amount, long
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import format_seconds, significant, with_unit
 from whichgpu.decide.answer import Candidate
 from whichgpu.decide.explain import counted
 
@@ -74,11 +74,11 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
     "machine": _machine,
     "price": _price,
     "time": lambda one: run_time(one.run_time.value),
-    "speed": lambda one: f"{significant(one.throughput.value)} {one.throughput.unit}",
+    "speed": lambda one: with_unit(one.throughput.value, one.throughput.unit),
     "cost": _cost,
     "wait": _wait,
     "whole": _wait,
-    "stands": lambda one: f"{significant(one.capacity.value)} {one.capacity.unit}" if one.capacity else "",
+    "stands": lambda one: with_unit(one.capacity.value, one.capacity.unit) if one.capacity else "",
     "month": _month,
     "hour": lambda one: f"{amount(one.cost_per_hour.amount)} {one.cost.currency}",
     "value": _value,

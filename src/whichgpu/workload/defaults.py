@@ -42,6 +42,7 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
     )
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
+        _refuse_empty_parts(filled)
     if isinstance(shape, Traced) and shape.image:
         filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
     if filled.training:
@@ -174,6 +175,14 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
     if workload.gpus % workload.nodes:
         raise UsageError("bad-field", msg("error.nodes", gpus=workload.gpus, nodes=workload.nodes), msg("hint.nodes"), ("nodes",))
     return workload
+
+
+def _refuse_empty_parts(workload: Workload) -> None:
+    """Context parallelism gives every GPU a part of the sequence, of at least a token."""
+    cp, tokens = workload.parallel.cp, workload.seq_in or 1
+    if cp > tokens:
+        message = msg("error.context-parallel", cp=cp, tokens=tokens)
+        raise UsageError("bad-field", message, msg("hint.context-parallel", tokens=tokens), ("parallel",))
 
 
 def _plain_layout(workload: Workload, shape: Shape) -> Parallel:

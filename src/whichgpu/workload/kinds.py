@@ -44,6 +44,7 @@ SYNONYMS = {
 }  # fmt: skip
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
 MOST = 10**9  # no batch, sequence or count of GPUs a person means is larger
+LEAST = 1e-9  # no speed, share of an epoch or wait that a person means is smaller
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
@@ -124,6 +125,8 @@ class Number(Base):
     def read(self, value: Any) -> float:
         if isinstance(value, str) and self.unit:
             return self.read_text(value)
+        if isinstance(value, float) and 0 < value < LEAST:
+            raise Refused(msg("wants.at-least", low=f"{LEAST:g}{self.unit}"))
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
             large = not isinstance(value, bool) and isinstance(value, int | float) and value > self.high and self.unit
             raise Refused(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._wanted)

@@ -60,7 +60,7 @@ class Models(Protocol):
 def find_model(model: str | Mapping[str, Any], catalog: Models, trace: Tracer | None = None) -> Shape:
     """The shape a model's name, file, or config stands for; what is wrong with it is said with what would work."""
     if isinstance(model, Mapping):
-        return shape_from_config(model, _own_name(model))
+        return shape_from_config(model, own_name(model))
     name = model.strip()
     if not name or len(name) > LONGEST_NAME or "\0" in name:
         raise UsageError("bad-model", msg("error.bad-model", name=name[:80]), msg("hint.model"))
@@ -100,7 +100,7 @@ def parse_mlp(text: str) -> Mlp:
     return Mlp("mlp:" + "x".join(map(str, units)), units)
 
 
-def _own_name(config: Mapping[str, Any]) -> str:
+def own_name(config: Mapping[str, Any]) -> str:
     """What to call a model given as an object: the name it carries, else its type."""
     for key in ("_name_or_path", "name", "model_type"):
         if isinstance(config.get(key), str) and config[key]:

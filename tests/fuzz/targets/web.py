@@ -1,4 +1,4 @@
-"""What comes in over the network: queries and bodies of the REST endpoints, addresses of pages, lists of requests."""
+"""What comes in over the network: queries and bodies of the REST endpoints, addresses of pages, headers of either side."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from urllib.parse import urlencode
 
 from hypothesis import strategies as st
 
-from tests.fuzz.target import Rude, Target
-from tests.fuzz.targets.draws import NAMES, TEXTS, objects, scalars
+from tests.fuzz.target import Rude, Target, each
+from tests.fuzz.targets.draws import NAMES, TEXTS, objects, scalars, texts
 from whichgpu.base.messages import english
+from whichgpu.catalog.live.http import _date, _retry_after
 from whichgpu.surface.web import spelled
 from whichgpu.surface.web.answering import ANSWERS
 from whichgpu.surface.web.asking import Told
 from whichgpu.surface.web.endpoints import ENDPOINTS, fields
 from whichgpu.surface.web.page import read_state, unknown_names, view_named
+from whichgpu.surface.web.safety import _host
+from whichgpu.surface.web.speech import choices, named_in, preferred
 from whichgpu.surface.web.views import PAGES
 
 # Those whose answers take seconds are only read here; the others are answered, too.
@@ -49,6 +52,11 @@ def _page(data: bytes) -> Hashable:
     return name, bool(read_state(kind, query))
 
 
+def _header(data: bytes) -> Hashable:
+    """Headers and queries as servers and clients hand them on: a character of each byte."""
+    return _headers(data.decode("latin-1").encode())
+
+
 def _told(told: Told) -> tuple[Hashable, ...]:
     if told.status not in STATUSES:
         raise Rude(f"status {told.status}: {told.body[:200]!r}")
@@ -65,10 +73,17 @@ queries = st.lists(st.tuples(st.sampled_from(KNOWN), values), max_size=5).map(
 )
 heads = st.integers(0, len(ENDPOINTS) - 1).map(lambda number: bytes([number]))
 bodies = objects(KNOWN).map(lambda value: json.dumps(value).encode())
+_headers = each((preferred, named_in, lambda text: choices(text, "en"), _host, _retry_after, _date))
 WORDS = tuple(f"{name}=".encode() for name in KNOWN)
 
 TARGETS = (
     Target("queries", _query, st.builds(bytes.__add__, heads, queries), (*WORDS, b"&", b"%00", b"%ff", b"+"), seconds=6.0),
     Target("bodies", _body, st.builds(bytes.__add__, heads, bodies), tuple(f'"{name}":'.encode() for name in KNOWN), seconds=6.0),
     Target("pages", _page, st.builds(bytes.__add__, heads, queries), (*WORDS, b"&", b"%00", b"%ff")),
+    Target(
+        "headers",
+        _header,
+        texts("ko-KR;q=0.9", "lang=vi", "[::1]:8080", "120", "Mon, 16 Nov 2026 18:00:00 GMT"),
+        (b";q=", b"lang=", b"GMT", b"+0900", b"]:", b"\xb2"),
+    ),
 )

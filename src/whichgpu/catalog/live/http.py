@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
+from whichgpu.base.units import whole_number
 from whichgpu.base.version import __version__
 from whichgpu.catalog.live.rows import Validators
 
@@ -162,8 +163,9 @@ class Client:
     def _download(self, response: httpx.Response, url: str, most: int) -> IO[bytes]:
         """The body, unpacked, in a file that vanishes when let go; refused when it grows past its limits."""
         stated = response.headers.get("Content-Length", "")
-        total = int(stated) if stated.isdigit() and "Content-Encoding" not in response.headers else None
-        if total is not None and total > most:
+        plain = stated.isascii() and stated.isdigit() and "Content-Encoding" not in response.headers
+        total = whole_number(stated, most) if plain else None
+        if plain and total is None:
             raise _failed("too-large", url, most=most // MIB)
         began, size = self.clock(), 0
         file = tempfile.SpooledTemporaryFile(max_size=8 * MIB)  # noqa: SIM115 - handed to the caller
@@ -236,7 +238,7 @@ def _retry_after(text: str | None) -> float:
     """Seconds to wait, of a number or a date; 0 where the server does not say."""
     if text is None:
         return 0.0
-    if text.strip().isdigit():
+    if text.isascii() and text.strip(" \t").isdigit():
         return float(text)
     when = _date(text)
     return max(0.0, (when - datetime.now(UTC)).total_seconds()) if when else 0.0
@@ -245,7 +247,7 @@ def _retry_after(text: str | None) -> float:
 def _date(text: str | None) -> datetime | None:
     try:
         when = parsedate_to_datetime(text) if text else None
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter of a year or a zone of very many digits
         return None
     return when.replace(tzinfo=UTC) if when and when.tzinfo is None else when
 

@@ -161,7 +161,7 @@ def _amount(value: str | Decimal) -> Decimal:
         number = value if isinstance(value, Decimal) else Decimal(value.strip())
     except InvalidOperation as problem:
         raise ValueError(f"no number: {value!r}") from problem
-    if not number.is_finite() or abs(number) > LARGEST:
+    if not number.is_finite() or number.copy_abs() > LARGEST:
         raise ValueError(f"no price: {value!r}")
     rounded = number.quantize(MICRO, ROUND_HALF_EVEN).normalize()
     return rounded.quantize(Decimal(1)) if rounded == rounded.to_integral_value() else rounded

@@ -127,6 +127,7 @@ def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
         for name, (low, high) in row.sensitivity.items():
             said.append(msg("buy.moves", name=msg(f"buy.input-{name}"), low=_share(low), high=_share(high)))
         said += [msg("recommend.host", what=one) for one in row.host_advice]
+    said += [msg("recommend.assumed", what=one) for one in answer.assumptions]
     default = session.language.text("buy.default")
     told = tuple(f"{name} {value}{' ' + default if name in answer.defaults else ''}" for name, value in answer.inputs.items())
     return [*said, msg("buy.inputs", what=told)]

@@ -19,7 +19,7 @@ SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quaranti
 QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term", "price")
 
 
-@command("status")
+@command("status", undated="hint.no-as-of-status")
 @option("--live", is_flag=True)
 def status(session: Session, live: bool) -> api.StatusAnswer:  # noqa: ARG001 - of what is shown
     """Size, age and digest of the catalog, and the age of what the user's own store holds."""
@@ -47,7 +47,7 @@ def show_status(session: Session, answer: api.StatusAnswer) -> None:
     session.say(msg("catalog.see-live"))
 
 
-@command("check")
+@command("check", undated="hint.no-as-of-now")
 def check(session: Session) -> CheckReport:
     """Every integrity check."""
     return api.catalog_check(session.catalog_folder, session.today)
@@ -83,7 +83,7 @@ def show_check(session: Session, report: CheckReport) -> int:
     return 0 if report.ok else 3
 
 
-@command("quarantine", "[OPTIONS]", epilog=True)
+@command("quarantine", "[OPTIONS]", epilog=True, undated="hint.no-as-of-now")
 @option("--source", metavar="NAME", help="option.quarantine-source")
 def quarantine(session: Session, source: str | None) -> int:
     """Rows of the newest snapshots that were not believed, and why; exit 1 where there are none."""
@@ -96,7 +96,7 @@ def quarantine(session: Session, source: str | None) -> int:
     return 0 if rows else 1
 
 
-@command("sources", "[OPTIONS]")
+@command("sources", "[OPTIONS]", undated="hint.no-as-of-now")
 def sources(session: Session) -> None:
     """The price sources there are, what each gives and what it needs."""
     rows = []

@@ -12,14 +12,15 @@ from whichgpu import api
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import Language, msg
-from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.sources import say_sources
 from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, spelled, workload_options
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 from whichgpu.surface.replies import document
+from whichgpu.workload.models import own_name
 from whichgpu.workload.workload import TASKS
 
 USUAL = (
@@ -59,6 +60,8 @@ def show(session: Session, answer: api.Comparison) -> None:
         card | {name: machine.get(name) for name in usual} for card, machine in zip(rows, machines, strict=True)
     ]
     facts = chosen(session.columns, merged, (*usual, *USUAL), session.language)
+    if (ranked := _ranked(speeds or ())) is not None:
+        session.say(ranked)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
         session.out.write(to_json(_document(session, answer)))
@@ -79,6 +82,17 @@ def show(session: Session, answer: api.Comparison) -> None:
         for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
             session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))
     say_sources(session, answer.sources)
+
+
+def _ranked(speeds: Sequence[api.ComparedSpeed]) -> Message | None:
+    """How fast each is against the first, and that one batch was taken for all."""
+    told = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
+    if not told or told[0][1]["rate"] is not None:  # under a rate the batch is the engine's affair
+        return None
+    request = told[0][1]
+    model = request["model"] if isinstance(request["model"], str) else own_name(request["model"])
+    what = tuple(f"{speed.name} {significant(speed.relative or 0.0)}x" for speed, _ in told)
+    return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
 
 def _document(session: Session, answer: api.Comparison) -> dict[str, Any]:
@@ -111,5 +125,5 @@ def _cell(figure: Figure | None, words: Language | None) -> Cell:
     if figure.unit == "byte":
         return format_memory(int(figure.value))
     spans = [format_seconds(number) if figure.unit == "s" else significant(number) for number in (figure.low, figure.high)]
-    value = format_seconds(figure.value) if figure.unit == "s" else f"{significant(figure.value)} {figure.unit}"
+    value = format_seconds(figure.value) if figure.unit == "s" else with_unit(figure.value, figure.unit)
     return words.cell("compare.range", value=value, low=spans[0], high=spans[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from whichgpu import api
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.frame import Names, catalog_of, command, option
 from whichgpu.surface.cli.session import Session
@@ -40,4 +40,4 @@ def show(session: Session, answer: api.EnginesAnswer) -> None:
 def _sentence(row: api.EngineRow) -> Message:
     rests = row.evidence
     id = "engines.sentence" if rests.rows else "engines.sentence-unmeasured"
-    return msg(id, name=row.name, what=row.what, n=rests.rows, gpus=len(rests.gpus))
+    return msg(id, name=row.name, what=Fact(row.what), n=rests.rows, gpus=len(rests.gpus))

@@ -15,7 +15,7 @@ from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
-from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.cli import serving
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
 from whichgpu.surface.cli.lines import Lines, opened, together
@@ -116,6 +116,8 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         return
     if answer.fits == "no":
         session.say(_sentence(answer))
+    if answer.serving and answer.serving.saturated:
+        session.say(serving.overloaded(answer, answer.serving))
     if answer.time:
         session.say(_speed(answer) if answer.fits != "no" else msg("estimate.if-it-fitted", what=_speed(answer)))
     serving.tell(session, answer)
@@ -162,7 +164,7 @@ def _words(figure: Figure) -> tuple[str, ...]:
         return tuple(format_memory(int(number)) for number in _numbers(figure))
     if figure.unit == "s":
         return tuple(format_seconds(number) for number in _numbers(figure))
-    return tuple(f"{significant(number)} {figure.unit}" for number in _numbers(figure))
+    return tuple(with_unit(number, figure.unit) for number in _numbers(figure))
 
 
 def _speed(answer: EstimateAnswer) -> Message:
@@ -178,7 +180,7 @@ def _speed(answer: EstimateAnswer) -> Message:
         low=format_seconds(answer.time.low),
         high=format_seconds(answer.time.high),
         gpu=_devices(answer),
-        rate=f"{significant(rate.value)} {rate.unit}",
+        rate=with_unit(rate.value, rate.unit),
         bound=msg(f"bound.{answer.bound}"),
         engine=str(answer.request["engine"]),
         date=answer.calibrated or "",

@@ -138,11 +138,9 @@ def sentence(answer: FitAnswer) -> Message:
     need = _need(answer)
     verdicts = {word: [row.gpu_name for row in answer.gpus if row.fits == word] for word in VERDICTS}
     if not answer.request["gpu"]:
-        id = "fit.all" if answer.smallest_name else "fit.all-tight"
-        count, all = len(verdicts["fits"]), len(answer.gpus)
-        return msg(
-            id, what=_what(answer), need=need, n=count, all=all, smallest=answer.smallest_name or "", tight=len(verdicts["tight"])
-        )
+        count, all, tight = len(verdicts["fits"]), len(answer.gpus), len(verdicts["tight"])
+        id = "fit.all-tight" if not answer.smallest_name else "fit.all" if tight else "fit.all-sure"
+        return msg(id, what=_what(answer), need=need, n=count, all=all, smallest=answer.smallest_name or "", tight=tight)
     parts = tuple(msg(f"fit.{word}", gpus=_few(names)) for word, names in verdicts.items() if names)
     return msg("fit.named", what=_what(answer), need=need, verdicts=parts)
 
@@ -154,6 +152,8 @@ def _refusal(answer: FitAnswer) -> NoAnswer:
     values = {"what": _what(answer), "need": _need(answer), "gpu": largest.gpu_name, "usable": format_memory(largest.usable)}
     cure = _cure(largest.remedies)
     hint = msg("hint.remedy" if len(cure) == 1 else "hint.remedies", what=cure) if cure else msg("hint.no-remedy")
+    if len(answer.gpus) == 1:
+        return NoAnswer("nothing-fits", msg("error.does-not-fit", **values), hint)
     return NoAnswer("nothing-fits", msg("error.nothing-fits", n=len(answer.gpus), **values), hint)
 
 

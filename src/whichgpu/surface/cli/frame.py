@@ -58,6 +58,7 @@ class Command(click.Command):
 
     ask: Callable[..., Any]
     show: Callable[[Session, Any], int | None] | None = None
+    undated: str | None = None  # the hint for who asks a command for a day that knows of none
 
     def shows(self, function: Shows) -> Shows:
         """Decorate the function that shows this command's answers; they need not come from the command line."""
@@ -145,9 +146,12 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def command(
-    name: str, arguments: str = "", epilog: bool = False, id: str | None = None
+    name: str, arguments: str = "", epilog: bool = False, id: str | None = None, undated: str | None = None
 ) -> Callable[[Callable[..., Any]], Command]:
-    """A command with the shared options, whose body gets the session first; `id` where its messages go by another name."""
+    """A command with the shared options, whose body gets the session first; `id` where its messages go by another name.
+
+    `undated` is the hint of one that --as-of means nothing to.
+    """
 
     def wrap(function: Callable[..., Any]) -> Command:
         def call(**values: Any) -> Any:
@@ -170,7 +174,7 @@ def command(
             epilog=f"command.{id or name}.examples" if epilog else None,
             options_metavar=arguments or "[OPTIONS]",
         )
-        made.ask = function
+        made.ask, made.undated = function, undated
         return made
 
     return wrap
@@ -189,10 +193,19 @@ def ready(session: Session, values: dict[str, Any]) -> Session:
     lang, _ = values.pop("lang"), values.pop("config")
     session.language = chosen_language(lang) if lang else session.language
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
+    _refuse_day(click.get_current_context())
     session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
     session.as_known = None if as_known is None else parse_known(as_known, session.today)
     session.asked = dict(values)
     return session
+
+
+def _refuse_day(ctx: click.Context) -> None:
+    """A day asked of a command that knows of none; one that a variable or a file sets for all commands asks nothing of it."""
+    told = ctx.get_parameter_source("as_of") is click.core.ParameterSource.COMMANDLINE
+    if told and isinstance(ctx.command, Command) and ctx.command.undated is not None:
+        message = msg("error.no-as-of", command=" ".join(session_of(ctx).command))
+        raise UsageError("no-as-of", message, msg(ctx.command.undated))
 
 
 def chosen_language(named: str) -> Language:

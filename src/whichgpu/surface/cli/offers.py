@@ -10,11 +10,13 @@ from typing import Any
 
 from whichgpu import api
 from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
+from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import parse_bytes, parse_seconds, significant
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
+from whichgpu.price.asof import LATELY
 from whichgpu.price.currency import parse_rates
 from whichgpu.price.offers import GROUPS, Offer
 from whichgpu.price.terms import MONTH_HOURS
@@ -171,8 +173,11 @@ def headline(answer: api.OffersAnswer, language: Language) -> Message:
     recent = answer.recent
     if (recent.observed_at, recent.price_per_gpu_hour) == (first.observed_at, first.price_per_gpu_hour):
         return msg("offers.none-recent", what=sentence)
-    id = "offers.and-latest" if recent.stale else "offers.and-recent"
-    return msg(id, what=sentence, offer=_told(recent, answer.near, language))
+    told = _told(recent, answer.near, language)
+    if not recent.stale:
+        return msg("offers.and-recent", what=sentence, offer=told)
+    days = next(days for days in LATELY if recent.age_days <= days)
+    return msg("offers.and-lately", what=sentence, days=days, offer=told)
 
 
 def _told(offer: Offer, near: str | None, language: Language) -> Message:
@@ -181,7 +186,7 @@ def _told(offer: Offer, near: str | None, language: Language) -> Message:
     seen = msg("offers.seen-before" if offer.age_days else "offers.seen-then", day=offer.observed_at, n=offer.age_days)
     where: tuple[str, ...] = (machine, offer.region, offer.term)
     if near and offer.round_trip:
-        where = (*where, language.text("offers.trip-from", trip=trip(offer, language), city=near))
+        where = (*where, language.text("offers.trip-from", trip=trip(offer, language), city=Fact(near)))
     return msg("offers.told", price=money(offer.price_per_gpu_hour), where=where, seen=seen)
 
 
@@ -205,7 +210,7 @@ def notes(answer: api.OffersAnswer, per: Sequence[str], sort: str | None, is_bou
     rates = {(offer.listed_price.currency, offer.price.currency): offer.exchange_rate for offer in shown if offer.exchange_rate}
     for (source, target), rate in rates.items():
         id = "offers.rate" if rate.date else "offers.rate-given"
-        said.append(msg(id, value=f"{rate.value:,.6g}", target=target, source=source, day=rate.date or ""))
+        said.append(msg(id, value=Numeral(f"{rate.value:,.6g}"), target=target, source=source, day=rate.date or ""))
     if answer.stale:
         oldest = min(offer.observed_at for offer in shown if offer.stale)
         said.append(msg("offers.stale", n=answer.stale, oldest=oldest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +22,10 @@ from whichgpu.api.planfile import (
 from whichgpu.api.planrequest import ModelAsked, OwnedAsked, PlanRequest
 from whichgpu.api.shopping import Query
 from whichgpu.base.codec import to_json
-from whichgpu.base.errors import UsageError
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
-from whichgpu.base.units import significant
+from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.plan.answer import GroupRow, PlanAnswer
 from whichgpu.decide.plan.hints import TOOLS, exported
@@ -33,10 +35,11 @@ from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
 from whichgpu.surface.cli.sources import say_sources
 from whichgpu.surface.cli.workload import MODEL
-from whichgpu.surface.replies import document
+from whichgpu.surface.replies import document, error_body
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6
+GOALS = ("ttft", "tpot", "latency")
 STAGES = {
     "reading": (0.0, 0.05),
     "estimates": (0.05, 0.05),
@@ -203,12 +206,40 @@ def _over(request: PlanRequest, given: dict[str, Any]) -> PlanRequest:
 
 
 @plan.shows
-def show(session: Session, answer: PlanAnswer) -> None:
-    """The answer in the form in force."""
-    hints = session.asked.get("hints") if session.asked.get("export") is None else None
+def show(session: Session, answer: PlanAnswer) -> int:
+    """The answer in the form in force; exit 1 where its own simulation says that no fleet keeps the objectives."""
+    error = missing(answer)
     if session.format == "json":
-        session.out.write(to_json(document(answer, session.language)))
-        return
+        told = document(answer, session.language)
+        failed = {"ok": False, "error": error_body(error, session.language)} if error else {}
+        session.out.write(to_json({**failed, **told}))
+    else:
+        if error:
+            session.fail(error)
+        _show(session, answer)
+    return error.exit_code if error else 0
+
+
+def missing(answer: PlanAnswer) -> NoAnswer | None:
+    """Why the plan is no answer, where its simulation misses the objectives."""
+    late = [one for one in answer.simulation if not one.holds]
+    if not late:
+        return None
+    kept = tuple(
+        msg("plan.keeps", model=one.model, percentile=f"{one.percentile:g}", **{n: _limit(getattr(one, n)) for n in GOALS})
+        for one in late
+        if math.isfinite(one.latency.value)
+    )
+    hint = msg("hint.plan-misses", kept=kept) if len(kept) == len(late) else msg("hint.plan-misses-lost")
+    return NoAnswer("plan-misses", msg("error.plan-misses", models=tuple(one.model for one in late)), hint)
+
+
+def _limit(figure: Figure) -> str:
+    return format_seconds(figure.value).replace(" ", "")
+
+
+def _show(session: Session, answer: PlanAnswer) -> None:
+    hints = session.asked.get("hints") if session.asked.get("export") is None else None
     if session.format == "csv" or session.columns:
         session.show(answer, [document(row, session.language) for row in answer.groups], (), answer.sentence)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.interrupted import PoliciesAnswer
 from whichgpu.decide.plan.answer import BillRow, JobRow, PlanAnswer, ranged
@@ -96,11 +97,13 @@ def lines(answer: PlanAnswer) -> list[Message]:
 
 def _curve(answer: PlanAnswer, currency: str) -> Message:
     name = answer.curve[0].objective
-    points: list[Message | str] = []
+    points: list[Message] = []
     for one in answer.curve:
-        at = f"{significant(one.value)}/s" if name == "rate" else format_seconds(one.value)
+        at = Numeral(f"{significant(one.value)}/s") if name == "rate" else format_seconds(one.value)
         cost = one.cost_per_hour
-        points.append(f"{at}: {significant(float(cost.amount))}" if cost else msg("plan.curve-none", at=at))
+        points.append(
+            msg("plan.curve-point", at=at, cost=significant(float(cost.amount))) if cost else msg("plan.curve-none", at=at)
+        )
     return msg("plan.curve", goal=msg(f"plan.goal-{name}"), currency=currency, points=tuple(points))
 
 
@@ -168,6 +171,6 @@ def _where(row: BillRow | JobRow) -> tuple[Message | str, ...]:
     return (*((row.region,) if row.region else ()), msg(f"term.{row.term}"), *seen)
 
 
-def _exact(value: float) -> str:
+def _exact(value: float) -> Numeral:
     """Money to the cent, or to three digits where it is less."""
-    return f"{value:,.2f}" if value >= 1 else significant(value)
+    return Numeral(f"{value:,.2f}") if value >= 1 else significant(value)

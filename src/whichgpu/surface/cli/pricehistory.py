@@ -85,7 +85,7 @@ def show_history(session: Session, answer: api.HistoryAnswer) -> None:
         session.say(msg("history.plotted", name=plot))
 
 
-@command("diff", "[OPTIONS]", epilog=True)
+@command("diff", "[OPTIONS]", epilog=True, undated="hint.no-as-of-diff")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @option("--gpu", type=GPU, metavar="NAME")
@@ -104,7 +104,7 @@ def show_diff(session: Session, answer: api.DiffAnswer) -> int:
     return 0 if answer.changes else 1
 
 
-@command("watch", "[OPTIONS]", epilog=True, id="catalog-watch")
+@command("watch", "[OPTIONS]", epilog=True, id="catalog-watch", undated="hint.no-as-of-watch")
 @option("--gpu", type=GPU, metavar="NAME")
 @option("--below", type=Parsed("money", parse_limit), metavar="MONEY")
 @option("--provider", type=SELLER, metavar="NAME")

@@ -45,7 +45,7 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-@command("refresh", "[OPTIONS]", epilog=True)
+@command("refresh", "[OPTIONS]", epilog=True, undated="hint.no-as-of-now")
 @click.argument("sources", nargs=-1, type=SourceName(), metavar="[SOURCE…]")
 @option("--region", type=Parsed("names", listed), metavar="NAMES", help="option.refresh-region")
 @option("--currency", metavar="CODE", help="option.refresh-currency")
@@ -64,7 +64,7 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
     return _tell(session, answer)
 
 
-@command("import", "[OPTIONS]", epilog=True)
+@command("import", "[OPTIONS]", epilog=True, undated="hint.no-as-of-import")
 @click.argument("path", metavar="FILE|FOLDER")
 @option("--date", metavar="DATE")
 @option("--trust", is_flag=True)
@@ -88,7 +88,7 @@ def export(session: Session, file: str | None, gpu: str | None) -> None:
         session.say(msg("prices.exported", n=count, name=file))
 
 
-@command("forget", "[OPTIONS]", epilog=True)
+@command("forget", "[OPTIONS]", epilog=True, undated="hint.no-as-of-now")
 @click.argument("name", metavar="SOURCE[/PART]")
 def forget(session: Session, name: str) -> None:
     """Take a source out of the store."""

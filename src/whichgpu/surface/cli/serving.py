@@ -21,6 +21,7 @@ from whichgpu.workload.kinds import Kind, Number, Refused, Whole
 
 if TYPE_CHECKING:
     from whichgpu.api.serving import Asked
+    from whichgpu.estimate.serving.answer import ServingAnswer
 
 SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 LIMITS: dict[str, Kind] = {
@@ -109,6 +110,13 @@ def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     return [*shown, *((name, figure) for name, figure in more if figure is not None)]
 
 
+def overloaded(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
+    """That more comes than can be borne, before anything else is said."""
+    most = significant(serving.sustainable_rate.value)
+    values = {"gpus": answer.request["gpus"], "gpu": answer.request["gpu"], "rate": significant(serving.load.rate)}
+    return msg("web.saturated", most=most, **values)
+
+
 def tell(session: Session, answer: EstimateAnswer) -> None:
     """The load in sentences, and its curve where people read."""
     serving = answer.serving
@@ -117,7 +125,7 @@ def tell(session: Session, answer: EstimateAnswer) -> None:
     load, text = serving.load, session.language.text
     session.say(
         msg(
-            "serving.sentence", rate=f"{load.rate:.3g}", n=load.requests, copies=serving.copies,
+            "serving.sentence", rate=f"{load.rate:.3g}", simulated=load.requests, copies=serving.copies,
             ttft=format_seconds(serving.ttft["p50"].value), ttft_late=format_seconds(serving.ttft["p99"].value),
             tpot=format_seconds(serving.tpot["p50"].value), tpot_late=format_seconds(serving.tpot["p99"].value),
         )

@@ -6,10 +6,7 @@ No config file changes what a call means.
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Mapping, Sequence
-from datetime import date
-from decimal import Decimal
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,26 +14,14 @@ import click
 
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import english, msg
-from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.cli.frame import FLAGS, Command, ready
 from whichgpu.surface.cli.main import root, usage_error
 from whichgpu.surface.cli.session import Catalogs, Session
-from whichgpu.workload.kinds import KINDS, Refused
+from whichgpu.surface.values import Several, refuse_list, takes_several, value_text
 
 # Options that say how or what to print; a file of requests has a verb of its own.
 PRINTING = (*FLAGS, "format", "columns", "config", "lang", "help", "per", "hints", "live", "requests")
-# What a bare number of an option is measured in: the base unit. Others, as money, need theirs.
-UNITS = {
-    "s": "max_latency deadline duration startup checkpoint_every max_age latency time_limit horizon lasting".split(),
-    "B": "min_memory min_ram disk egress".split(),
-    "B/s": ["min_bandwidth"],
-    "/s": ["rate"],
-}
-_UNIT = {name: unit for unit, names in UNITS.items() for name in names}
-SPANS = ("gpus",)  # a pair of numbers is a range
-LARGEST = 10**24  # beyond, the command says what is wrong with it
-PLACES = 12  # after the point, of a number with a unit
 
 _catalogs = Catalogs()
 
@@ -47,7 +32,7 @@ def asked(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any
     session = Session(english(), format="json", out=io.StringIO(), err=io.StringIO(), catalogs=_catalogs)
     session.command = tuple(name.split())
     try:
-        argv = [*_flags(found, options or {}), "--", *_words(arguments)]
+        argv = [*_flags(found, options or {}), "--", *_words(found, arguments)]
         with _context(found, argv, session) as context:
             values = dict(context.params)
             ready(session, values)
@@ -111,64 +96,34 @@ def _flags(found: Command, options: Mapping[str, Any]) -> list[str]:
 
 
 def _flag(param: click.Option, value: Any) -> list[str]:
-    flag = max(param.opts, key=len)
+    flag, name = max(param.opts, key=len), param.name or ""
+    refuse_list(param, value)
     if not param.is_flag:
+        if isinstance(value, Several) and not value:
+            return []  # of a list, none means not given
         many = param.multiple and isinstance(value, list | tuple)
-        return [f"{flag}={_text(param.name or '', one)}" for one in (value if many else (value,))]
+        return [f"{flag}={value_text(name, one, param.metavar or '')}" for one in (value if many else (value,))]
     if not isinstance(value, bool):
-        wants = msg("hint.bad-field", name=param.name, wants=msg("wants.flag"))
-        raise UsageError("bad-field", msg("error.bad-field", name=param.name, value=repr(value)), wants)
+        wants = msg("hint.bad-field", name=name, wants=msg("wants.flag"))
+        raise UsageError("bad-field", msg("error.bad-field", name=name, value=repr(value)), wants)
     return [flag] if value else param.secondary_opts[-1:]
 
 
-def _words(arguments: Sequence[object]) -> list[str]:
-    """Arguments as words; a list is as many of them."""
+def _words(found: Command, arguments: Sequence[object]) -> list[str]:
+    """Arguments as words; a list is as many of them where a command takes several."""
+    places = [param for param in found.params if isinstance(param, click.Argument)]
     words: list[str] = []
-    for value in arguments:
-        if isinstance(value, list | tuple):
-            words += _words(value)
-        elif value is not None:
-            words.append(_text("model" if isinstance(value, Mapping) else "", value))
+    for place, value in enumerate(arguments):
+        param = places[min(place, len(places) - 1)]
+        refuse_list(param, value)
+        each = _flat(value) if takes_several(param) else (value,)
+        words += [value_text("model" if isinstance(one, Mapping) else "", one) for one in each if one is not None]
     return words
 
 
-def _text(name: str, value: Any) -> str:
-    """A value as the command line spells it."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, date):
-        return value.isoformat()[:10]
-    if isinstance(value, Money):
-        return f"{value.amount:f}{value.currency.lower()}"
-    if isinstance(value, Mapping):
-        return _mapped(name, value)
-    if name in SPANS and isinstance(value, tuple) and len(value) == 2:
-        return "..".join(_text("", one) for one in value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return ",".join(_text("", one) for one in value)
-    if isinstance(value, int | float | Decimal):
-        return _number(name, value)
-    return str(value)  # a path
-
-
-def _mapped(name: str, value: Mapping[Any, Any]) -> str:
-    """`{"KRW": 1190}` is KRW=1190, a histogram's `{512: 0.3}` is 512:0.3, a model's config is JSON."""
-    if name == "model":
-        return json.dumps(value)
-    sign = ":" if name.endswith("histogram") else "="
-    return ",".join(f"{key}{sign}{_text('', item)}" for key, item in value.items())
-
-
-def _number(name: str, value: float | Decimal) -> str:
-    kind = KINDS.get(name)
-    if kind is not None and name not in SPANS:
-        try:
-            return kind.write_text(kind.read(value))
-        except Refused:
-            pass  # the command says what is wrong with it
-    if name not in _UNIT or not -LARGEST < value < LARGEST:
-        return str(value)
-    exact = round(Decimal(repr(value)) if isinstance(value, float) else Decimal(value), PLACES)
-    return f"{exact:f}".rstrip("0").rstrip(".") + _UNIT[name] if "." in f"{exact:f}" else f"{exact:f}{_UNIT[name]}"
+def _flat(value: object) -> Iterator[object]:
+    if isinstance(value, Several):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value

@@ -107,8 +107,8 @@ def _shown(answer: object, form: str, lang: str | None) -> Recording:
 
 def _language(code: str | None) -> Language:
     """The one named, else what `set_language` chose, else WHICHGPU_LANG, else English."""
-    if code:
-        return chosen_language(code)
+    if code is not None:
+        return chosen_language(str(code))
     chosen = spoken()
     return chosen if chosen.code != SOURCE_LANGUAGE else language(os.environ.get("WHICHGPU_LANG") or SOURCE_LANGUAGE)
 

@@ -167,7 +167,7 @@ def recommend(task: str, model: of.Model | None = None, **options: Unpack[of.Rec
 
 
 def plan(*what: of.Model | Sequence[of.Model], **options: Unpack[of.PlanOptions]) -> api.PlanAnswer:
-    """The cheapest fleet for models and their traffic, or for a plan file.
+    """The cheapest fleet for models and their traffic, or for a plan file. `simulation` says whether it keeps its objectives.
 
     >>> import whichgpu as wg
     >>> found = wg.plan(

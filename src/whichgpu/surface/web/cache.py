@@ -28,7 +28,7 @@ class Answers:
         self._most_bytes, self._most_entries = most_bytes, most_entries
         self._kept: OrderedDict[Hashable, Answer] = OrderedDict()
         self._asked: dict[Hashable, _Asked] = {}
-        self.bytes = self.hits = self.misses = 0
+        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -38,7 +38,6 @@ class Answers:
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
-            self.hits += 1
         return found
 
     async def answer(self, key: Hashable, compute: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -47,7 +46,6 @@ class Answers:
             return found
         asked = self._asked.get(key)
         if asked is None:
-            self.misses += 1
             asked = self._asked[key] = _Asked(asyncio.ensure_future(self._computed(key, compute)))
         asked.waiting += 1
         try:

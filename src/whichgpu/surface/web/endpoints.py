@@ -8,14 +8,16 @@ from typing import Any
 
 import click
 
-from whichgpu.surface.cli.frame import FLAGS, Words
+from whichgpu.surface.cli.frame import FLAGS, Command, Words
 from whichgpu.surface.cli.main import root
+from whichgpu.surface.values import takes_several
 
 PREFIX = "/api/v1"
 FILES = ("FILE", "DIR", "FOLDER")  # flags that name a file of the asker's machine have no meaning here
 ASIDE = (*FLAGS, "format", "config", "catalog", "help", "workers", "ray")  # processes and clusters are the server's own affair
 GUARDED = ("what",)  # may be a file or models: here models alone (`guard.permitted_plan`)
 PAGED = ("limit", "offset")
+MOST_NAMES, MOST_NUMBERS = 200, 10_000  # of one list
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +61,8 @@ class Field:
     flag: str | None  # None: an argument
     negative: str | None = None  # the flag that says no, for switches that have one
     is_switch: bool = False
-    many: bool = False  # may be given again and again
+    many: bool = False  # may be given again and again, or as a list
+    most: int = MOST_NAMES  # so many
     required: bool = False
     kind: str = "string"
     choices: tuple[str, ...] = ()
@@ -70,7 +73,9 @@ class Field:
 @cache
 def fields(endpoint: Endpoint) -> dict[str, Field]:
     """The parameters of an endpoint by name, in the order of its command's help."""
-    found = [_field(param) for param in command(endpoint).params if param.name not in ASIDE and not _names_a_file(param)]
+    asked = command(endpoint)
+    aside = (*ASIDE, "as_of") if isinstance(asked, Command) and asked.undated else ASIDE
+    found = [_field(param) for param in asked.params if param.name not in aside and not _names_a_file(param)]
     known = {field.name: field for field in found}
     if endpoint.rows:
         for name in PAGED:
@@ -97,10 +102,8 @@ def _names_a_file(param: click.Parameter) -> bool:
 def _field(param: click.Parameter) -> Field:
     kind = "string"
     choices: tuple[str, ...] = ()
-    listed = "NAMES" in (param.metavar or "") or param.nargs == -1 or bool(getattr(param, "multiple", False))
     if isinstance(param.type, Words):
         choices = param.type.known()
-        listed = listed or param.type.many
     elif isinstance(param.type, click.types.IntParamType):
         kind = "integer"
     elif isinstance(param.type, click.types.FloatParamType):
@@ -112,7 +115,8 @@ def _field(param: click.Parameter) -> Field:
         flag=max(param.opts, key=len) if is_option else None,
         negative=max(param.secondary_opts, key=len, default=None) if is_option else None,
         is_switch=is_switch,
-        many=listed,
+        many=takes_several(param),
+        most=MOST_NUMBERS if (param.metavar or "").startswith("N,") else MOST_NAMES,
         required=param.required,
         kind="boolean" if is_switch else kind,
         choices=choices,

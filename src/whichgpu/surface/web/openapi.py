@@ -6,12 +6,12 @@ from typing import Any
 
 from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
+from whichgpu.surface.values import MAPPED, SPAN
 from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, Field, command, fields
 from whichgpu.surface.web.spelled import LONGEST, MOST_ROWS
 from whichgpu.workload.kinds import KINDS, Whole
 
 JSON = "application/json"
-OBJECTS = ("model", "parallel")  # may be objects in a body
 PAGES = {"limit": 1, "offset": 0}
 WORDS: dict[str, tuple[str, ...]] = {
     "model": ("llama-3.1-8b", "resnet50", "bert-large", "mlp:784x2048x10"),
@@ -86,10 +86,13 @@ def _help(field: Field, language: Language) -> str:
 
 def _schema(field: Field, body: bool = False) -> dict[str, Any]:
     one = _one(field)
-    if body and field.name in OBJECTS:
-        return {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
+    if body and field.name in MAPPED:
+        one = {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
     if body and field.many:
         return {"anyOf": [one, {"type": "array", "items": one}]}
+    if body and field.metavar == SPAN:
+        pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [one, {"type": "integer"}, pair]}
     return {"type": "array", "items": one} if field.many else one
 
 

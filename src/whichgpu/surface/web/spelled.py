@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.surface.values import is_span, no_list, value_text
 from whichgpu.surface.web.endpoints import GUARDED, PAGED, Endpoint, Field, fields
 from whichgpu.surface.web.guard import permitted, permitted_plan
-from whichgpu.workload.kinds import FALSE, KINDS, TRUE, Refused
+from whichgpu.workload.kinds import FALSE, TRUE
 from whichgpu.workload.spelling import ALIASES
 
 MOST_PARAMETERS = 200
 LONGEST = 100_000  # characters of one value
 MOST_ROWS = 5000
-MOST_NAMES = 200  # of one list
 
 Values = dict[str, list[Any]]
 
@@ -36,15 +35,14 @@ def from_query(query: str) -> Values:
 
 
 def from_body(body: bytes) -> Values:
-    """Values of a JSON object; null and a list of none mean not given."""
+    """Values of a JSON object; null means not given."""
     from whichgpu.workload.jsontext import read_object
 
     try:
         given = read_object(body.decode("utf-8"))
     except (ValueError, RecursionError) as problem:
         raise UsageError("bad-json", msg("error.bad-json", why=str(problem)[:200]), msg("hint.request")) from problem
-    named = {ALIASES.get(name, name): value for name, value in given.items() if value is not None and value != []}
-    return {name: value if isinstance(value, list) else [value] for name, value in named.items()}
+    return {ALIASES.get(name, name): [value] for name, value in given.items() if value is not None}
 
 
 def argv(endpoint: Endpoint, values: Values) -> list[str]:
@@ -91,38 +89,43 @@ def _count(name: str, values: Values, low: int, high: int) -> int | None:
 
 
 def _texts(field: Field, given: Sequence[Any]) -> list[str]:
-    texts = [_text(field, value) for value in given]
+    texts = [_text(field, one) for value in given for one in _each(field, value)]
     if any(len(text) > LONGEST for text in texts):
         raise _bad(field, texts[0], msg("wants.text", longest=LONGEST))
     if field.name == "model":
         for text in texts:
             permitted(text)
     if field.many:
-        names = [part.strip() for text in texts for part in text.split(",") if part.strip()]
-        if len(names) > MOST_NAMES:
-            raise _bad(field, ",".join(names[:9]), msg("wants.names", most=MOST_NAMES))
+        names = [part.strip() for text in texts for part in _parts(text) if part.strip()]
+        if len(names) > field.most:
+            raise _bad(field, ",".join(names[:9]), msg("wants.names", most=field.most))
         if field.name in GUARDED:
             for name in names:
                 permitted_plan(name)
-        return names if field.flag is None else [",".join(names)]
+        return names if field.flag is None else [",".join(names)] if names else []
     if len(texts) > 1:
         raise UsageError("given-twice", msg("error.given-twice", name=field.name), msg("hint.given-twice"))
     return texts
 
 
+def _each(field: Field, value: Any) -> Sequence[Any]:
+    """The items of a list, where there may be several."""
+    if not isinstance(value, list) or is_span(field.metavar, value):
+        return (value,)
+    if not field.many:
+        raise no_list(field.name, value)
+    return value
+
+
+def _parts(text: str) -> Sequence[str]:
+    """Names with commas between; a model's config is one thing."""
+    return (text,) if text.lstrip().startswith("{") else text.split(",")
+
+
 def _text(field: Field, value: Any) -> str:
-    """A value as the command line spells it; numbers of a field with a unit are in its base unit."""
-    if isinstance(value, str):
-        return value
-    kind = KINDS.get(field.name)
-    if kind is not None and field.name not in ("gpus", "gpu"):
-        try:
-            return kind.write_text(kind.read(value))
-        except Refused:
-            pass  # the command says what is wrong with it
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+    if isinstance(value, list) and not is_span(field.metavar, value):
+        raise no_list(field.name, value)  # a list in a list
+    return value_text(field.name, value, field.metavar)
 
 
 def _switch(field: Field, texts: Sequence[str]) -> list[str]:

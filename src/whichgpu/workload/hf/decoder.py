@@ -146,8 +146,9 @@ def _ffn(fields: Fields, name: str, hidden: int) -> int:
         return hidden * fields.size("expansion_ratio", default=4, high=64)
     four = 4 * hidden if name in ("gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon") else None
     first = ("intermediate_size_mlp",) if name == "llama4" else ()
-    width = fields.size(*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", default=four)
-    return width // 2 if name == "qwen" else width
+    both = 2 if name == "qwen" else 1  # Qwen's first models write the two halves of the gated matrix as one
+    keys = (*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim")
+    return fields.size(*keys, default=four, low=both) // both
 
 
 def _context(fields: Fields, name: str) -> int:

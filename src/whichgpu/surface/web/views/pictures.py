@@ -29,10 +29,10 @@ CONFIG: dict[str, Any] = {
     "view": {"stroke": None},
     "axis": {
         "labelColor": SOFT, "titleColor": SOFT, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID, "labelFontSize": 12,
-        "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 10, "labelPadding": 6, "labelLimit": 200,
-    },
+        "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 10, "labelPadding": 6, "labelLimit": 200, "aria": False,
+    },  # Vega describes axes and legends in English alone; the text alternative of the whole says what they do
     "legend": {"labelColor": INK, "titleColor": SOFT, "labelFontSize": 12, "orient": "bottom", "symbolSize": 140,
-        "symbolStrokeWidth": 2.2,},
+        "symbolStrokeWidth": 2.2, "aria": False,},
     "text": {"color": INK, "fontSize": 12, "font": FONT},
 }  # fmt: skip
 
@@ -41,7 +41,30 @@ def picture(described: str, height: int, width: int = WIDTH, **spec: Any) -> dic
     """A whole spec; `described` is its text alternative."""
     fitted = {"type": "fit-x", "contains": "padding"}
     whole = {"$schema": SCHEMA, "description": described, "width": width, "height": height, "autosize": fitted, "config": CONFIG}
-    return whole | spec
+    return whole | _titled(spec)
+
+
+def _titled(spec: dict[str, Any]) -> dict[str, Any]:
+    """The same with titles for channels that show none: a mark's label would call them by the names of the data."""
+    views = [one for one in (spec, *spec.get("layer", ())) if "encoding" in one]
+    told = {tip["field"]: tip["title"] for one in views for tip in one["encoding"].get("tooltip", ())}
+    named = {
+        id(one): {**one, "encoding": {name: _named(name, to, told) for name, to in one["encoding"].items()}} for one in views
+    }
+    whole = named.get(id(spec), spec)
+    return whole | ({"layer": [named.get(id(one), one) for one in spec["layer"]]} if "layer" in spec else {})
+
+
+def _named(channel: str, to: Any, told: dict[str, str]) -> Any:
+    """A channel with the title its field has in tooltips, which its axis or legend goes on without."""
+    is_untitled = isinstance(to, dict) and to.get("title", None if channel == "text" else "") is None
+    if not is_untitled or not told.get(to.get("field", "")):
+        return to
+    if channel == "text":
+        return {**to, "title": told[to["field"]]}
+    guide = "axis" if channel in ("x", "y") else "legend"
+    untitled = {guide: {**to.get(guide, {}), "title": None}} if to.get(guide, {}) is not None else {}
+    return {**to, "title": told[to["field"]], **untitled}
 
 
 def quantity(field: str, title: str | None, log: bool = False, **more: Any) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def alone_picture(answer: Any, language: Language) -> dict[str, Any]:
             "x": x,
             "y": y,
             "color": own,
-            "tooltip": tips(("who", ""), ("cost", x["title"]), ("gpus", text("web.axis-gpus"))),
+            "tooltip": tips(("who", text("web.tip-gpu")), ("cost", x["title"]), ("gpus", text("web.axis-gpus"))),
         },
     }
     words = {

@@ -158,9 +158,13 @@ def history_picture(past: HistoryAnswer, gpu: str, language: Language) -> dict[s
         name = language.listed((row.provider, text(f"term.{row.term}")))
         price = float(row.price_per_gpu_hour.amount.quantize(Decimal("0.0001")))
         points = lines.setdefault(name, [])
-        points += [{"line": name, "day": day, "price": price} for day in dict.fromkeys((row.observed, row.last_observed))]
+        points += [
+            {"line": name, "day": day, "date": day, "price": price} for day in dict.fromkeys((row.observed, row.last_observed))
+        ]
     names = sorted(lines, key=lambda name: (-len(lines[name]), name))[:MOST_LINES]
     values = [point for name in names for point in sorted(lines[name], key=lambda point: str(point["day"]))]
+    axis = {"tickCount": 6, "title": None, "format": "%Y-%m"}
+    x = {"field": "day", "type": "temporal", "title": text("web.tip-day"), "axis": axis}
     y = quantity("price", text("web.axis-gpu-hour", currency="USD"))
     return picture(
         text("web.described-history", gpu=gpu, n=len(names)),
@@ -168,9 +172,9 @@ def history_picture(past: HistoryAnswer, gpu: str, language: Language) -> dict[s
         data={"values": values},
         mark={"type": "line", "interpolate": "step-after", "strokeWidth": 2},
         encoding={
-            "x": {"field": "day", "type": "temporal", "title": None, "axis": {"tickCount": 6}}, "y": y,
+            "x": x, "y": y,
             "color": coloured("line", names, legend={"columns": 3}), "strokeDash": dashed("line", names),
-            "tooltip": tips(("line", text("web.tip-line")), ("day", text("web.tip-day")), ("price", y["title"])),
+            "tooltip": tips(("line", text("web.tip-line")), ("date", text("web.tip-day")), ("price", y["title"])),
         },
     )  # fmt: skip
 

@@ -102,7 +102,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
     y = quantity(
         "cost", text("web.axis-month" if service else "web.axis-cost", currency=currency), log=True, axis={"format": "~s"}
     )
-    shape = {"field": "kind", "type": "nominal", "title": None, "sort": kinds}
+    shape = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}
     said = tips(("name", text("web.tip-gpus")), ("machine", text("web.tip-machine")), ("cost", y["title"]), ("time", x["title"]))
     marks = {
         "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": "var(--card, #fff)", "strokeWidth": 1},

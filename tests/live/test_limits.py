@@ -1,0 +1,210 @@
+"""Where reading and keeping prices comes to an end: files too large, folders that cannot be used, homes that are not there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.live.desk import TODAY
+from tests.live.test_overlay import LISTED
+from whichgpu.base.errors import DataError, UsageError
+from whichgpu.catalog.live import importing, overlay, store
+from whichgpu.catalog.live.http import _date
+from whichgpu.catalog.live.importing import import_prices
+from whichgpu.catalog.live.offers import last_snapshot, live_names, live_offers
+from whichgpu.catalog.live.overlay import lay_over, read_overlay
+from whichgpu.catalog.live.resolve import Doubt, Resolver, Variant
+from whichgpu.catalog.live.rows import OfferRow, share
+from whichgpu.catalog.live.store import check_writable, reading, writing
+from whichgpu.catalog.store import Catalog
+
+LIST = "provider,gpu,price,region\ncolo,L4,0.5,Seoul\ncolo,T4,0.3,Seoul\n"
+
+
+def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
+    """Kind and words of the one problem an import met; nothing was kept."""
+    outcomes, passed = import_prices(path, catalog, TODAY, folder=folder)
+    (found,) = [problem for outcome in outcomes for problem in outcome.problems]
+    assert not any(outcome.taken for outcome in outcomes)
+    assert not passed
+    assert live_offers(folder=folder) == ()
+    return found.kind, str(found.message)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("LONGEST_LINE", 40), ("MOST", 60)])
+def test_a_file_that_unpacks_to_more_than_there_may_be_is_given_up(
+    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    path = tmp_path / "ours.csv.gz"
+    path.write_bytes(gzip.compress((LIST + "colo,A10G,0.7," + "x" * 30 + "\n").encode()))
+    assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
+    monkeypatch.setattr(importing, limit, most)
+    kind, said = problem(path, catalog, tmp_path / "another")
+    assert kind == "not-a-catalog"
+    assert "MiB" in said
+
+
+def test_json_is_read_whole_and_so_has_a_lower_limit(
+    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ours.json"
+    content = json.dumps({"offers": [{"provider": "colo", "gpu": "L4", "price": {"amount": "0.7", "currency": "EUR"}}]})
+    path.write_text(content)
+    monkeypatch.setattr(importing, "MOST_JSON", len(content) - 1)
+    assert problem(path, catalog, folder)[0] == "not-a-catalog"
+    monkeypatch.setattr(importing, "MOST_JSON", len(content))
+    assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
+
+
+def test_gpuhunts_own_csv_is_known_without_its_archive(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
+    path = tmp_path / "aws.csv"
+    header = "instance_name,location,price,cpu,memory,gpu_vendor,gpu_count,gpu_name,gpu_memory,spot,disk_size"
+    path.write_text(f"{header}\ng4dn.xlarge,us-east-1,0.526,4,16,nvidia,1,T4,16,False,\n")
+    (outcome,), _ = import_prices(path, catalog, TODAY, folder=folder)
+    assert outcome.source == "gpuhunt"
+    (offer,) = live_offers(folder=folder)
+    assert (offer.provider, offer.gpu, offer.price) == ("aws", "t4", Decimal("0.526"))
+
+
+def test_a_store_that_cannot_be_written_ends_the_import(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "ours.csv"
+    path.write_text(LIST)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError) as told:
+        import_prices(path, catalog, TODAY, folder=tmp_path / "file" / "store")
+    assert told.value.kind == "store-folder"
+
+
+def test_there_is_no_store_to_write_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "store_path", lambda folder: None)
+    with pytest.raises(DataError) as told, writing():
+        pytest.fail("opened a store that is nowhere")
+    assert told.value.kind == "store-homeless"
+
+
+def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    check_writable(folder)
+    assert not list(folder.rglob("*.*"))  # tried, and nothing left behind
+
+    def full(dir: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "TemporaryFile", full)
+    with pytest.raises(DataError, match="No space left on device") as told:
+        check_writable(folder)
+    assert told.value.kind == "store-unopenable"
+
+
+def test_a_store_beside_a_folder_that_is_a_file_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    lost = tmp_path / "file" / "store"
+    assert live_offers(folder=lost) == ()
+    assert live_names("provider", "aws", folder=lost) == ()
+    assert last_snapshot(folder=lost) is None
+    with reading(lost) as connection:
+        assert connection is None
+
+
+def test_switching_the_log_waits_for_others_and_gives_up_on_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy:
+        """A connection whose file others hold so many times."""
+
+        def __init__(self, times: int, name: str) -> None:
+            self.times, self.name, self.asked = times, name, 0
+
+        def execute(self, _: str) -> Busy:
+            self.asked += 1
+            if self.asked <= self.times:
+                problem = sqlite3.OperationalError("locked")
+                problem.sqlite_errorname = self.name
+                raise problem
+            return self
+
+        def fetchone(self) -> tuple[str]:
+            return ("wal",)
+
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    patient = Busy(3, "SQLITE_BUSY_RECOVERY")
+    store._log_ahead(patient)  # type: ignore[arg-type]
+    assert (patient.asked, len(slept)) == (4, 3)
+    with pytest.raises(sqlite3.OperationalError):
+        store._log_ahead(Busy(1, "SQLITE_IOERR"))  # type: ignore[arg-type]
+    endless = Busy(1000, "SQLITE_BUSY")
+    with pytest.raises(sqlite3.OperationalError):
+        store._log_ahead(endless)  # type: ignore[arg-type]
+    assert endless.asked == 100
+
+
+def test_terms_of_ones_own_without_a_home_or_that_cannot_be_read(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError) as told:
+        read_overlay(tmp_path, catalog, TODAY)
+    assert told.value.kind == "config-unreadable"
+    assert str(tmp_path) in str(told.value)
+
+    def homeless(*_: object, **__: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("platformdirs.user_config_path", homeless)
+    assert overlay.overlay_path(None) is None
+    assert overlay.overlay_path(tmp_path / "named") == tmp_path / "named"
+
+
+@pytest.mark.parametrize("gpus", ["'many'", "0", "100001", "nan"])
+def test_a_count_of_gpus_that_is_none_is_refused(tmp_path: Path, catalog: Catalog, gpus: str) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(f"[[owned]]\ngpu = 'L4'\ncost = '1usd/h'\ngpus = {gpus}\n")
+    with pytest.raises(UsageError) as told:
+        read_overlay(path, catalog, TODAY)
+    assert told.value.kind == "bad-overlay"
+
+
+def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_only(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text("[discounts]\naws = '10%'\n")
+    terms = read_overlay(path, catalog, TODAY)
+    paid, contract = replace(LISTED, upfront=Decimal(1000)), replace(LISTED, standing="contract")
+    first, second = lay_over([paid, contract], terms, TODAY)
+    assert (first.price, first.upfront, first.standing) == (Decimal("49.536"), Decimal(900), "discounted")
+    assert second == contract
+
+
+@pytest.mark.parametrize("text", ["half", "-1%", "100%", "1", "inf", "nan"])
+def test_a_share_is_at_least_nothing_and_less_than_all(text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        share(text)
+    assert (share("0"), share("99.9%"), share("")) == (Decimal(0), Decimal("0.999"), Decimal(0))
+
+
+def test_a_day_of_the_web_without_a_zone_is_of_greenwich() -> None:
+    found = _date("Wed, 21 Oct 2026 07:28:00")
+    assert found is not None
+    assert found.utcoffset() is not None
+    assert found.date() == date(2026, 10, 21)
+    assert _date("soon") is _date("") is _date(None) is None
+
+
+def test_what_was_worked_out_is_forgotten_before_it_grows_without_end(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whichgpu.catalog.live.resolve.MOST_KEPT", 2)
+    resolver = Resolver(catalog)
+
+    def told(accelerator: str, count: float | None = 1.0) -> Variant | Doubt:
+        return resolver.resolve(OfferRow("colo", "", "r", accelerator, count, None, "on-demand", Decimal(1)))
+
+    first = told("L4")
+    assert isinstance(first, Variant)
+    assert [len(resolver._known) for name in ("T4", "A10G", "L4") if told(name)] == [2, 1, 2]
+    assert told("L4") == first
+    assert told("L4", 200_000.0) == Doubt("gpus", "200000")
+    assert told("   ") == Doubt("unknown-gpu", "   ")

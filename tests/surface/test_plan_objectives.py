@@ -1,0 +1,73 @@
+"""A plan that its own simulation does not bear out is no answer; objectives that ask nothing cost nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import whichgpu as wg
+from tests.surface.cli import call
+
+LLAMA = ("plan", "llama-3.1-8b", "--no-curve", "--as-of", "2026-10-01")
+LATE = (
+    *LLAMA,
+    "--gpu",
+    "L40S",
+    "--rate",
+    "2/s",
+    "--in",
+    "4000",
+    "--out",
+    "300",
+    "--ttft",
+    "1s",
+    "--tpot",
+    "60ms",
+    "--headroom",
+    "0",
+)
+
+
+def test_a_plan_that_misses_its_objectives_ends_as_a_question_without_an_answer() -> None:
+    """Nothing fits (exit 1), the reasons said, and the nearest told all the same, as `fit` does."""
+    reply = call(*LATE, "--json")
+    told = reply.json()
+    assert (reply.code, told["ok"], told["error"]["kind"]) == (1, False, "plan-misses")
+    assert "--ttft" in told["error"]["hint"]
+    assert told["groups"]
+    assert [row["holds"] for row in told["simulation"]] == [False]
+    said = call(*LATE)
+    assert said.code == 1
+    assert said.err.startswith("error: ")
+    assert "L40S" in said.out
+    unasked = call(*LATE, "--no-simulate", "--json")
+    assert (unasked.code, "ok" in unasked.json()) == (0, False)
+
+
+def test_python_gets_the_plan_and_what_became_of_it() -> None:
+    found = wg.plan(
+        "llama-3.1-8b", gpu="L40S", rate=2, seq_in=4000, seq_out=300, ttft=1, tpot=0.06, headroom=0, curve=False,
+        as_of="2026-10-01",
+    )  # fmt: skip
+    assert [row.holds for row in found.simulation] == [False]
+    assert found.to_dict()["ok"] is False
+
+
+def test_time_between_tokens_asks_nothing_of_answers_of_one_token() -> None:
+    def bill(*more: str) -> Any:
+        return call(*LLAMA, "--gpu", "L40S,L4", "--rate", "50/s", "--in", "1000", "--out", "1", *more, "--json").json()["bill"]
+
+    assert bill("--tpot", "50ms") == bill()
+
+
+def test_a_trace_too_short_for_a_rate_is_refused_or_remarked(tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    head = "time,prompt,output\n"
+    path.write_text(head + "0,100,50\n0.33,100,50\n")
+    few = call(*LLAMA, "--gpu", "L4", "--trace", str(path), "--json")
+    assert (few.code, few.json()["error"]["kind"]) == (2, "trace-too-few")
+    assert call(*LLAMA, "--gpu", "L4", "--trace", str(path), "--rate", "1/s", "--json").code == 0
+    path.write_text(head + "".join(f"{at * 0.7},100,50\n" for at in range(40)))
+    short = json.loads(call(*LLAMA, "--gpu", "L4", "--trace", str(path), "--json").out)
+    assert any("40 requests" in one for one in short["warnings"])
