@@ -1,15 +1,18 @@
-"""Every flag, field, error kind, config key, plan key and environment variable has words in the reference."""
+"""Every flag, field, error kind, config key, plan key and environment variable has words in the reference, in every language."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
-from reference import commands, errors, fields, formulas, gpus, pages, records, rest, settings
+from reference import PAGES, commands, errors, formulas, pages, records, settings
+from reference.tongue import Tongue
 
 from tests.surface.cli import call
+from whichgpu.base.messages import languages
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.endpoints import ENDPOINTS
 from whichgpu.surface.web.endpoints import fields as endpoint_fields
@@ -40,20 +43,53 @@ ADDED = {
 }
 
 
-def test_every_flag_has_words() -> None:
+@cache
+def made(code: str) -> tuple[Tongue, dict[str, str]]:
+    """The pages of a language by their names, and the tongue that wrote them."""
+    tongue = Tongue(code)
+    return tongue, {path.split("/")[-1].removesuffix(".md"): content for path, content in pages(tongue).items()}
+
+
+def rows(code: str, page: str) -> set[tuple[str, ...]]:
+    """The rows of a page's tables: cells as they are written."""
+    lines = made(code)[1][page].splitlines()
+    return {tuple(line.removeprefix("| ").removesuffix(" |").split(" | ")) for line in lines if line.startswith("| ")}
+
+
+in_every_language = pytest.mark.parametrize("code", languages())
+
+
+def test_there_are_four_languages() -> None:
+    assert languages() == ("en", "ko", "vi", "zh")
+
+
+@in_every_language
+def test_every_sentence_is_said_in_the_language(code: str) -> None:
+    tongue, written = made(code)
+    assert tuple(written) == PAGES
+    assert len(tongue.asked) > 1000
+    assert list(tongue.lacking) == [], f"tools/translations missing {code}"
+
+
+@in_every_language
+def test_every_flag_has_words(code: str) -> None:
     found = [flag for name, command in commands.commands() for flag in commands.flags(name, command)]
     assert len(found) > 300
-    assert [f"{flag.command} {flag.spelled}" for flag in found if not flag.meaning] == []
-    page = commands.page()
-    assert [flag.spelled for flag in found if flag.spelled not in page] == []
+    assert [f"{flag.command} {flag.spelled}" for flag in found if not flag.meaning(made(code)[0])] == []
+    arguments = {(flag.command, flag.name) for flag in found if flag.is_argument}
+    assert {one for one in commands.arguments() if one[0]} == arguments
+    told = {row[0]: row[2] for row in rows(code, "commands") if len(row) == 4}
+    assert [flag.spelled for flag in found if not told.get(flag.spelled)] == []
 
 
-def test_every_field_of_every_answer_has_words() -> None:
+@in_every_language
+def test_every_field_of_every_answer_has_words(code: str) -> None:
     found = [field for record in records.all_records().values() for field in record.fields]
     assert len(found) > 500
-    assert [f"{field.record}.{field.name}" for field in found if not field.meaning] == []
-    page = fields.page()
-    assert [field.name for field in found if f"`{field.name}`" not in page] == []
+    tongue = made(code)[0]
+    assert [f"{field.record}.{field.name}" for field in found if not tongue.say(field.meaning)] == []
+    told = {row[0]: row[2] for row in rows(code, "fields") if len(row) == 3}
+    assert [field.name for field in found if not told.get(f"`{field.name}`")] == []
 
 
 def test_words_for_fields_that_are_gone_are_gone_too() -> None:
@@ -63,8 +99,11 @@ def test_words_for_fields_that_are_gone_are_gone_too() -> None:
     assert set(records.meanings()) - used == set()
 
 
-def test_every_field_of_a_request_has_words() -> None:
-    assert [name for name, words in settings.request_fields().items() if not words] == []
+@in_every_language
+def test_every_field_of_a_request_has_words(code: str) -> None:
+    told = settings.request_fields(made(code)[0])
+    assert len(told) > 30
+    assert [name for name, words in told.items() if not words] == []
 
 
 QUICK = [
@@ -81,15 +120,18 @@ def test_real_answers_hold_no_field_without_words(words: tuple[str, ...]) -> Non
     known = (
         {field.name for record in records.all_records().values() for field in record.fields}
         | ADDED
-        | set(settings.request_fields())
+        | set(settings.request_fields(Tongue()))
     )
     reply = call(*words, "--json")
     assert sorted({name for name in _names(reply.json()) if name not in known}) == []
 
 
-def test_every_error_kind_has_a_sentence() -> None:
+@in_every_language
+def test_every_error_kind_has_a_sentence(code: str) -> None:
     assert len(errors.kinds()) > 150
-    assert [kind.name for kind in errors.kinds() if not errors.sentences(kind)] == []
+    assert [kind.name for kind in errors.kinds() if not errors.sentences(kind, made(code)[0])] == []
+    told = {row[0]: row[2] for row in rows(code, "errors") if len(row) == 3}
+    assert [kind.name for kind in errors.kinds() if not told.get(f"`{kind.name}`")] == []
 
 
 @pytest.mark.parametrize(
@@ -113,18 +155,31 @@ def test_errors_met_are_in_the_list(words: tuple[str, ...], kind: str) -> None:
     assert (kind, reply.code) in {(one.name, one.exit_code) for one in errors.kinds()}
 
 
-def test_every_key_of_files_has_words() -> None:
-    assert [key for key in settings.plan_keys() if not key.meaning] == []
-    page = settings.page()
-    assert [key for _, key in settings.config_keys() if f"`{key}`" not in page] == []
+@in_every_language
+def test_every_key_of_files_has_words(code: str) -> None:
+    tongue, written = made(code)
+    assert [key for key in settings.plan_keys() if not key.meaning(tongue)] == []
+    assert [key for _, key in settings.config_keys() if f"`{key}`" not in written["settings"]] == []
 
 
-def test_every_environment_variable_has_words() -> None:
+@in_every_language
+def test_every_key_of_config_files_is_a_flag_with_words(code: str) -> None:
+    tongue, known = made(code)[0], dict(commands.commands())
+    told = {name: {flag.name: flag.meaning(tongue) for flag in commands.flags(name, known[name])} for name in known}
+    shared = told["gpus"]
+    assert [(table, key) for table, key in settings.config_keys() if not (told[table] if table else shared).get(key)] == []
+
+
+@in_every_language
+def test_every_environment_variable_has_words(code: str) -> None:
     assert settings.variables_read() - set(settings.variables()) == set()
+    told = {row[0]: row[1] for row in rows(code, "settings") if len(row) == 2}
+    assert [name for name in settings.variables() if not told.get(f"`{name}`")] == []
 
 
-def test_every_gpu_is_in_the_table() -> None:
-    page = gpus.page()
+@in_every_language
+def test_every_gpu_is_in_the_table(code: str) -> None:
+    page = made(code)[1]["gpus"]
     assert [gpu.id for gpu in Catalog().gpus if f"`{gpu.id}`" not in page] == []
 
 
@@ -136,16 +191,34 @@ def test_every_formula_has_symbols_a_source_and_code() -> None:
         assert one.docstring(), one.name
 
 
-def test_every_endpoint_and_parameter_is_told() -> None:
-    page = rest.page()
+@in_every_language
+def test_every_endpoint_and_parameter_is_told(code: str) -> None:
+    page = made(code)[1]["rest"]
     for endpoint in ENDPOINTS:
         assert f"/api/v1/{endpoint.path}`" in page
         assert [name for name in endpoint_fields(endpoint) if f"`{name}`" not in page] == []
+    assert [row for row in rows(code, "rest") if len(row) == 3 and not row[2].strip()] == []
 
 
-def test_no_message_id_is_left_where_words_belong() -> None:
-    for path, content in pages().items():
+@in_every_language
+def test_no_message_id_is_left_where_words_belong(code: str) -> None:
+    for path, content in made(code)[1].items():
         assert re.findall(r"\| (?:option|command|error|web)\.[a-z-]+ \|", content) == [], path
+
+
+@in_every_language
+def test_a_page_leads_to_the_same_page_in_other_languages(code: str) -> None:
+    tongue = made(code)[0]
+    for name, content in made(code)[1].items():
+        links = re.findall(r"\]\((\S+)\)", content.split("\n\n")[1])
+        assert links == [f"{tongue.up}{Tongue(other).folder}/{name}.md" for other in languages() if other != code]
+
+
+def test_what_a_language_lacks_is_told_and_said_in_english() -> None:
+    tongue = Tongue("ko")
+    assert tongue.say("a sentence nobody translated: {n}", n=3) == "a sentence nobody translated: 3"
+    assert tongue.text("no.such-id") == "no.such-id"
+    assert list(tongue.lacking) == ["a sentence nobody translated: {n}", "no.such-id"]
 
 
 def _names(value: Any, inside: str = "") -> Iterator[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import click
 
 from reference.markdown import anchor, code, heading, table, text
-from whichgpu.base.messages import english
+from reference.tongue import Tongue
 from whichgpu.surface.cli.frame import SHARED_NAMES, Words
 from whichgpu.surface.cli.main import root
 
@@ -17,16 +20,22 @@ MANY = 12  # choices beyond these are not all written out
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag or argument of a command; an empty meaning is a gap."""
+    """A flag or argument of a command; one without a meaning is a gap."""
 
     command: str
     name: str
     spelled: str
     takes: str
-    meaning: str
+    id: str  # of the sentence that says what it means; of an argument, that sentence in English
     variable: str
     is_shared: bool
     is_argument: bool
+
+    def meaning(self, tongue: Tongue) -> str:
+        """What it means."""
+        if self.is_argument:
+            return tongue.say(self.id)
+        return tongue.text(self.id) if self.id in tongue else ""
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -40,66 +49,74 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield from ((f"{name} {below}", one) for below, one in found.commands.items())
 
 
+@cache
+def arguments() -> dict[tuple[str, str], str]:
+    """What the arguments of commands mean, and, of no command, those that endpoints alone take."""
+    with (Path(__file__).parent / "arguments.csv").open(encoding="utf-8", newline="") as lines:
+        return {(row["command"], row["argument"]): row["meaning"] for row in csv.DictReader(lines)}
+
+
 def flags(name: str, command: click.Command) -> list[Flag]:
     """What a command takes, in the order of its help."""
     return [_flag(name, param) for param in command.params if not getattr(param, "hidden", False)]
 
 
-def page() -> str:
+def page(tongue: Tongue) -> str:
     """The page."""
+    say = tongue.say
     parts = [
-        "# Commands\n\nMade from the commands themselves; `whichgpu COMMAND --help` prints the same. ",
-        "A flag wins over its variable, the variable over the [config file](settings.md).\n",
+        f"# {say('Commands')}\n\n",
+        say(
+            "Made from the commands themselves; `whichgpu COMMAND --help` prints the same. "
+            "A flag wins over its variable, the variable over the [config file](settings.md)."
+        ),
+        "\n",
     ]
     found = list(commands())
-    rows = [(f"[{code(name)}](#{anchor(name)})", text(_short(command))) for name, command in found]
-    parts.append("\n" + table(("command", "what it answers"), rows))
+    rows = [(f"[{code(name)}](#{anchor(name)})", text(_short(command, tongue))) for name, command in found]
+    parts.append("\n" + table((say("command"), say("what it answers")), rows))
     for name, command in found:
         parts.append(heading(2, code(f"whichgpu {name}"), anchor(name)))
-        parts.append(text(english().text(command.help or "")) + "\n")
+        parts.append(text(tongue.text(command.help or "")) + "\n")
         if not isinstance(command, click.Group):
-            parts.append(_of(name, command))
-    parts.append(heading(2, "Flags of every command", "every-command"))
+            parts.append(_of(name, command, tongue))
+    parts.append(heading(2, say("Flags of every command"), "every-command"))
     shared = [flag for flag in flags(*found[0]) if flag.is_shared]
-    parts.append(table(("flag", "takes", "meaning", "variable"), (_row(flag) for flag in shared)))
+    parts.append(_table(say("flag"), shared, tongue))
     return "".join(parts)
 
 
-def _of(name: str, command: click.Command) -> str:
+def _of(name: str, command: click.Command, tongue: Tongue) -> str:
     own = [flag for flag in flags(name, command) if not flag.is_shared]
     parts = []
     if own:
-        parts.append("\n" + table(("argument or flag", "takes", "meaning", "variable"), (_row(flag) for flag in own)))
-    parts.append("\nAlso [those of every command](#every-command).\n")
+        parts.append("\n" + _table(tongue.say("argument or flag"), own, tongue))
+    parts.append(f"\n{tongue.say('Also [those of every command](#every-command).')}\n")
     if command.epilog:
-        parts.append(f"\n```text\n{english().text(command.epilog)}\n```\n")
+        parts.append(f"\n```text\n{tongue.text(command.epilog)}\n```\n")
     return "".join(parts)
 
 
-def _short(command: click.Command) -> str:
+def _short(command: click.Command, tongue: Tongue) -> str:
     id = (command.help or "").replace(".help", ".short")
-    return english().text(id) if id in english() else english().text(command.help or "")
+    return tongue.text(id if id in tongue else command.help or "")
 
 
-def _row(flag: Flag) -> tuple[str, ...]:
-    return flag.spelled, flag.takes, text(flag.meaning), code(flag.variable)
+def _table(first: str, found: list[Flag], tongue: Tongue) -> str:
+    rows = ((flag.spelled, flag.takes, text(flag.meaning(tongue)), code(flag.variable)) for flag in found)
+    return table((first, tongue.say("takes"), tongue.say("meaning"), tongue.say("variable")), rows)
 
 
 def _flag(command: str, param: click.Parameter) -> Flag:
     is_argument = not isinstance(param, click.Option)
     name = param.name or ""
-    id = getattr(param, "help", None) or ""
-    meaning = english().text(id) if id in english() else ""
-    if is_argument:
-        meaning = english().text(f"command.{command}.help") if f"command.{command}.help" in english() else "as the usage says"
+    id = arguments().get((command, name), "") if is_argument else getattr(param, "help", None) or ""
     spelled = code(param.metavar or name.upper()) if is_argument else ", ".join(map(code, (*param.opts, *param.secondary_opts)))
     shared = name in SHARED_NAMES
     variable = getattr(param, "envvar", None) or f"WHICHGPU_{command}_{name}".replace(" ", "_").replace("-", "_").upper()
     if is_argument or name in ("json", "csv", "markdown", "tsv"):
         variable = ""
-    if is_argument:
-        meaning = "what is asked about" if param.metavar else ""
-    return Flag(command, name, spelled, _takes(param), meaning, str(variable), shared, is_argument)
+    return Flag(command, name, spelled, _takes(param), id, str(variable), shared, is_argument)
 
 
 def _takes(param: click.Parameter) -> str:

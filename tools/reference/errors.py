@@ -12,6 +12,7 @@ from pathlib import Path
 
 import whichgpu
 from reference.markdown import code, heading, table, text
+from reference.tongue import Tongue
 from whichgpu.base import errors
 from whichgpu.base.messages import english
 
@@ -53,31 +54,36 @@ def kinds() -> tuple[Kind, ...]:
     )
 
 
-def sentences(kind: Kind) -> list[str]:
+def sentences(kind: Kind, tongue: Tongue) -> list[str]:
     """What it may say; braces hold what is filled in."""
-    return [english().text(id) for id in kind.ids if id in english()]
+    return [tongue.text(id) for id in kind.ids if id in tongue]
 
 
-def page() -> str:
+def page(tongue: Tongue) -> str:
     """The page."""
     ours, web = [one for one in kinds() if one.status is None], [one for one in kinds() if one.status is not None]
+    say, kind, says = tongue.say, tongue.say("kind"), tongue.say("says")
     parts = [
-        "# Errors\n\nA problem prints `error: …`, then `hint: …`. With `--json`, and from REST, it is a document:\n\n",
+        f"# {say('Errors')}\n\n",
+        say("A problem prints `error: …`, then `hint: …`. With `--json`, and from REST, it is a document:") + "\n\n",
         '```json\n{"ok": false, "error": {"kind": "unknown-gpu", "message": "…", "hint": "…", "choices": ["H100 SXM"]}}\n```\n\n',
-        "`kind` stays the same from release to release and in every language; the sentences may change. ",
-        "Words in braces are filled in. Found in the code that makes them.\n\n",
-        table(("exit code", "means"), [(str(number), words) for number, words in MEANINGS.items()]),
-        heading(2, "Kinds", "kinds"),
-        table(("kind", "exit", "says"), [(code(one.name), str(one.exit_code), _says(one)) for one in ours]),
-        heading(2, "Refusals of the server", "server"),
-        "These come over HTTP only. Errors above come with status 400 (exit code 2), 422 (exit code 1) or 500.\n\n",
-        table(("kind", "status", "says"), [(code(one.name), str(one.status), _says(one)) for one in web]),
+        say(
+            "`kind` stays the same from release to release and in every language; the sentences may change. "
+            "Words in braces are filled in. Found in the code that makes them."
+        )
+        + "\n\n",
+        table((say("exit code"), say("means")), [(str(number), say(words)) for number, words in MEANINGS.items()]),
+        heading(2, say("Kinds"), "kinds"),
+        table((kind, say("exit"), says), [(code(one.name), str(one.exit_code), _says(one, tongue)) for one in ours]),
+        heading(2, say("Refusals of the server"), "server"),
+        say("These come over HTTP only. Errors above come with status 400 (exit code 2), 422 (exit code 1) or 500.") + "\n\n",
+        table((kind, say("status"), says), [(code(one.name), str(one.status), _says(one, tongue)) for one in web]),
     ]
     return "".join(parts)
 
 
-def _says(kind: Kind) -> str:
-    return "<br>".join(text(sentence.replace("!r}", "}")) for sentence in sentences(kind))
+def _says(kind: Kind, tongue: Tongue) -> str:
+    return "<br>".join(text(sentence.replace("!r}", "}")) for sentence in sentences(kind, tongue))
 
 
 def _made() -> Iterator[tuple[str, int, int | None, list[str]]]:

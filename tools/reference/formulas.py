@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from reference.markdown import anchor, code, heading, text
+from reference.tongue import Tongue
 
 TABLE = Path(__file__).parent / "formulas.csv"
 
@@ -38,20 +39,21 @@ def formulas() -> tuple[Formula, ...]:
         return tuple(Formula(**row) for row in csv.DictReader(lines))
 
 
-def page() -> str:
+def page(tongue: Tongue) -> str:
     """The page."""
-    parts = [
-        "# Formulas\n\nThe main ones. Code is the last word: each names the function that holds it, whose example is a test.\n"
-    ]
+    say = tongue.say
+    about = "The main ones. Code is the last word: each names the function that holds it, whose example is a test."
+    parts = [f"# {say('Formulas')}\n\n{say(about)}\n"]
     part = ""
     for one in formulas():
         if one.part != part:
             part = one.part
-            parts.append(heading(2, part, anchor(part)))
+            parts.append(heading(2, say(part), anchor(part)))
         words, _, example = one.docstring().partition("\n>>> ")
-        parts.append(heading(3, one.name, anchor(one.name)))
-        parts.append(f"```text\n{one.formula}\n```\n\n{text(one.symbols)}.\n\nSource: {text(one.source)}. ")
-        parts.append(f"Code: {code(one.home)}: {text(words)}\n")
+        parts.append(heading(3, say(one.name), anchor(one.name)))
+        parts.append(f"```text\n{one.formula}\n```\n\n{text(say(one.symbols))}.\n\n")
+        parts.append(say("Source: {source}.", source=text(say(one.source))) + " ")
+        parts.append(say("Code: {home}: {words}", home=code(one.home), words=text(say(" ".join(words.split())))) + "\n")
         if example:
             parts.append(f"\n```pycon\n>>> {example.strip()}\n```\n")
     return "".join(parts)

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from reference.markdown import anchor, code, heading, table, text
+from reference.tongue import Tongue
 from whichgpu.base.units import format_bandwidth, format_flops, format_memory, significant
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 
 HEAD = ("id", "name", "architecture", "memory", "bandwidth", "fp32", "16 bit", "8 bit", "power", "launched")
+ABOUT = (
+    "The {count} variants of the catalog, newest first. Rates are dense, on matrix units where there are some: bf16 or fp16 "
+    "under *16 bit*, fp8 or int8 under *8 bit*. An empty cell is not known or not there. "
+    "`whichgpu gpus NAME` shows every field of one with its sources; "
+    "[How to add a GPU]({up}how-to-add/gpu.md) says how one that is missing gets in."
+)
 
 
-def page() -> str:
+def page(tongue: Tongue) -> str:
     """The page."""
     catalog = Catalog()
     vendors: dict[str, list[Gpu]] = {}
     for gpu in sorted(catalog.gpus, key=lambda gpu: gpu.launch_date, reverse=True):
         vendors.setdefault(gpu.vendor, []).append(gpu)
-    parts = [
-        f"# GPUs\n\nThe {len(catalog.gpus)} variants of the catalog, newest first. Rates are dense, on matrix units where there "
-        "are some: bf16 or fp16 under *16 bit*, fp8 or int8 under *8 bit*. An empty cell is not known or not there. "
-        "`whichgpu gpus NAME` shows every field of one with its sources; "
-        "[How to add a GPU](../how-to-add/gpu.md) says how one that is missing gets in.\n",
-    ]
+    say = tongue.say
+    parts = [f"# {say('GPUs')}\n\n", say(ABOUT, count=len(catalog.gpus), up=tongue.up), "\n"]
+    head = [say(column) for column in HEAD]
     for vendor, gpus in vendors.items():
         parts.append(heading(2, text(vendor), anchor(vendor)))
-        parts.append(table(HEAD, (_row(gpu) for gpu in gpus)))
+        parts.append(table(head, (_row(gpu) for gpu in gpus)))
     return "".join(parts)
 
 

@@ -16,8 +16,16 @@ def on_files(files: Any, config: Any) -> Any:
     for folder in (ROOT / "tools", ROOT / "src"):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
-    from reference import pages
+    from reference import all_pages
 
-    for path, content in pages().items():
+    for path, content in all_pages().items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Say which language a page of another language is in: browsers choose type and voice by it."""
+    match page.file.src_uri.split("/"):
+        case ["reference", code, _]:
+            return f'<div lang="{code}">{html}</div>'
+    return html

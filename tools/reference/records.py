@@ -61,7 +61,7 @@ TABLES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a record, what it holds and what that means; an empty meaning is a gap."""
+    """A field of a record, what it holds as the code says it, and what that means; an empty meaning is a gap."""
 
     record: str
     name: str
@@ -127,9 +127,9 @@ def _for_types_only(name: str) -> dict[str, Any]:
 
 def _record(kind: Any) -> Record:
     name, remarks = kind.__name__, dict(_remarks(kind))
-    about = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+    about = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
     fields = tuple(
-        Field(name, field.name, _type(field.type), _meaning(name, field.name, remarks)) for field in dataclasses.fields(kind)
+        Field(name, field.name, str(field.type), _meaning(name, field.name, remarks)) for field in dataclasses.fields(kind)
     )
     return Record(name, kind.__module__.removeprefix("whichgpu."), about, fields)
 
@@ -161,11 +161,3 @@ def catalog_meanings() -> dict[tuple[str, str], str]:
     """What the columns of the catalog's tables mean."""
     with CATALOG_FIELDS.open(encoding="utf-8", newline="") as lines:
         return {(row["table"], row["column"]): row["meaning"] for row in csv.DictReader(lines)}
-
-
-def _type(annotation: object) -> str:
-    """A type as a reader of JSON meets it."""
-    word = str(annotation)
-    word = re.sub(r"tuple\[(\w+), \.\.\.\]", r"list of \1", word).replace(" | None", " or null").replace("Decimal", "str")
-    word = re.sub(r"(?:Mapping|dict)\[str, (.*)\]$", r"\1 by name", word)
-    return word.replace("Message", "text").replace("str", "text").replace("bool", "yes/no").replace("| ", "or ")

@@ -5,31 +5,34 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from reference.commands import arguments
 from reference.markdown import anchor, code, heading, table, text
-from whichgpu.base.messages import english
+from reference.tongue import Tongue
+from whichgpu.surface.web.endpoints import PREFIX
 from whichgpu.surface.web.openapi import document
 
 
-def page() -> str:
+def page(tongue: Tongue) -> str:
     """The page."""
-    told = document(english())
-    parts = [
-        "# REST endpoints\n\nMade from the document at `/api/v1/openapi.json`. How to ask, errors, jobs and safety: "
-        "[REST, and the server behind it](../rest.md). Every question may also be sent as a JSON object by POST.\n",
-    ]
+    told = document(tongue.language)
+    about = (
+        "Made from the document at `/api/v1/openapi.json`. How to ask, errors, jobs and safety: "
+        "[REST, and the server behind it]({up}rest.md). Every question may also be sent as a JSON object by POST."
+    )
+    parts = [f"# {tongue.say('REST endpoints')}\n\n", tongue.say(about, up=tongue.up) + "\n"]
     for path, methods in told["paths"].items():
         for method, operation in methods.items():
             if method == "post" and "get" in methods:  # the same question as a body
                 continue
-            parts.append(_operation(path, method, operation, methods.get("post", {})))
+            parts.append(_operation(path, method, operation, methods.get("post", {}), tongue))
     return "".join(parts)
 
 
-def _operation(path: str, method: str, told: dict[str, Any], body: dict[str, Any]) -> str:
+def _operation(path: str, method: str, told: dict[str, Any], body: dict[str, Any], tongue: Tongue) -> str:
     parts = [heading(2, code(f"{method.upper()} {path}"), anchor(method, path)), text(told["summary"]) + "\n\n"]
     if parameters := told.get("parameters"):
-        rows = ((code(one["name"]), text(_kind(one["schema"])), text(one.get("description", ""))) for one in parameters)
-        parts.append(table(("parameter", "type", "meaning"), rows))
+        rows = ((code(one["name"]), text(_kind(one["schema"], tongue)), text(_meaning(path, one, tongue))) for one in parameters)
+        parts.append(table((tongue.say("parameter"), tongue.say("type"), tongue.say("meaning")), rows))
     example = (
         (told if method == "post" else body).get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
     )
@@ -38,9 +41,16 @@ def _operation(path: str, method: str, told: dict[str, Any], body: dict[str, Any
     return "".join(parts)
 
 
-def _kind(schema: dict[str, Any]) -> str:
+def _meaning(path: str, parameter: dict[str, Any], tongue: Tongue) -> str:
+    """What a parameter means: the flag's help, or the argument's words, several of which go by the name of one."""
+    command, name = path.removeprefix(f"{PREFIX}/").replace("/", " "), str(parameter["name"])
+    said = arguments().get((command, name)) or arguments().get((command, f"{name}s"))
+    return tongue.say(said) if said else str(parameter.get("description", "")) or tongue.say(arguments()["", name])
+
+
+def _kind(schema: dict[str, Any], tongue: Tongue) -> str:
     if "anyOf" in schema:
-        return _kind(schema["anyOf"][0])
+        return _kind(schema["anyOf"][0], tongue)
     if schema.get("type") == "array":
-        return f"list of {_kind(schema['items'])}"
+        return tongue.say("list of {type}", type=_kind(schema["items"], tongue))
     return str(schema.get("type", ""))

@@ -13,8 +13,8 @@ from pathlib import Path
 from reference import commands
 from reference.errors import SOURCE
 from reference.markdown import code, heading, table, text
+from reference.tongue import Tongue
 from whichgpu.api.planfile import LOADS, TOP, WISHES
-from whichgpu.base.messages import english
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED
 from whichgpu.surface.cli.frame import options_of
 from whichgpu.surface.cli.settings import SHARED
@@ -25,32 +25,39 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a file: in which file and table, and what it means; an empty meaning is a gap."""
+    """A key of a file: in which file and table, and what it means, as a sentence of ours or by its flag; neither is a gap."""
 
     file: str
     table: str
     name: str
-    meaning: str
+    words: str = ""
+    flag: commands.Flag | None = None
+
+    def meaning(self, tongue: Tongue) -> str:
+        """What it means."""
+        return tongue.say(self.words) if self.words or self.flag is None else self.flag.meaning(tongue)
 
 
-def request_fields() -> dict[str, str]:
+def request_fields(tongue: Tongue) -> dict[str, str]:
     """Fields of a request, with the words of their flags."""
-    text = english().text
     ids = {name: (f"option.workload-{_dashed(name)}", f"option.{_dashed(name)}") for name in KINDS}
     extra = {"task": "train, finetune, serve, batch, prefill, decode or forward", "model": "a model, as every command takes it"}
-    return {name: next((text(id) for id in pair if id in english()), extra.get(name, "")) for name, pair in ids.items()}
+    return {
+        name: next((tongue.text(id) for id in pair if id in tongue), "") or tongue.say(extra.get(name, ""))
+        for name, pair in ids.items()
+    }
 
 
 @cache
 def plan_keys() -> tuple[Key, ...]:
     """Keys of plan files and of prices.toml."""
-    said, planned = _said(), {flag.name: flag.meaning for flag in _flags_of("plan")}
-    top = [Key("plan", "", name, said.get(("plan", "", name)) or planned.get(name, "")) for name in (*TOP, *WISHES)]
-    loads = [Key("plan", "model", name, planned.get(name, "")) for name in LOADS]
+    said, planned = _said(), {flag.name: flag for flag in _flags_of("plan")}
+    top = [Key("plan", "", name, said.get(("plan", "", name), ""), planned.get(name)) for name in (*TOP, *WISHES)]
+    loads = [Key("plan", "model", name, flag=planned.get(name)) for name in LOADS]
     rest = [Key(*place, meaning) for place, meaning in said.items() if place[1] or place[0] == "prices"]
     named = {(one.table, one.name) for one in rest if one.file == "prices"}
     lost = [("contract", name) for name in CONTRACT] + [("owned", name) for name in OWNED]
-    return (*top, *loads, *rest, *(Key("prices", *place, "") for place in lost if place not in named))
+    return (*top, *loads, *rest, *(Key("prices", *place) for place in lost if place not in named))
 
 
 def config_keys() -> Iterator[tuple[str, str]]:
@@ -79,44 +86,50 @@ def variables_read() -> set[str]:
     return {name for name in found if not name.endswith("_SORT")}
 
 
-def page() -> str:
+def page(tongue: Tongue) -> str:
     """The page."""
+    say, up, meaning = tongue.say, tongue.up, tongue.say("meaning")
     parts = [
-        "# Settings\n\nA flag wins over a variable, a variable over the config file.\n",
+        f"# {say('Settings')}\n\n",
+        say("A flag wins over a variable, a variable over the config file.") + "\n",
         heading(2, "config.toml", "config"),
-        "In your configuration directory (`~/.config/whichgpu/` on Linux), or `--config FILE`. Keys at the top hold for every "
-        "command; keys under `[command]` are that command's own [flags](commands.md), with `_` or `-`.\n\n",
+        say(
+            "In your configuration directory (`~/.config/whichgpu/` on Linux), or `--config FILE`. Keys at the top hold for "
+            "every command; keys under `[command]` are that command's own [flags](commands.md), with `_` or `-`."
+        )
+        + "\n\n",
         '```toml\nformat = "json"\n\n[offers]\ncurrency = "EUR"\nprovider = ["aws", "gcp"]\n```\n\n',
-        _config_table(),
-        heading(2, "Plan files", "plan"),
-        "`whichgpu plan FILE.toml`; an example is in [How plan decides](../plan.md#a-plan-file). "
-        "A `[[model]]` and a `[[job]]` also take every [field of a request](fields.md#request).\n\n",
-        _keys_table("plan"),
+        _config_table(tongue),
+        heading(2, say("Plan files"), "plan"),
+        say("`whichgpu plan FILE.toml`; an example is in [How plan decides]({up}plan.md#a-plan-file).", up=up) + " ",
+        say("A `[[model]]` and a `[[job]]` also take every [field of a request](fields.md#request).") + "\n\n",
+        _keys_table("plan", tongue),
         heading(2, "prices.toml", "prices"),
-        "Your own discounts, contracts and machines: [Use your own prices](../guides/own-prices.md).\n\n",
-        _keys_table("prices"),
-        heading(2, "Environment variables", "variables"),
-        "Each flag of a command also has one: `WHICHGPU_<COMMAND>_<FLAG>`, as the [commands](commands.md) list them.\n\n",
-        table(("variable", "meaning"), ((code(name), text(meaning)) for name, meaning in variables().items())),
+        say("Your own discounts, contracts and machines: [Use your own prices]({up}guides/own-prices.md).", up=up) + "\n\n",
+        _keys_table("prices", tongue),
+        heading(2, say("Environment variables"), "variables"),
+        say("Each flag of a command also has one: `WHICHGPU_<COMMAND>_<FLAG>`, as the [commands](commands.md) list them.")
+        + "\n\n",
+        table((say("variable"), meaning), ((code(name), text(say(words))) for name, words in variables().items())),
     ]
     return "".join(parts)
 
 
-def _config_table() -> str:
+def _config_table(tongue: Tongue) -> str:
     tables: dict[str, list[str]] = {}
     for name, key in config_keys():
         tables.setdefault(name, []).append(key)
-    return table(
-        ("table", "keys"), ((code(f"[{name}]") if name else "top", ", ".join(map(code, keys))) for name, keys in tables.items())
-    )
+    top = tongue.say("top")
+    rows = ((code(f"[{name}]") if name else top, ", ".join(map(code, keys))) for name, keys in tables.items())
+    return table((tongue.say("table"), tongue.say("keys")), rows)
 
 
-def _keys_table(file: str) -> str:
+def _keys_table(file: str, tongue: Tongue) -> str:
     rows = [one for one in plan_keys() if one.file == file]
-    order = sorted(rows, key=lambda one: (one.table, one.name))
+    order, top = sorted(rows, key=lambda one: (one.table, one.name)), tongue.say("top")
     return table(
-        ("table", "key", "meaning"),
-        ((code(one.table) if one.table else "top", code(one.name), text(one.meaning)) for one in order),
+        (tongue.say("table"), tongue.say("key"), tongue.say("meaning")),
+        ((code(one.table) if one.table else top, code(one.name), text(one.meaning(tongue))) for one in order),
     )
 
 

@@ -1,6 +1,7 @@
 """Catalogs as translators see them: every sentence with a digest of the English it was made from.
 
 In `<language>.po` an entry is preceded by `#. en 1a2b3c4d`: when the English changes, its digest does, and the entry is stale.
+Books (tables of facts, the reference) hold sentences that are called by their English, each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,9 +22,12 @@ TABLES = {
     "quirks": ("text",),
     "name_parts": ("meaning",),
     "engines": ("what", "note"),
-}  # of facts, and their columns of sentences
+    "targets": ("note",),
+    "regions": ("city",),
+}  # of facts, and their columns of sentences, or of names each language has its own for
+WORDS_DIR = Path(__file__).resolve().parents[1] / "reference" / "words"
 ENGLISH = LOCALE_DIR / f"{SOURCE_LANGUAGE}.po"
-HEADER = """# {name}. Each entry names the digest of the English it was made from; tools/translations keeps the file in order.
+HEADER = """# {name}. {entries}; tools/translations keeps the file in order.
 msgid ""
 msgstr ""
 "Language: {code}\\n"
@@ -42,6 +46,15 @@ class Entry:
 
     forms: Forms
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Sentences called by their English: of what, the folder of their translations, and where the English is found."""
+
+    of: str
+    folder: Path
+    sentences: Callable[[], Mapping[str, Forms]]
 
 
 def digest(forms: Iterable[str]) -> str:
@@ -68,15 +81,35 @@ def read(text: str) -> dict[str, Entry]:
 
 
 def read_language(code: str) -> dict[str, Entry]:
-    """The same of a language, facts included; nothing where it has no files yet."""
-    path, facts = LOCALE_DIR / f"{code}.po", FACTS_DIR / f"{code}.po"
+    """The same of a language, books included; nothing where it has no files yet."""
+    path = LOCALE_DIR / f"{code}.po"
     found = read(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found | (of_facts(facts.read_text(encoding="utf-8")) if facts.exists() else {})
+    for book in books():
+        path = book.folder / f"{code}.po"
+        found |= of_book(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
-def of_facts(text: str) -> dict[str, Entry]:
-    """Entries of a catalog of facts: each is called by its English, so that none is ever stale."""
+def of_book(text: str) -> dict[str, Entry]:
+    """Entries of a book: each is called by its English, so that none is ever stale."""
     return {id: Entry(forms, digest((id,))) for id, forms in Texts(text).items() if any(forms)}
+
+
+def books() -> tuple[Book, ...]:
+    """All there are."""
+    return Book("facts", FACTS_DIR, facts), Book("the reference", WORDS_DIR, reference)
+
+
+def called_by_english() -> dict[str, Forms]:
+    """English sentences of all books, by themselves."""
+    return {id: forms for book in books() for id, forms in book.sentences().items()}
+
+
+def reference() -> dict[str, Forms]:
+    """What the pages of the reference say in words of their own, by themselves."""
+    from reference import sentences  # which imports the whole program
+
+    return {sentence: (sentence,) for sentence in sentences()}
 
 
 def facts() -> dict[str, Forms]:
@@ -88,16 +121,17 @@ def facts() -> dict[str, Forms]:
     return found
 
 
-def written_facts(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
-    """The file of a language's facts, in the order of the tables."""
-    blocks = [HEADER.format(name=f"{NAMES.get(code, code)}, facts", code=code)]
-    return "\n".join([*blocks, *(block(id, entries[id].forms, False) for id in source if id in entries)])
+def written_book(book: Book, code: str, entries: Mapping[str, Entry]) -> str:
+    """The file of a book in a language, in the order of its English."""
+    header = HEADER.format(name=f"{NAMES.get(code, code)}, {book.of}", entries="Each entry is called by its English", code=code)
+    return "\n".join([header, *(block(id, entries[id].forms, False) for id in book.sentences() if id in entries)])
 
 
 def written(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
     """The file of a language, in the order of the English one; what English lacks comes last."""
     order = [*(id for id in source if id in entries), *(id for id in entries if id not in source)]
-    blocks = [HEADER.format(name=NAMES.get(code, code), code=code)]
+    made = "Each entry names the digest of the English it was made from"
+    blocks = [HEADER.format(name=NAMES.get(code, code), entries=made, code=code)]
     blocks += [f"#. en {entries[id].digest}\n" + block(id, entries[id].forms, len(source.get(id, ())) > 1) for id in order]
     return "\n".join(blocks)
 

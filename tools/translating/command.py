@@ -22,18 +22,19 @@ from translating.catalog import (
     Entry,
     Forms,
     block,
+    books,
+    called_by_english,
     digest,
     english,
-    facts,
-    of_facts,
+    of_book,
     quoted,
     read,
     read_language,
     written,
-    written_facts,
+    written_book,
 )  # fmt: skip
 from translating.checks import KINDS, Problem, problems
-from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR
+from whichgpu.base.messages import LOCALE_DIR
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,10 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.command in ("status", "check"):
         return report(given.languages or sorted(NAMES), given.command == "check")
     if given.command == "missing":
-        sys.stdout.write(to_translate(read_language(given.language), {**english(), **facts()}))
+        sys.stdout.write(to_translate(read_language(given.language), {**english(), **called_by_english()}))
         return 0
     if given.command == "prune":
-        source = {**english(), **facts()}
+        source = {**english(), **called_by_english()}
         write(given.language, {id: entry for id, entry in read_language(given.language).items() if id in source})
         return 0
     return put_in_place(given.language, given.files, given.source)
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def report(languages: Sequence[str], one_by_one: bool) -> int:
     """How languages stand."""
-    source, wrong = {**english(), **facts()}, 0
+    source, wrong = {**english(), **called_by_english()}, 0
     for code in languages:
         entries = read_language(code)
         found = problems(entries, source)
@@ -93,8 +94,8 @@ def to_translate(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> s
 
 def put_in_place(code: str, files: Sequence[Path], made_from: str | None) -> int:
     """Merge partial files: a translation of today's English is never replaced by one of an older."""
-    told_facts = facts()
-    source = {**english(), **told_facts}
+    called = called_by_english()
+    source = {**english(), **called}
     try:
         older = english(made_from) if made_from else source
     except (OSError, subprocess.CalledProcessError):
@@ -103,11 +104,11 @@ def put_in_place(code: str, files: Sequence[Path], made_from: str | None) -> int
     entries, unknown, taken = read_language(code), [], 0
     for file in files:
         text = file.read_text(encoding="utf-8")
-        new_facts = {id: entry for id, entry in of_facts(text).items() if id in told_facts}
-        entries |= new_facts
-        taken += len(new_facts)
+        of_books = {id: entry for id, entry in of_book(text).items() if id in called}
+        entries |= of_books
+        taken += len(of_books)
         for id, new in read(text).items():
-            if id in told_facts:
+            if id in called:
                 continue
             if id not in source:
                 unknown.append(id)
@@ -126,13 +127,14 @@ def put_in_place(code: str, files: Sequence[Path], made_from: str | None) -> int
 
 
 def write(code: str, entries: dict[str, Entry]) -> None:
-    """The files of a language."""
-    told_facts = facts()
-    words = {id: entry for id, entry in entries.items() if id not in told_facts}
+    """The files of a language; a sentence called by an English that no book has any more is left out."""
+    called = called_by_english()
+    words = {id: entry for id, entry in entries.items() if id not in called and entry.digest != digest((id,))}
     (LOCALE_DIR / f"{code}.po").write_text(written(code, words, english()), encoding="utf-8")
-    if words.keys() != entries.keys():
-        FACTS_DIR.mkdir(exist_ok=True)
-        (FACTS_DIR / f"{code}.po").write_text(written_facts(code, entries, told_facts), encoding="utf-8")
+    for book in books():
+        if entries.keys() & book.sentences().keys():
+            book.folder.mkdir(exist_ok=True)
+            (book.folder / f"{code}.po").write_text(written_book(book, code, entries), encoding="utf-8")
 
 
 def _line(code: str, one: Problem) -> str:
