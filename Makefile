@@ -1,10 +1,13 @@
 # make test        everything a change must pass; does all its own set-up
 # make test-long   what takes minutes, and how much of the code the tests run: before a release
+# make coverage    the second of these alone: fails where a room's branch coverage is below 90%
+# make mutation    how many small faults in estimate and price the tests notice: an hour and more
 # make docs        the documentation as a site (site/), outputs shown in it refreshed
 # make format      lay the code out
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
-.PHONY: release-check test test-long lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
+.PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
+.PHONY: coverage coverage-begun coverage-inside coverage-outside
 MAKEFLAGS += --jobs=2 # the two halves of the tests side by side, then the types
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
@@ -35,11 +38,30 @@ tests: tests-outside tests-inside
 
 tests-long: environment browser
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check pip-audit || echo "no index: pip-audit is left out"
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest --cov --cov-branch --cov-report=term
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m long
+
+# The same tests as `make test`, in as many processes, their children counted too; no folder of evidence, as in a fresh clone.
+COVERED := PYTHONPATH=src WHICHGPU_SHARED="$(ROOT)no-such-folder" "$(BIN)/python" -m coverage run -m pytest -m "not long"
+
+coverage-begun: environment
+	@cd "$(ROOT)" && "$(BIN)/python" -m coverage erase
+
+coverage-outside: coverage-begun browser
+	@cd "$(ROOT)" && $(COVERED) $(OUTSIDE)
+
+coverage-inside: coverage-begun
+	@cd "$(ROOT)" && $(COVERED) $(OUTSIDE:%=--ignore=%)
+
+coverage: coverage-outside coverage-inside
+	@cd "$(ROOT)" && "$(BIN)/python" -m coverage combine --quiet && "$(BIN)/python" tools/rooms_covered.py
 
 test: tests lint
 
-test-long: lint tests-long
+test-long: lint tests-long coverage
+
+mutation: environment
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
+	@cd "$(ROOT)" && "$(BIN)/python" tools/mutation --least 0.8 $(MUTATION)
 
 format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .

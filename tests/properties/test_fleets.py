@@ -87,5 +87,7 @@ def test_a_transfer_cut_for_ever_is_given_up() -> None:
     slow = Port(out=1e6, into=1e6, latency=0.0, token_bytes=1e3)
     lives = Interruptions(rate=100_000.0, warm_up=0.0, outage=0.0, fallback=False, retries=3)
     stations = (Station("r", linear(), 1, "prefill", port=slow), Station("d", linear(), 1, "decode", spot=1, port=slow))
-    outcome = simulate_fleet(Fleet(stations, Routing(), lives), [(0.0, 300, 20, ())])
-    assert (outcome.answered, outcome.lost) == (0, 1)
+    for came in (0.0, 1e-300, 1e-4):
+        outcome = simulate_fleet(Fleet(stations, Routing(), lives), [(came, 300, 20, ())])
+        assert (outcome.answered, outcome.lost) == (0, 1)
+        assert 0 < outcome.stations[0].utilisation <= 1  # paid for until the request was given up, not until it came

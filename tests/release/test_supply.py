@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from supply.closure import ROOT, TOOLS, closure, key, pins, stated
 from supply.hashes import KINDS
 from supply.licences import PAGE, SHIPPED, accepted, licence, page
@@ -100,3 +101,15 @@ def test_no_pinned_package_has_a_known_vulnerability() -> None:
     if len(asked) < len(packages) / 2:
         pytest.skip(f"pip-audit could ask of {len(asked)} packages out of {len(packages)}: no network?")
     assert not [package for package in asked if package["vulns"]]
+
+
+def test_every_pin_installs_on_the_oldest_python_that_is_promised() -> None:
+    """Debian 12 has 3.11.2: a package that wants a later patch would stop a newcomer at the first command."""
+    wants = {
+        name: found.metadata.get("Requires-Python") or ""
+        for name, version in pins().items()
+        for found in metadata.distributions(name=name)
+        if found.version == version
+    }
+    assert len(wants) > 50
+    assert not {name: want for name, want in wants.items() if "3.11.2" not in SpecifierSet(want)}

@@ -113,7 +113,7 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     for one in answer.candidates:
         said = {message.id for message in one.because}
         assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
-        assert said & {"because.rate", "because.rate-simulated"}
+        assert said & {"because.rate", "because.rate-simulated", "because.rate-simulated-one"}
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 
 

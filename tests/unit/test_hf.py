@@ -59,6 +59,12 @@ def test_a_field_of_a_nested_config_is_named_by_its_path() -> None:
     assert caught.value.message.values["field"] == "text_config.hidden_size"
 
 
+def test_two_halves_written_as_one_are_at_least_two() -> None:
+    assert _read(model_type="qwen", intermediate_size=22016).ffn == 11008
+    with pytest.raises(UsageError, match="intermediate_size is 1, outside 2 to"):
+        _read(model_type="qwen", intermediate_size=1)
+
+
 def test_an_unknown_type_with_llamas_keys_keeps_its_name() -> None:
     shape = _read(model_type="brandnew")
     assert shape.model_type == "brandnew"

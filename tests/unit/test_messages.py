@@ -12,8 +12,10 @@ import whichgpu
 from whichgpu.api import EngineRow, FitRow, ModelRow, SnapshotRow
 from whichgpu.base.codec import columns
 from whichgpu.base.errors import UnknownName
-from whichgpu.base.messages import LOCALE_DIR, Fact, Language, Message, code_of, english, language, languages, msg
-from whichgpu.base.units import format_memory
+from whichgpu.base.messages import COUNTS, LOCALE_DIR, Fact, Language, Message, code_of, english, language, languages, msg
+from whichgpu.base.numerals import Numeral
+from whichgpu.base.po import Texts
+from whichgpu.base.units import format_memory, with_unit
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
 from whichgpu.catalog.live.read import SeriesStatus
@@ -158,3 +160,35 @@ def test_a_fact_is_told_in_the_language_that_has_it() -> None:
 @pytest.mark.parametrize("plain", ["no-such", "", "xx", "C.UTF-8", "POSIX", "../en", "en/../ko"])
 def test_what_names_no_language_is_none(plain: str) -> None:
     assert code_of(plain) is None
+
+
+@pytest.mark.parametrize(
+    ("id", "values", "one", "several"),
+    [
+        ("plan.traffic", {"model": "m"}, "1 request/s of m", "1.5 requests/s of m"),
+        (
+            "serving.sustains",
+            {"low": "0.9", "high": "1.1"},
+            "It can bear 1 request/s (0.9 to 1.1).",
+            "It can bear 1.5 requests/s (0.9 to 1.1).",
+        ),
+    ],
+)
+def test_a_rate_of_one_is_one(id: str, values: dict[str, str], one: str, several: str) -> None:
+    assert english().text(id, rate=Numeral("1"), **values) == one
+    assert english().text(id, rate=Numeral("1.5"), **values) == several
+    assert english().text(id, rate=Numeral("0"), **values).startswith(several.split("1.5")[0] + "0 requests")
+
+
+def test_units_that_are_words_are_said_in_the_language_in_the_singular_too() -> None:
+    assert english().shown(with_unit(1.0, "requests/s")) == "1 request/s"
+    assert language("vi").shown(with_unit(1.0, "requests/s")) == "1 yêu cầu/s"
+    assert language("vi").shown(with_unit(1.5, "output tokens/s")) == "1,5 token đầu ra/s"
+
+
+def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
+    texts = Texts((LOCALE_DIR / "en.po").read_text(encoding="utf-8"))
+    several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
+    assert len(several) > 80
+    unseen = {"web.unknown-parameters"}  # counts names that it lists
+    assert {id for id, text in several.items() if not any(f"{{{name}}}" in text for name in COUNTS)} == unseen

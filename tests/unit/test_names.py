@@ -6,7 +6,7 @@ import pytest
 
 from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.base.figure import Figure
-from whichgpu.base.names import nearest, split_count
+from whichgpu.base.names import nearest, split_count, words
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, join_names
 from whichgpu.catalog.store import Catalog
 
@@ -120,3 +120,10 @@ def test_a_figure_lies_in_its_range() -> None:
     assert Figure.exact(3.0, "s").relative_range == (1, 1)
     with pytest.raises(ValueError, match="range"):
         Figure(5, 6, 7, "s", "modelled")
+
+
+def test_words_keep_the_marks_on_their_letters() -> None:
+    """Without them Mỹ (America) would be an m, which Mäntsälä has too."""
+    assert words("Mỹ") == ("mỹ",)
+    assert words("Mäntsälä, Phần Lan") == ("mäntsälä", "phần", "lan")
+    assert words("gb200_nvl2 (v1.5)") == ("gb200", "nvl2", "v1.5")

@@ -15,6 +15,21 @@ def test_a_city_is_any_of_our_regions_or_a_point(catalog: Catalog) -> None:
     assert city_point(catalog.regions, "37.57, 126.98") == ("37.57, 126.98", (37.57, 126.98))
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("Sao Paulo", "São Paulo"),
+        ("Hà Nội", "Hanoi"),
+        ("SÃO PAULO", "São Paulo"),
+        ("서울", "Seoul"),
+        ("东京", "Tokyo"),
+        ("Luân Đôn", "London"),
+    ],
+)
+def test_a_city_is_known_without_the_marks_on_its_letters_and_in_other_languages(catalog: Catalog, typed: str, name: str) -> None:
+    assert city_point(catalog.regions, typed)[0] == name
+
+
 def test_other_words_are_refused_with_what_is_near(catalog: Catalog) -> None:
     with pytest.raises(UnknownName) as caught:
         city_point(catalog.regions, "Seol")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from whichgpu.api.planfile import from_mapping, histogram, hours, owned_text, quotas_text, read_plan
+from whichgpu.api.planfile import from_mapping, histogram, hours, model_asked, owned_text, quotas_text, read_plan
 from whichgpu.api.planrequest import spelled, to_mapping
 from whichgpu.api.plansweep import parse_sweep
 from whichgpu.base.errors import UsageError
@@ -61,6 +62,17 @@ def test_a_file_is_read_whole_and_reads_back_from_its_document(tmp_path: Path) -
     assert (again.horizon, again.headroom, again.query) == (told.horizon, told.headroom, told.query)
 
 
+CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
+
+
+@pytest.mark.parametrize("told", [{"model": CONFIG}, {"name": json.dumps(CONFIG)}, {"name": "mine", "model": CONFIG}])
+def test_a_model_may_be_its_config_as_a_table_or_as_json(told: dict[str, object]) -> None:
+    (model,) = from_mapping({"model": [told]}).models
+    assert model.model == CONFIG
+    assert model.called == ("mine" if told.get("name") == "mine" else "llama")
+    assert from_mapping(to_mapping(from_mapping({"model": [told]}))).models == (model,)
+
+
 def test_an_echo_marks_its_defaults() -> None:
     told = spelled(from_mapping({"headroom": 0.3}))
     assert told["headroom"] == 0.3
@@ -80,10 +92,12 @@ def test_an_echo_marks_its_defaults() -> None:
         {"job": [{"name": "j", "task": "train"}]},
         {"owned": [{"gpu": "T4", "gpus": -1}]},
         {"quota": {"T4": "many"}},
+        {"quota": {"T4": 10**400}},
         {"model": [{"name": "m", "hourly": [-1]}]},
         {"model": [{"name": "m", "in_histogram": {"0": 1}}]},
         {"only_owned": "yes"},
         {"horizon": -3},
+        {"model": [{"name": "{not json"}]},
     ],
 )
 def test_a_wrong_key_or_value_is_refused(content: dict[str, object]) -> None:
@@ -98,6 +112,12 @@ def test_words_of_flags() -> None:
     assert histogram("100:1,200:3") == {100.0: 1.0, 200.0: 3.0}
     assert [(one.gpu, one.gpus) for one in owned_text("8xV100-SXM-16GB,T4")] == [("V100-SXM-16GB", 8), ("T4", 1)]
     assert quotas_text("H100 SXM=16,A100=4") == {"H100 SXM": 16.0, "A100": 4.0}
+    for bad in ("T4=\u00b2", "T4=\u0663", "T4=" + "9" * 400, "T4=-1", "T4=1.5", "=3", "T4"):
+        with pytest.raises(UsageError):
+            quotas_text(bad)
+    for bad in ("100:nan", "nan:1", "inf:1", "100:1e400", "100:0", "0:1"):
+        with pytest.raises(UsageError):
+            model_asked({"model": "llama-3.1-8b", "in_histogram": bad}, "--in-histogram")
     assert parse_sweep("rate=1/s,2/s") == ("rate", (1.0, 2.0))
     for bad in ("speed=1", "rate=", "tpot=0ms"):
         with pytest.raises(UsageError):

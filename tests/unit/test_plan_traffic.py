@@ -46,6 +46,25 @@ def test_a_short_trace_is_planned_for_its_busiest_part() -> None:
     assert told.peak == pytest.approx(1.0, rel=0.02)
 
 
+def paced(count: int, gap: float = 2.0) -> Trace:
+    return Trace("t", array("d", [gap * at for at in range(count)]), array("q", [100] * count), array("q", [50] * count))
+
+
+def test_a_rate_is_not_drawn_from_a_handful_of_requests() -> None:
+    with pytest.raises(UsageError) as caught:
+        traced(paced(9), None)
+    assert (caught.value.kind, "9 requests" in str(caught.value)) == ("trace-too-few", True)
+    assert list(traced(paced(9), 3.0).hourly) == pytest.approx([3.0])  # whoever says the rate needs none of the trace's
+
+
+def test_a_trace_of_few_requests_is_planned_for_its_mean_and_known_to_be_short() -> None:
+    """Their busiest twelfth would be busy by chance."""
+    told = traced(paced(60), None)
+    assert told.hourly == (told.mean,) == (paced(60).rate,)
+    assert told.few == 60
+    assert traced(paced(120), None).few is None
+
+
 def test_a_long_trace_tells_its_hours() -> None:
     times = np.concatenate([np.linspace(0, 3599, 360), np.linspace(3600, 7199, 3600), np.linspace(7200, 10799, 720)])
     trace = Trace("t", array("d", times), array("q", [100] * 4680), array("q", [50] * 4680))

@@ -9,19 +9,20 @@ from translating import command
 from translating.catalog import (
     Entry,
     block,
+    books,
+    called_by_english,
     digest,
     english,
-    facts,
-    of_facts,
+    of_book,
     quoted,
     read,
     read_language,
     written,
-    written_facts,
+    written_book,
 )
 from translating.checks import Problem, of_entry, problems
 
-from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE, languages
+from whichgpu.base.messages import LOCALE_DIR, SOURCE_LANGUAGE, languages
 from whichgpu.base.po import Texts
 
 OTHERS = [code for code in languages() if code != SOURCE_LANGUAGE]
@@ -29,7 +30,7 @@ OTHERS = [code for code in languages() if code != SOURCE_LANGUAGE]
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_a_language_says_all_that_english_says_now(code: str) -> None:
-    found = problems(read_language(code), {**english(), **facts()})
+    found = problems(read_language(code), {**english(), **called_by_english()})
     told = "\n".join(f"{one.kind}: {one.id} {one.detail}" for one in found[:20])
     assert not found, f"{len(found)} in {code} (tools/translations missing {code}):\n{told}"
 
@@ -38,8 +39,9 @@ def test_a_language_says_all_that_english_says_now(code: str) -> None:
 def test_a_file_stands_as_the_tool_writes_it(code: str) -> None:
     text = (LOCALE_DIR / f"{code}.po").read_text(encoding="utf-8")
     assert text == written(code, read(text), english())
-    text = (FACTS_DIR / f"{code}.po").read_text(encoding="utf-8")
-    assert text == written_facts(code, of_facts(text), facts())
+    for book in books():
+        text = (book.folder / f"{code}.po").read_text(encoding="utf-8")
+        assert text == written_book(book, code, of_book(text))
 
 
 ENGLISH = {
@@ -48,6 +50,7 @@ ENGLISH = {
     "c": ("Usage: ",),
 }
 FACT = 'A "fact" of 5 GB; no more.'
+MEANING = "what `--gpu` means"
 GOOD = {
     "a": "{where} GPU {n}개.",
     "b": "다음:\n  whichgpu gpus T4\n또는 --gpu와 `fit`.",
@@ -111,7 +114,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "en.po").write_text('msgid ""\nmsgstr ""\n\n' + source)
     for module in ("translating.catalog", "translating.command"):
         monkeypatch.setattr(f"{module}.LOCALE_DIR", tmp_path)
-        monkeypatch.setattr(f"{module}.FACTS_DIR", tmp_path / "facts")
+    monkeypatch.setattr("translating.catalog.FACTS_DIR", tmp_path / "facts")
+    monkeypatch.setattr("translating.catalog.WORDS_DIR", tmp_path / "words")
+    monkeypatch.setattr("translating.catalog.reference", lambda: {MEANING: (MEANING,)})
     (tmp_path / "quirks.csv").write_text('id,text\nq,"A ""fact"" of 5 GB; no more."\n')
     monkeypatch.setattr("translating.catalog.DATA", tmp_path)
     monkeypatch.setattr("translating.catalog.TABLES", {"quirks": ("text",)})
@@ -125,11 +130,18 @@ def test_apply_keeps_the_order_of_english_and_says_of_which_english_it_is(
     older = folder / "older.po"
     older.write_text((folder / "en.po").read_text().replace("Usage", "How to use"))
     (folder / "1.po").write_text("\n".join(block(id, (GOOD[id],), id == "a") for id in ("c", "b")) + '\nmsgid "no"\nmsgstr "x"\n')
-    (folder / "2.po").write_text(block("a", (GOOD["a"],), True) + "\n" + block(FACT, ("5 GB라는 사실.",), False))
+    (folder / "2.po").write_text(
+        block("a", (GOOD["a"],), True)
+        + "\n"
+        + block(FACT, ("5 GB라는 사실.",), False)
+        + "\n"
+        + block(MEANING, ("`--gpu`의 의미",), False)
+    )
     files = [str(folder / "1.po"), str(folder / "2.po")]
     assert command.main(["apply", "ko", *files, "--from", str(older)]) == 0
-    assert "4 put in place, 1 unknown" in capsys.readouterr().out
-    assert list(read_language("ko")) == ["a", "b", "c", FACT]
+    assert "5 put in place, 1 unknown" in capsys.readouterr().out
+    assert list(read_language("ko")) == ["a", "b", "c", FACT, MEANING]
+    assert list(of_book((folder / "words" / "ko.po").read_text())) == [MEANING]
     assert command.main(["status", "ko"]) == 1
     assert "1 stale" in capsys.readouterr().out
     command.main(["missing", "ko"])
@@ -145,11 +157,19 @@ def test_apply_keeps_the_order_of_english_and_says_of_which_english_it_is(
 
 def test_prune_takes_out_what_english_has_no_more(folder: Path) -> None:
     (folder / "ko.po").write_text(written("ko", {**entries(), "d": Entry(("x",), "00000000")}, ENGLISH))
-    (folder / "1.po").write_text(block(FACT, ("사실",), False))
+    (folder / "1.po").write_text(block(FACT, ("사실",), False) + "\n" + block(MEANING, ("`--gpu`의 의미",), False))
     command.main(["apply", "ko", str(folder / "1.po")])
     assert command.main(["status", "ko"]) == 1
     assert command.main(["prune", "ko"]) == 0
     assert command.main(["status", "ko"]) == 0
+
+
+def test_a_sentence_no_book_has_any_more_does_not_get_among_the_messages(folder: Path) -> None:
+    (folder / "words").mkdir()
+    (folder / "words" / "ko.po").write_text(block("what it meant", ("옛 의미",), False))
+    (folder / "1.po").write_text(block(MEANING, ("`--gpu`의 의미",), False))
+    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is told
+    assert list(read_language("ko")) == [MEANING]
 
 
 def test_an_english_that_is_not_there_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,121 @@
+"""A cell of a table is of its column's type or a finding; what follows from several cells is checked against them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+from whichgpu.catalog import cache, tables
+from whichgpu.catalog.checks.gpus import rates
+from whichgpu.catalog.engine import _capable, support
+from whichgpu.catalog.gpu import PEAKS
+from whichgpu.catalog.mix import build_item, parse_request
+from whichgpu.catalog.store import Catalog
+from whichgpu.catalog.tables import Table
+
+
+@pytest.mark.parametrize(
+    ("read", "good", "bad"),
+    [
+        (tables._plain, "two words", (" before", "after ")),
+        (tables._slug, "a100-sxm-80gb", ("A100", "a b", "-a")),
+        (tables._integer, "1234567890123", ("-1", "1.0", "12345678901234", "١٢")),
+        (tables._number, "12.5", ("1e5", "nan", "1,5", "--1")),
+        (tables._date, "2020-05", ("2020-13", "May 2020", "1066-10-14")),
+        (tables._list, "a;b", ("a;", ";b", "a; b")),
+        (tables._integers, "1;2", ("1;x", "1;;2")),
+    ],
+)
+def test_a_cell_that_is_not_of_its_type_is_refused(read: Any, good: str, bad: tuple[str, ...]) -> None:
+    read(good)
+    for cell in bad:
+        with pytest.raises(ValueError):  # noqa: PT011 - of whatever words
+            read(cell)
+
+
+def test_a_table_with_findings_is_not_trusted_and_names_the_first(tmp_path: Path) -> None:
+    fine = Table("gpus", tmp_path / "gpus.csv", [{"id": "t4"}])
+    assert fine.trusted_rows() == [{"id": "t4"}]
+    finding = SimpleNamespace(key="t4", column="sms", detail=msg("finding.required"))
+    with pytest.raises(DataError, match=r"gpus\.csv") as told:
+        replace(fine, findings=[finding]).trusted_rows()  # type: ignore[list-item]
+    assert "t4" in str(told.value)
+    assert "sms" in str(told.value)
+
+
+def findings(gpu: dict[str, Any], unit: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Checks and columns of one GPU's rates."""
+    peaks = {f"{name}_tflops": None for name in PEAKS}
+    row = {"id": "x", "rates": "u" if unit else None, "cores": None, "sms": 10, "boost_clock_mhz": Decimal(1000)}
+    row |= {"tensor_clock_mhz": None}
+    blank: dict[str, Any] = {name: None for dtype in PEAKS for name in (dtype, f"{dtype}_plain")}
+    units = [{"id": "u", "cores": 64} | blank | unit] if unit else []
+    told = rates({"gpus": SimpleNamespace(rows=[row | peaks | gpu]), "rates": SimpleNamespace(rows=units)})  # type: ignore[dict-item]
+    return [(one.check, one.column) for one in told]
+
+
+def test_a_peak_without_a_unit_for_it_or_beside_its_cores_is_found() -> None:
+    assert findings({"fp16_tflops": Decimal(20)}, {"fp32": 128}) == [("no-unit", "fp16_tflops")]
+    assert findings({"fp32_tflops": Decimal("1.28")}, {"fp32": 128}) == []
+    assert findings({"fp32_tflops": Decimal("2.56")}, {"fp32": 128}) == [("sparse-peak", "fp32_tflops")]
+    assert findings({"fp32_tflops": Decimal("9.9")}, {"fp32": 128}) == [("rate-arithmetic", "fp32_tflops")]
+    assert findings({"fp32_tflops": Decimal("9.9"), "sms": None}, {"fp32": 128}) == []
+    assert findings({"cores": 650}, {"fp32": 128}) == [("cores-arithmetic", "cores")]
+    alone = {"cores": 1000, "fp32_tflops": Decimal(2)}
+    assert findings(alone, None) == []
+    assert findings(alone | {"fp32_tflops": Decimal(3)}, None) == [("rate-arithmetic", "fp32_tflops")]
+
+
+def test_an_engine_runs_surely_once_ran_or_never_did() -> None:
+    engine: Any = SimpleNamespace(min_capability="7.5", min_capability_ever="7.0", max_capability="9.0")
+    told = {capability: _capable(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
+    assert told == {"6.1": "no", "7.0": "earlier", "7.5": "yes", "9.0": "yes", "10.0": "unsure", None: "unsure"}
+    assert _capable(SimpleNamespace(min_capability=None, min_capability_ever=None, max_capability=None), "3.7") == "yes"  # type: ignore[arg-type]
+    assert support(engine, SimpleNamespace(software=None)) == "unsure"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"task": "train"}',
+        '{"task": "train", "model": "m", "gpu": "T4"}',
+        '{"task": "train", "model": "m", "precision": "fp32"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_request_of_the_mix_names_task_and_model_and_no_gpu(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of whatever words
+        parse_request(text)
+    with pytest.raises(DataError, match="reference_mix") as told:
+        build_item({"id": "one", "request": text})
+    assert "one" in str(told.value)
+    assert parse_request('{"task": "train", "model": "m"}') == {"task": "train", "model": "m"}
+
+
+def test_a_machine_whose_gpu_is_in_no_table_is_told_with_both(catalog: Catalog) -> None:
+    machine = replace(catalog.instances[0], gpu="unheard-of")
+    with pytest.raises(DataError, match="unheard-of") as told:
+        catalog.gpu_in(machine)
+    assert machine.instance in str(told.value)
+
+
+def test_without_a_home_everything_is_built_and_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "user_folder", lambda variable, usual: None)
+    built: list[int] = []
+
+    def build() -> tuple[int, ...]:
+        built.append(1)
+        return (7,)
+
+    assert cache.cached("t", int, (), build) == cache.cached("t", int, (), build) == (7,)
+    assert len(built) == 2

@@ -1,0 +1,199 @@
+"""From seconds to answers: ranges, throughput, what bounds; own measurements; a served load with steps of known length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+import pytest
+
+from tests.serving_cases import linear, small
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.figure import Figure
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.answer import layout_words
+from whichgpu.estimate.group.calibration import PLAIN as UNCORRECTED
+from whichgpu.estimate.group.calibration import GroupSetting
+from whichgpu.estimate.group.parts import TERMS as GROUP_TERMS
+from whichgpu.estimate.group.ranks import _around, _plain
+from whichgpu.estimate.serving.answer import Spread, _alone, serve
+from whichgpu.estimate.serving.curve import Objectives, curve, point, saturation
+from whichgpu.estimate.serving.fleet.answer import met_of
+from whichgpu.estimate.serving.fleet.outcome import FleetOutcome, Transfers
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.calibration import load_calibration, setting_of
+from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.own import Own, with_own
+from whichgpu.estimate.time.terms import TERMS
+from whichgpu.workload.shapes import Mlp, Patches, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+GPUS = Catalog().gpu_by_id
+H100 = GPUS["h100-sxm"]
+TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
+
+
+def asked(task: Any, **fields: Any) -> Workload:
+    plain: dict[str, Any] = {"batch": 6, "seq_in": 10}
+    return Workload(task, "tiny", **(plain | fields))
+
+
+def test_what_a_step_gets_done() -> None:
+    written, read = (6.0, "output tokens/s"), (60.0, "input tokens/s")
+    for task, done in (("serve", written), ("batch", written), ("decode", written), ("prefill", read), ("train", read)):
+        assert work(asked(task), TINY) == done
+    assert work(asked("forward"), TINY) == (6.0, "samples/s")
+    assert work(asked("train", seq_in=None), TINY) == (6.0, "input tokens/s")
+    assert work(asked("train", batch=None), TINY) == (10.0, "input tokens/s")
+    assert work(asked("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
+    assert work(asked("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
+    assert work(asked("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
+
+
+OWN = Own(
+    "h100-sxm", "my-record", "measured", ("pytorch/train",),
+    {"all": {"gemm": 0.1}, "pytorch": {"gemm": 0.2, "gap": 0.5}, "pytorch/train": {"gemm": 0.4}}, {"train": 0.3, "any": 0.2},
+)  # fmt: skip
+
+
+def test_own_measurements_come_on_top() -> None:
+    assert OWN.log_multiplier("pytorch", "train", "gemm") == pytest.approx(0.7)
+    assert OWN.log_multiplier("pytorch", "forward", "gemm") == pytest.approx(0.3)
+    assert OWN.log_multiplier("vllm", "train", "gemm") == pytest.approx(0.1)
+    assert OWN.spread("train") == (-0.3, 0.3)
+    assert OWN.spread("forward") == (-0.2, 0.2)
+    assert replace(OWN, spreads={}).spread("train") == (-log(1.04), log(1.04))
+    assert replace(OWN, spreads={"train": 0.001}).spread("train") == (-log(1.04), log(1.04))
+    plain = load_calibration()
+    both = with_own(plain, {"h100-sxm": OWN})
+    assert with_own(plain, {}) is plain
+    assert both.tier("pytorch", H100, "train") == "measured"
+    assert both.tier("pytorch", H100, "forward") == plain.tier("pytorch", H100)
+    assert both.tier("pytorch", GPUS["t4"], "train") == plain.tier("pytorch", GPUS["t4"])
+    assert with_own(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
+    assert both.spread("measured", "train", "h100-sxm") == (-0.3, 0.3)
+    assert both.spread("gpu", "train", "h100-sxm", "pytorch") == plain.spread("gpu", "train", "h100-sxm", "pytorch")
+    assert both.sources_of("pytorch", "h100-sxm")[0] == "my-record"
+    setting = setting_of(H100, "pytorch", 2026, "train", "half")
+    ratio = both.factors([setting])[:, 0] / plain.factors([setting])[:, 0]
+    assert ratio[TERMS.index("gemm")] == pytest.approx(exp(0.7))
+    assert ratio[TERMS.index("gap")] == pytest.approx(exp(0.5))
+    assert ratio[TERMS.index("conv")] == pytest.approx(1.0)
+
+
+def test_corrections_of_groups_add_up() -> None:
+    setting = GroupSetting("vllm", 2024, "decode", "nvswitch", "nvswitch-4")
+    years = {"vllm/2020": {"latency": 1.0}, "vllm/2025": {"latency": 2.0}, "sglang/2024": {"latency": 9.0}}
+    found = replace(
+        UNCORRECTED, multipliers={"all": {"": {"latency": 0.5}}, "year": years, "fabric": {"nvswitch-4": {"volume": 0.25}}}
+    )
+    assert found.log_multiplier(setting, "latency") == 2.5  # the nearest year
+    assert found.log_multiplier(replace(setting, year=2020), "latency") == 1.5
+    assert found.log_multiplier(replace(setting, engine="pytorch"), "latency") == 0.5
+    told = found.factors([setting, replace(setting, fabric="x")])
+    assert told["volume"].ravel().tolist() == pytest.approx([exp(0.25), 1.0])
+    assert set(told) == set(GROUP_TERMS)
+    assert replace(setting, engine="pytorch-threads").style == "threads"
+    assert setting.style == "serving"
+    ranged = replace(UNCORRECTED, ranges={"group": {"decode": (-0.1, 0.2), "any": (-0.3, 0.4)}})
+    assert [ranged.spread("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
+    assert ranged.spread("group-kin", "decode") == (-0.8, 1.1)
+    assert layout_words(Parallel(dp=2, pp=3, sp=True)) == "dp=2,pp=3,sp"
+
+
+def test_keys_come_round_to_a_part_of_the_queries() -> None:
+    op = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0})
+    told = _around(op, asked("train", parallel=Parallel(cp=4)))
+    assert (told.flops, told.read, told.write, told.sizes["keys"]) == (400.0, 150.0, 20.0, 32.0)
+    assert _around(op, asked("train")) is op
+    other = Op("gemm", "bf16")
+    assert _around(other, asked("train", parallel=Parallel(cp=4))) is other
+    spread = Parallel(tp=2, ep=2)
+    assert _plain(asked("train", parallel=spread)).parallel.ep == 2
+    assert _plain(asked("serve", parallel=spread)).parallel == Parallel(tp=2)
+
+
+LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
+
+
+def test_a_figure_lies_between_fast_and_slow_steps() -> None:
+    found = Spread(LIKE).figure(5.0, 9.0, 3.0, "s")
+    assert (found.low, found.value, found.high, found.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
+    assert Spread(LIKE).factors == (0.8, 1.5)
+
+
+SERVER = linear(fixed=0.01)
+LOAD = Load(10.0, Lengths(100), Lengths(20), 200, burstiness=0.0)
+
+
+def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
+    told = serve(SERVER, LOAD, Objectives(), LIKE, drawn=False)
+    assert told.ttft_no_load.value == pytest.approx(0.01)
+    assert (told.ttft_no_load.low, told.ttft_no_load.high) == pytest.approx((0.008, 0.015))
+    assert told.tpot_no_load.value == pytest.approx(0.01)
+    assert told.tpot["p50"].value == pytest.approx(0.01, rel=0.01)
+    assert told.tpot["mean"].high == pytest.approx(0.015, rel=0.01)
+    assert told.answered_rate.value == pytest.approx(10.0, rel=0.05)
+    assert told.throughput.value == pytest.approx(200.0, rel=0.05)
+    assert (told.goodput, told.met, told.allowed_rate, told.curve) == (None, None, None, ())
+    assert not told.saturated
+    assert (told.sustainable_rate.low, told.sustainable_rate.high) == pytest.approx(
+        (told.sustainable_rate.value / 1.5, told.sustainable_rate.value / 0.8)
+    )
+    assert (told.load.mean_prompt, told.load.mean_output, told.load.requests) == (100, 20, 200)
+    assert told.cached_share == 0.0
+    assert [one.id for one in told.warnings] == ["serving.too-few"]  # 180 requests do not tell the 99th percentile
+
+
+def test_objectives_are_told_and_missed() -> None:
+    told = serve(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
+    assert told.met == 0.0
+    assert told.goodput is not None
+    assert "serving.missed" in [one.id for one in told.warnings]
+    assert list(told.ttft) == ["p50", "p90", "p95", "p99", "mean"]
+    kept = serve(SERVER, LOAD, Objectives(tpot_max=0.02), LIKE, drawn=False)
+    assert kept.met == 1.0
+    assert "serving.missed" not in [one.id for one in kept.warnings]
+
+
+def test_who_is_refused_by_all_has_no_answer() -> None:
+    with pytest.raises(NoAnswer):
+        serve(linear(small(64), fixed=0.01), LOAD, Objectives(), LIKE, drawn=False)
+
+
+def test_a_server_alone() -> None:
+    outcome = SERVER.run([(0.0, 100, 20, ()), (9.0, 200, 40, ())])
+    first, between = _alone(SERVER, outcome)
+    assert (first, between) == pytest.approx((0.01, 0.01))
+
+
+def test_saturation_and_what_objectives_allow() -> None:
+    """Sixteen at once, each for 19 steps of 10 ms after its first: at most 16 answers in 0.19 to 0.2 s."""
+    most = saturation(SERVER, LOAD)
+    assert 16 / 0.21 < most < 16 / 0.18
+    low, high = (point(SERVER, LOAD, share * most, Objectives(tpot_max=0.02), most) for share in (0.5, 1.5))
+    assert (low.saturated, high.saturated) == (False, True)
+    assert low.met == 1.0
+    assert low.rate == 0.5 * most
+    never = curve(SERVER, LOAD, Objectives(tpot_max=0.005), most)
+    assert never.allowed == 0.0
+    assert never.saturation == most
+    always = curve(SERVER, LOAD, Objectives(tpot_max=0.02, ttft_max=0.05), most)
+    assert always.allowed is not None
+    assert 0.6 * most < always.allowed <= most
+    assert [one.rate for one in always.points] == sorted(one.rate for one in always.points)
+
+
+def test_those_lost_met_nothing() -> None:
+    served = SERVER.run([(float(place), 100, 20, ()) for place in range(20)])
+    served.finished[5] = -1.0
+    outcome = FleetOutcome(served, (), Transfers(0, 0.0, 0.0, 0.0), 30.0, 1, 0, 0)
+    assert met_of(outcome, Objectives(tpot_max=0.02), 0.0) == 19 / 20
+    assert met_of(outcome, Objectives(tpot_max=0.02), 0.5) == 1.0
+    assert met_of(outcome, Objectives(), 0.0) == 19 / 20
+    assert met_of(outcome, Objectives(ttft_max=0.005), 0.0) == 0.0
+    assert met_of(outcome, Objectives(latency_max=0.15), 0.0) == 0.0
+    assert Objectives(latency_max=0.1).any
+    assert not Objectives().any

@@ -1,0 +1,120 @@
+"""Which corrections apply to a step: groups, years between those measured, ranges; what feeds a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+from typing import Any
+
+import pytest
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.loading import loading, loading_remark
+from whichgpu.estimate.time.calibration import LEVELS, Calibration, Setting, _by_year, build, load_calibration, setting_of
+from whichgpu.estimate.time.terms import TERMS
+
+GPUS = Catalog().gpu_by_id
+H100 = GPUS["h100-sxm"]
+SETTING = Setting("vllm", 2024, "decode", "half", "h100-sxm", "Hopper", "Hopper 9.0", "datacenter", "GH100", "nvidia")
+
+
+def calibrated(**multipliers: dict[str, dict[str, float]]) -> Calibration:
+    plain = load_calibration()
+    return replace(plain, multipliers={name.replace("_", "-"): groups for name, groups in multipliers.items()}, known={})
+
+
+def test_the_groups_of_a_setting() -> None:
+    assert {level: SETTING.key(level) for level in LEVELS} == {
+        "all": "", "style": "serving", "era": "serving/2024", "engine": "vllm", "year": "vllm/2024", "task": "vllm/decode",
+        "architecture": "Hopper", "generation": "Hopper 9.0", "generation-unit": "Hopper 9.0/half",
+        "generation-task": "Hopper 9.0/decode", "build": "datacenter", "vendor-engine": "nvidia/vllm", "chip": "GH100",
+    }  # fmt: skip
+    assert replace(SETTING, engine="unheard-of").style == "framework"
+
+
+def test_logarithms_of_all_groups_add_up() -> None:
+    found = calibrated(all={"": {"gemm": 0.5}}, engine={"vllm": {"gemm": 0.25, "gap": 1.0}, "sglang": {"gemm": 9.0}}, task={})
+    assert found.log_multiplier(SETTING, "gemm") == 0.75
+    assert found.log_multiplier(SETTING, "gap") == 1.0
+    factors = found.factors([SETTING, replace(SETTING, engine="pytorch")])
+    assert factors.shape == (len(TERMS), 2)
+    assert factors[TERMS.index("gemm")].tolist() == pytest.approx([exp(0.75), exp(0.5)])
+    assert factors[TERMS.index("conv")].tolist() == [1.0, 1.0]
+
+
+YEARS = {"vllm/2022": {"gemm": 1.0}, "vllm/2026": {"gemm": 3.0, "gap": 4.0}, "other/2024": {"gemm": 9.0}}
+
+
+@pytest.mark.parametrize(
+    ("year", "gemm", "gap"),
+    [(2020, 1.0, 0.0), (2022, 1.0, 0.0), (2023, 1.5, 1.0), (2025, 2.5, 3.0), (2026, 3.0, 4.0), (2030, 3.0, 4.0)],
+)
+def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap: float) -> None:
+    found = _by_year(YEARS, "vllm", year)
+    assert (found.get("gemm", 0.0), found.get("gap", 0.0)) == (gemm, gap)
+    assert _by_year(YEARS, "nobody", year) == {}
+    whole = calibrated(year=YEARS, era={"serving/2024": {"gemm": 10.0}})
+    assert whole.log_multiplier(replace(SETTING, year=year), "gemm") == 10.0 + gemm
+
+
+def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
+    found = replace(load_calibration(), ranges={"gpu": {"vllm/decode": (-0.1, 0.1), "decode": (-0.2, 0.2), "any": (-0.3, 0.3)}})
+    assert found.spread("gpu", "decode", "", "vllm") == (-0.1, 0.1)
+    assert found.spread("gpu", "decode", "", "sglang") == (-0.2, 0.2)
+    assert found.spread("gpu", "train") == (-0.3, 0.3)
+    assert found.spread("none", "train") == (-0.7, 1.0)
+
+
+def test_nothing_is_known_of_other_makers() -> None:
+    assert load_calibration().tier("pytorch", replace(H100, vendor="somebody")) == "none"
+    assert load_calibration().tier("pytorch", H100) != "none"
+
+
+def test_cards_of_little_power_are_a_build_of_their_own() -> None:
+    assert build(H100) == "datacenter"
+    assert [build(replace(H100, tdp_watts=watts)) for watts in (70, 80, 81, None)] == [
+        "low-power", "low-power", "datacenter", "datacenter",
+    ]  # fmt: skip
+
+
+def test_generations_never_measured_are_taken_for_their_kin() -> None:
+    def kin(gpu: str) -> tuple[str, str]:
+        found = setting_of(GPUS[gpu], "vllm", 2026, "decode", "half")
+        return found.architecture, found.generation
+
+    assert kin("h100-sxm") == ("Hopper", "Hopper 9.0")
+    assert kin("b200") == ("Hopper", "Hopper 9.0")
+    assert kin("rtx-5090") == ("Ada", "Ada 8.9")
+
+
+def test_what_feeds_a_gpu_by_hand() -> None:
+    """A thread of torchvision's: between 1058 / 12 and 1923 / 10 images a second, their geometric mean."""
+    middle = (1058 / 12 * 192.3) ** 0.5
+    found = loading(1000.0)
+    assert found.vcpus.value == pytest.approx(1000 / middle)
+    assert found.vcpus.low == pytest.approx(1000 / 250)
+    assert found.vcpus.high == pytest.approx(1000 / (1058 / 12 * 1923 / 2500))
+    assert found.cores.value == pytest.approx(found.vcpus.value / 2)
+    assert (found.feeds, found.fed) == (None, None)
+    gains = {"dali-cpu": 1816 / 1058, "dali-gpu": 3910 / 1058, "ffcv": 31278 / 96 / (1058 / 12)}
+    for loader, gain in gains.items():
+        other = loading(1000.0, loader=loader).vcpus
+        assert (other.value, other.low, other.high) == pytest.approx(
+            [end / gain for end in (1000 / middle, found.vcpus.low, found.vcpus.high)]
+        )
+    host = loading(1000.0, 16.0).fed
+    assert host is not None
+    assert host.value == pytest.approx(16 * middle)
+
+
+@pytest.mark.parametrize(("vcpus", "verdict"), [(3.9, "starves"), (4.0, "tight"), (14.7, "tight"), (14.8, "feeds")])
+def test_a_host_feeds_it_or_does_not(vcpus: float, verdict: Any) -> None:
+    assert loading(1000.0, vcpus).feeds == verdict
+    assert loading_remark(1000.0, vcpus).id == f"remark.loading-{verdict}"
+
+
+def test_a_remark_tells_whole_threads() -> None:
+    told = loading_remark(1000.0)
+    assert (told.id, told.values["vcpus"], told.values["low"], told.values["high"]) == ("remark.loading", "8", "4", "15")
+    with pytest.raises(ValueError, match="above zero"):
+        loading(0.0)

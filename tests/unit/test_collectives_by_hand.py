@@ -1,0 +1,150 @@
+"""Collectives over links of round numbers, by hand; whose links a machine has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.collectives import Cost, Kind, Ring, cost
+from whichgpu.estimate.group.fabric import Fabric, fabric_of
+
+GPUS = Catalog().gpu_by_id
+US = 1e-6
+SWITCH = Fabric("nvswitch", 1e11, 1e10, "nvlink", "pcie", False, "infiniband", 1e10, 4 * US)
+# NCCL's protocols: share of the bandwidth, microseconds to start, a hop over NVLink, what it adds to a hop of the network
+PROTOCOLS = ((0.4, 6.6, 0.6, 2.7), (0.9, 14.0, 1.9, 4.0), (1.0, 8.4, 3.4, 14.0))
+
+
+def told(kind: Kind, size: float, ring: Ring, fabric: Fabric = SWITCH, own: bool = False) -> Cost:
+    return cost(kind, size, ring, [fabric], own)
+
+
+def seconds(*asked: Any, **more: Any) -> float:
+    return float(told(*asked, **more).seconds[0, 0])
+
+
+def test_a_ring_hands_parts_on() -> None:
+    """Eight GPUs: seven steps to gather, each GPU sends 7/8 of the whole; a reduction does both twice."""
+    for size in (1e3, 1e6, 1e9):
+        gathered = min((base + 7 * hop) * US + size * 7 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
+        assert seconds("all_gather", size, Ring(8, 8)) == pytest.approx(gathered)
+        assert seconds("reduce_scatter", size, Ring(8, 8)) == pytest.approx(gathered)
+        rings = [(base + 14 * hop) * US + size * 14 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
+        trees = [(base + 14 * hop) * US + size * 2 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
+        assert seconds("all_reduce", size, Ring(8, 8)) == pytest.approx(min(rings + trees))
+        passed = min((base + 7 * hop) * US + size / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
+        assert seconds("broadcast", size, Ring(8, 8)) == pytest.approx(passed)
+
+
+def test_a_send_is_one_hop() -> None:
+    near = min((base + hop) * US + 1e6 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
+    assert seconds("send", 1e6, Ring(2, 2)) == pytest.approx(near)
+    far = min((base + 4 + net) * US + 1e6 / (1e10 * share) for share, base, _, net in PROTOCOLS)
+    assert seconds("send", 1e6, Ring(2, 1)) == pytest.approx(far)
+
+
+def test_between_nodes_the_network_s_hops_and_bandwidth_count() -> None:
+    """Four nodes of eight: three far steps of 31; a node's eight shares of the network are 80 GB/s, less than its links."""
+    size = 1e6
+    gathered = min(
+        (base + 28 * hop + 3 * (4 + net)) * US + size * 31 / 32 / (8e10 * share) for share, base, hop, net in PROTOCOLS
+    )
+    assert seconds("all_gather", size, Ring(32, 8)) == pytest.approx(gathered)
+    rings = [(base + 56 * hop + 6 * (4 + net)) * US + size * 62 / 32 / (8e10 * share) for share, base, hop, net in PROTOCOLS]
+    trees = [(base + 2 * (7 * hop + 2 * (4 + net))) * US + size * 2 / (8e10 * share) for share, base, hop, net in PROTOCOLS]
+    assert seconds("all_reduce", size, Ring(32, 8)) == pytest.approx(min(rings + trees))
+    assert min(trees) < min(rings)
+    assert Ring(9, 8).nodes == 2
+    assert Ring(8, 8).nodes == 1
+    assert Ring(2, 8).nodes == 1
+
+
+def test_a_switch_that_adds_up_takes_every_byte_once() -> None:
+    adding = replace(SWITCH, reduces=True)
+    assert seconds("all_reduce", 1e10, Ring(8, 8), adding) == pytest.approx(25 * US + 1e10 / (1e11 * 0.743))
+    assert seconds("all_reduce", 1e10, Ring(2, 2), adding) == seconds("all_reduce", 1e10, Ring(2, 2))
+    assert seconds("all_reduce", 1e10, Ring(4, 4), adding) < seconds("all_reduce", 1e10, Ring(4, 4))
+    assert seconds("all_reduce", 1e10, Ring(16, 8), adding) == seconds("all_reduce", 1e10, Ring(16, 8))
+    assert seconds("all_gather", 1e10, Ring(8, 8), adding) == seconds("all_gather", 1e10, Ring(8, 8))
+
+
+def test_an_engine_s_own_kernel_reads_its_peers() -> None:
+    """Once, or a part and then the sums; every barrier grows as the root of the peers."""
+    for size in (1e3, 3e6):
+        once = 4 * US + 3**0.5 * US + size * 3 / 1e11
+        twice = 4 * US + 2 * 3**0.5 * US + size * 1.5 / 1e11
+        assert seconds("all_reduce", size, Ring(4, 4), own=True) == pytest.approx(min(once, twice))
+    assert 4 * US + 3**0.5 * US + 1e3 * 3 / 1e11 < 4 * US + 2 * 3**0.5 * US + 1e3 * 1.5 / 1e11
+    board = replace(SWITCH, kind="pcie", hop="pcie")
+    assert seconds("all_reduce", 1e3, Ring(4, 4), board, own=True) == seconds("all_reduce", 1e3, Ring(4, 4), board)
+    assert seconds("all_reduce", 1e3, Ring(8, 4), own=True) == seconds("all_reduce", 1e3, Ring(8, 4))
+
+
+def test_an_exchange_goes_near_and_far_at_once() -> None:
+    near = (8.4 + 3.4) * US + 1e9 * 7 / 8 / 1e11
+    assert seconds("all_to_all", 1e9, Ring(8, 8)) == pytest.approx(near)
+    far = (8.4 + 3.4 + 4 + 14) * US + 1e9 * 8 / 16 / 1e10
+    assert seconds("all_to_all", 1e9, Ring(16, 8)) == pytest.approx(far)
+    quick = replace(SWITCH, network=1e13)
+    assert seconds("all_to_all", 1e9, Ring(16, 8), quick) == pytest.approx((8.4 + 3.4 + 4 + 14) * US + 1e9 * 7 / 16 / 1e11)
+    lonely = told("all_to_all", 1e9, Ring(2, 1))
+    assert lonely.volume[0, 0] == pytest.approx(1e9 / 2 / 1e10)
+
+
+def test_many_sizes_and_fabrics_at_once() -> None:
+    slow = replace(SWITCH, link=5e10)
+    both = cost("all_gather", [1e9, 2e9], Ring(8, 8), [SWITCH, slow])  # type: ignore[arg-type]
+    assert both.seconds.shape == (2, 2)
+    assert both.volume[1, 0] == pytest.approx(both.volume[0, 1])
+    assert cost("send", [1.0, 2.0], Ring(1, 8), [SWITCH]).seconds.tolist() == [[0.0, 0.0]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "board", "members", "share"),
+    [
+        ("nvswitch", 8, 2, 1.0), ("nvswitch", 8, 8, 1.0),
+        ("cube-mesh", 8, 2, 1 / 3), ("cube-mesh", 8, 3, 2 / 3), ("cube-mesh", 8, 4, 2 / 3), ("cube-mesh", 8, 8, 1.0),
+        ("cube-mesh", 4, 2, 0.5), ("cube-mesh", 4, 4, 1.0), ("cube-mesh", 4, 8, 1.0),
+        ("mesh", 8, 2, 1 / 7), ("mesh", 8, 8, 1.0), ("mesh", 4, 2, 1 / 3), ("mesh", 1, 2, 1.0),
+        ("pairs", 8, 2, 1.0),
+    ],
+)  # fmt: skip
+def test_how_much_of_its_links_a_gpu_can_use(kind: str, board: int, members: int, share: float) -> None:
+    fabric = replace(SWITCH, kind=kind, board=board)
+    assert fabric.inside(members) == pytest.approx(1e11 * share)
+    assert fabric.inside(1) == float("inf")
+
+
+def test_beyond_a_bridge_and_beyond_a_socket() -> None:
+    bridged, cards = replace(SWITCH, kind="pairs"), replace(SWITCH, kind="pcie", pcie=2e10)
+    assert bridged.inside(3) == 1e10
+    assert (bridged.hop_kind(2), bridged.hop_kind(3)) == ("nvlink", "pcie")
+    assert [cards.inside(members) for members in (2, 4, 5, 8)] == [2e10, 2e10, 13e9, 13e9]
+    assert replace(SWITCH, kind="pcie").inside(8) == 1e10
+    assert [replace(SWITCH, kind=kind).direct for kind in ("nvswitch", "mesh", "pcie", "pairs")] == [True, True, False, False]
+
+
+def test_links_of_gpus_as_sold() -> None:
+    h100 = fabric_of(GPUS["h100-sxm"])
+    assert h100.link == pytest.approx(450e9 * 0.824)
+    assert (h100.reduces, h100.board, h100.domain, h100.name) == (True, 8, 16, "nvswitch-4")
+    assert h100.network_kind == "infiniband"
+    assert (h100.network, h100.network_hop) == pytest.approx((400e9 / 8 * 0.92, 4 * US))
+    assert not fabric_of(GPUS["a100-sxm-80gb"]).reduces
+    assert fabric_of(GPUS["gb200"]).domain == 72
+    t4 = fabric_of(GPUS["t4"])
+    assert t4.link == t4.pcie == pytest.approx(15.75e9 * 0.76, rel=0.01)
+    assert t4.name == "pcie-3"
+    assert t4.network == pytest.approx(12.5e9 / 8 * 0.7)
+    host = fabric_of(GPUS["t4"], interconnect="pcie-host")
+    assert host.link == pytest.approx(t4.link / 2)
+    blind = fabric_of(replace(GPUS["t4"], pcie=None))
+    assert blind.link == pytest.approx(15.75e9 * 0.76)
+    assert blind.name == "pcie-3"
+    slow = fabric_of(GPUS["h100-sxm"], network_gbps=0.0)
+    assert slow.network == 0.0
+    odd = fabric_of(GPUS["h100-sxm"], network_kind="pigeons", network_gbps=80.0)
+    assert odd.network == pytest.approx(10e9 * 0.7)

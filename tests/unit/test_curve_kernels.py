@@ -1,0 +1,314 @@
+"""Seconds of convolutions, attention and what bandwidth bounds, on a GPU of round numbers, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.toy_gpu import PLAIN, of, told, toy
+from whichgpu.estimate.time.curves import attention, conv, memory
+from whichgpu.estimate.time.operators import Op
+
+NEAR = 1e-3
+
+
+def filters(kind: str = "conv", unit: str = "fp16", flops: float = 0.0, moved: float = 0.0, role: str = "", **sizes: float) -> Op:
+    plain = {"batch": 8.0, "height": 32.0, "width": 32.0, "cin": 256.0, "cout": 256.0, "kernel": 9.0, "stride": 1.0,
+             "groups": 1.0, "nhwc": 1.0}  # fmt: skip
+    known = plain | sizes
+    pixels = known["batch"] * known["height"] * known["width"]
+    work = flops or 2 * pixels * known["cin"] * known["cout"] * known["kernel"] / known["groups"]
+    return Op(kind, unit, work, moved, 0.0, known, role=role)
+
+
+def convolved(op: Op, gpu: Any = None, **changed: float) -> float:
+    return told(conv.seconds(of(op), gpu or toy(), PLAIN | {name.replace("__", "."): value for name, value in changed.items()}))
+
+
+WHOLE = 2 * 8 * 32 * 32 * 256 * 256 * 9 / 1e13
+
+
+def test_a_convolution_is_a_product_over_pixels() -> None:
+    """8192 pixels by 256 channels: 1024 tiles of 64 x 32 in 103 waves on ten SMs."""
+    waves = 103 / 102.4
+    for kind in ("conv", "conv_dgrad"):
+        assert convolved(filters(kind)) == pytest.approx(WHOLE * waves, rel=1e-4)
+    # Gradients of weights: 256 x 2304 results, 288 tiles in 29 waves; the pixels are the inner sum.
+    assert convolved(filters("conv_wgrad")) == pytest.approx(WHOLE * 29 / 28.8, rel=1e-4)
+    assert convolved(filters("conv_wgrad"), **{"conv.split.wgrad": 1.002}) == pytest.approx(WHOLE * 1.002, rel=1e-4)
+    assert convolved(filters("conv"), **{"conv.split.wgrad": 1.002}) == pytest.approx(WHOLE * waves, rel=1e-4)
+    assert convolved(filters("conv"), **{"conv.split": 1.002}) == pytest.approx(WHOLE * 1.002, rel=1e-4)
+
+
+def test_shares_of_peak_are_of_the_unit_and_of_filters_with_and_without_neighbours() -> None:
+    one = filters(kernel=1.0)
+    plain = convolved(one)
+    assert convolved(one, **{"conv.share1.half": 0.5}) == pytest.approx(2 * plain, rel=NEAR)
+    assert convolved(one, **{"conv.share.half": 0.5}) == pytest.approx(plain, rel=NEAR)
+    many = convolved(filters())
+    assert convolved(filters(), **{"conv.share.half": 0.5}) == pytest.approx(2 * many, rel=NEAR)
+    assert convolved(filters(), toy(balance={"fp16": 0.25}), **{"conv.share.half": 0.25}) == pytest.approx(2 * many, rel=NEAR)
+    assert convolved(filters(), **{"gemm.factor.tensor.Hopper": 0.5}) == pytest.approx(2 * many, rel=NEAR)
+    dots = toy(matrix=0.0, dots=0.5, winograd=0.0)
+    assert convolved(filters(), dots, **{"conv.planar": 0.5}) == pytest.approx(4 * many, rel=NEAR)
+    planes = filters(unit="fp32", nhwc=0.0)
+    assert convolved(planes, toy(winograd=0.0), **{"conv.planar": 0.5}) == pytest.approx(
+        2 * convolved(planes, toy(winograd=0.0)), rel=NEAR
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind", "expected"),
+    [
+        ({}, "conv", False),  # 1024 pixels: too large an image with channels last
+        ({"height": 30.0, "width": 30.0}, "conv", True),
+        ({"height": 10.0, "width": 10.0}, "conv", True),
+        ({"height": 9.0, "width": 11.0}, "conv", False),
+        ({"height": 30.0, "width": 30.0, "cin": 127.0}, "conv", False),
+        ({"height": 30.0, "width": 30.0, "cin": 128.0}, "conv", True),
+        ({}, "conv_dgrad", True),
+        ({"height": 26.0, "width": 26.0}, "conv_dgrad", False),
+        ({"height": 28.0, "width": 25.0}, "conv_dgrad", True),
+        ({"cin": 64.0, "cout": 128.0}, "conv_dgrad", True),
+        ({"cin": 64.0, "cout": 127.0}, "conv_dgrad", False),
+        ({"nhwc": 0.0}, "conv", True),
+        ({"nhwc": 0.0, "cin": 32.0}, "conv", True),
+        ({"nhwc": 0.0, "cin": 31.0}, "conv", False),
+        ({"nhwc": 0.0, "kernel": 25.0}, "conv", False),
+        ({"nhwc": 0.0, "stride": 2.0}, "conv", False),
+        ({"nhwc": 0.0, "groups": 2.0}, "conv", False),
+    ],
+)
+def test_where_libraries_trade_multiplications_for_transforms(sizes: Any, kind: str, expected: bool) -> None:
+    op = filters(kind, "fp32", flops=2.25e9, **sizes)
+    assert told(conv.least_flops(of(op), toy())) == pytest.approx(1e9 if expected else 2.25e9)
+    assert told(conv.least_flops(of(op), toy(winograd=0.0))) == 2.25e9
+
+
+def test_matrix_units_multiply_rather_than_transform() -> None:
+    half, single = (filters("conv", unit, flops=2.25e9, nhwc=0.0) for unit in ("fp16", "tf32"))
+    assert told(conv.least_flops(of(half), toy())) == 2.25e9
+    assert told(conv.least_flops(of(half), toy(matrix=0.0))) == pytest.approx(1e9)
+    assert told(conv.least_flops(of(single), toy())) == 2.25e9
+    assert told(conv.least_flops(of(single), toy(native={"tf32": 0.0}))) == pytest.approx(1e9)
+    narrow = filters("conv", "int8", flops=2.25e9, nhwc=0.0)
+    assert told(conv.least_flops(of(narrow), toy(matrix=0.0))) == 2.25e9
+
+
+def test_transforms_gain_where_they_pay_for_themselves() -> None:
+    planes, last = filters(unit="fp32", nhwc=0.0), filters(unit="fp32", height=30.0, width=30.0)
+    plain, small = (convolved(op, toy(winograd=0.0)) for op in (planes, last))
+    assert convolved(planes, **{"conv.winograd.planar": 2.0}) == pytest.approx(plain / 2, rel=NEAR)
+    setup = 256 * 256 * 1.0 / (10 * 1e9)
+    assert convolved(last, **{"conv.winograd": 2.0, "conv.winograd_setup": 1.0}) == pytest.approx(small / 2 + setup, rel=NEAR)
+    assert convolved(last, **{"conv.winograd": 2.0, "conv.winograd_setup": 1e9}) == pytest.approx(small, rel=NEAR)
+
+
+def test_gradients_of_strided_filters_and_groups_cost_more() -> None:
+    for kind, stride, kernel, factor in (("conv_dgrad", 2.0, 9.0, 3.0), ("conv_dgrad", 1.0, 9.0, 1.0),
+                                         ("conv_dgrad", 2.0, 1.0, 1.0), ("conv", 2.0, 9.0, 1.0)):  # fmt: skip
+        op = filters(kind, stride=stride, kernel=kernel)
+        assert convolved(op, **{"conv.stride": 3.0}) == pytest.approx(factor * convolved(op), rel=NEAR)
+    grouped = filters(groups=4.0)
+    assert convolved(grouped, **{"conv.grouped": 2.0}) == pytest.approx(2 * convolved(grouped), rel=NEAR)
+    assert convolved(filters(), **{"conv.grouped": 2.0}) == pytest.approx(convolved(filters()), rel=NEAR)
+
+
+def test_groups_of_few_channels_are_made_several_at_once() -> None:
+    """64 groups of four channels each, made sixteen at once: four products of 64 channels."""
+    op = filters(groups=64.0)
+    # 8192 x 64 results four times over an inner sum of 576: 32 tiles of 256 x 128 (half empty) or 128 of 256 x 32 each ...
+    least = min(
+        int(np.ceil(4 * np.ceil(8192 / rows) * np.ceil(64 / columns) / 10)) * rows * columns
+        for rows, columns in ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64), (256, 32), (64, 32))
+    )
+    assert convolved(op, **{"conv.block": 64.0}) == pytest.approx(2 * least * 576 / 1e12, rel=NEAR)
+
+
+def test_images_of_three_channels_run_on_plain_lanes_padded_to_four() -> None:
+    op = filters(cin=3.0, cout=64.0, kernel=49.0)
+    pixels, inner = 8 * 32 * 32, 4 * 49
+    least = min(
+        int(np.ceil(np.ceil(pixels / rows) * np.ceil(64 / columns) / 10)) * rows * columns
+        for rows, columns in ((128, 64), (64, 64), (256, 32), (64, 32), (64, 128))
+    )
+    plain = toy(rates={"fp32": 1e12}, sm_rates={"fp32": 1e11})
+    assert convolved(op, plain) == pytest.approx(2 * least * inner / 1e11, rel=NEAR)
+    assert convolved(op, plain, **{"conv.few.half": 0.5}) == pytest.approx(2 * 2 * least * inner / 1e11, rel=NEAR)
+    eight = filters(cin=8.0, cout=64.0, kernel=49.0)
+    assert convolved(eight, plain) < convolved(op, plain)  # those are loaded as they are
+    turned = filters(cin=3.0, cout=64.0, kernel=49.0, nhwc=0.0)
+    assert convolved(turned, plain, **{"conv.few.turned": 3.0}) == pytest.approx(3 * convolved(op, plain), rel=NEAR)
+
+
+def test_depthwise_filters_take_every_tap_on_plain_lanes() -> None:
+    sizes: Any = {"cin": 256.0, "cout": 256.0, "groups": 256.0, "flops": 2e9}
+    taps = 2e9 / (2 * 10 * 1e9)
+    assert convolved(filters(**sizes)) == pytest.approx(taps, rel=NEAR)
+    assert convolved(filters(**sizes), **{"conv.tap.half": 2.0}) == pytest.approx(2 * taps, rel=NEAR)
+    assert convolved(filters(unit="fp32", **sizes), **{"conv.tap.single": 3.0}) == pytest.approx(3 * taps, rel=NEAR)
+    assert convolved(filters("conv_dgrad", stride=2.0, **sizes)) == pytest.approx(4 * taps, rel=NEAR)
+    assert convolved(filters(stride=2.0, **sizes)) == pytest.approx(taps, rel=NEAR)
+    assert convolved(filters(nhwc=0.0, **sizes), **{"conv.tap.turned": 2.0}) == pytest.approx(2 * taps, rel=NEAR)
+    assert convolved(filters(**sizes), **{"conv.tap.besides": 9.0}) == pytest.approx(2 * taps, rel=NEAR)
+    for unit, kernel, factor in (("fp32", 49.0, 5.0), ("fp32", 25.0, 1.0), ("fp16", 49.0, 1.0)):
+        op = filters(unit=unit, kernel=kernel, **sizes)
+        assert convolved(op, **{"conv.tap.far": 5.0}) == pytest.approx(factor * taps, rel=NEAR)
+
+
+def test_bytes_that_a_stride_skips_are_not_read() -> None:
+    """1x1 filters with a stride of two read a quarter of the pixels: 2 x 2 x 4 x 4 of the input's, 8 channels of 2 bytes."""
+    sizes: Any = {"batch": 1.0, "height": 4.0, "width": 4.0, "cin": 8.0, "kernel": 1.0, "stride": 2.0}
+    unread = 16 * 4 * 8 * 2 * 0.75
+    assert told(conv.moved(of(filters(moved=10000.0, **sizes)))) == pytest.approx(10000 - unread)
+    assert told(conv.moved(of(filters("conv_dgrad", moved=10000.0, **sizes)))) == 10000
+    assert told(conv.moved(of(filters(moved=10000.0, **(sizes | {"kernel": 9.0}))))) == 10000
+    assert told(conv.moved(of(filters(moved=800.0, **sizes)))) == 200  # never below a quarter
+
+
+def test_a_convolution_of_many_bytes_is_bound_by_them() -> None:
+    op = filters(moved=1e12)
+    assert convolved(op) == pytest.approx(1.0, rel=NEAR)
+    assert convolved(op, **{"conv.bandwidth": 0.5}) == pytest.approx(2.0, rel=NEAR)
+    held = filters(moved=4e5, flops=1.0, batch=1.0, height=1.0, width=1.0, cin=8.0, cout=8.0)
+    cached = convolved(held, toy(rates={"fp16": 1e19}, sm_rates={"fp16": 1e18}), **{"conv.resident": 0.5, "conv.cache": 4.0})
+    assert cached == pytest.approx(4e5 * (1 - 0.5 * 0.75) / 1e12, rel=NEAR)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "unit", "turns"),
+    [({"nhwc": 0.0}, "fp16", True), ({}, "fp16", False), ({"nhwc": 0.0}, "fp32", False),
+     ({"nhwc": 0.0, "kernel": 1.0}, "fp16", False),
+     ({"nhwc": 0.0, "kernel": 1.0, "stride": 2.0}, "fp16", True),
+     ({"nhwc": 0.0, "kernel": 1.0, "width": 31.0, "height": 31.0}, "fp16", True),
+     ({"nhwc": 0.0, "groups": 256.0}, "fp16", False), ({"nhwc": 0.0, "cin": 3.0}, "fp16", False)],
+)  # fmt: skip
+def test_planes_of_pixels_are_turned_for_tensor_cores(sizes: Any, unit: str, turns: bool) -> None:
+    op = filters(unit=unit, moved=1e9, **sizes)
+    more = convolved(op, conv__turn=2.0, conv__turn_seconds=0.5) - convolved(op)
+    assert more == pytest.approx(0.5 + 2e9 / 1e12 if turns else 0.0, abs=1e-9)
+    assert convolved(op, toy(matrix=0.0), conv__turn_seconds=0.5) == pytest.approx(convolved(op, toy(matrix=0.0)))
+
+
+def test_kernels_take_their_time_to_begin() -> None:
+    def begun(op: Op, **p: float) -> float:
+        return convolved(op, **p) - convolved(op)
+
+    starts: Any = {"conv.start.half": 1.0, "conv.start.fp32": 2.0, "conv.start.tf32": 3.0, "conv.gather_seconds": 0.5,
+                   "conv.group_seconds": 0.1, "conv.start.depthwise": 7.0, "conv.tap_seconds.half": 0.01,
+                   "conv.tap_seconds.single": 0.02}  # fmt: skip
+    for op, seconds in (
+        (filters(), 1.5), (filters(kernel=1.0), 1.0), (filters(unit="fp32"), 2.5), (filters(unit="tf32", kernel=1.0), 3.0),
+        (filters(unit="fp32", groups=4.0), 2.8), (filters(groups=4.0), 1.5),
+        (filters(groups=256.0), 7.09), (filters(unit="fp32", groups=256.0), 7.18), (filters(groups=256.0, nhwc=0.0), 7.0),
+        (filters("conv_dgrad", groups=256.0), 7.0),
+    ):  # fmt: skip
+        assert begun(op, **starts) == pytest.approx(seconds, abs=1e-6)
+
+
+def attended(op: Op, gpu: Any = None, **changed: float) -> float:
+    return told(
+        attention.seconds(of(op), gpu or toy(), PLAIN | {name.replace("__", "."): value for name, value in changed.items()})
+    )
+
+
+def looking(kind: str = "attention", moved: float = 0.0, role: str = "", **sizes: float) -> Op:
+    plain = {"batch": 2.0, "heads": 5.0, "kv_heads": 1.0, "queries": 128.0, "keys": 128.0, "dim": 64.0}
+    known = plain | sizes
+    flops = 4.0 * known["batch"] * known["heads"] * known["queries"] * known["keys"] * known["dim"]
+    return Op(kind, "fp16", flops, moved, 0.0, known, role=role)
+
+
+def test_blocks_of_queries_go_over_the_keys_they_see() -> None:
+    """Ten blocks of 128 queries on ten SMs."""
+    one = 4 * 128 * 128 * 64 / 1e12
+    assert attended(looking()) == pytest.approx(one, rel=NEAR)
+    assert attended(looking(batch=2.2)) == pytest.approx(2 * one, rel=NEAR)  # an eleventh block
+    assert attended(looking(queries=64.0)) == pytest.approx(one, rel=NEAR)  # blocks are whole
+    assert attended(looking(keys=192.0)) == pytest.approx(2 * one, rel=NEAR)
+    assert attended(looking(queries=129.0)) == pytest.approx(2 * one, rel=NEAR)
+    assert attended(looking(), attention__share=0.5) == pytest.approx(2 * one, rel=NEAR)
+    assert attended(looking(role="dropout"), attention__dropout=3.0) == pytest.approx(3 * one, rel=NEAR)
+    assert attended(looking(), attention__dropout=3.0) == pytest.approx(one, rel=NEAR)
+    assert attended(looking(causal=1.0), attention__causal=64.0) == pytest.approx(1.5 * one, rel=NEAR)
+    assert attended(looking(), attention__exponent=1.0) == pytest.approx(one + 128 * 128 / 1e9, rel=NEAR)
+    assert attended(looking(batch=20.0), toy(rates={"fp16": 5e12})) == pytest.approx(
+        20 * one, rel=NEAR
+    )  # the whole's rate bounds
+    assert attended(looking(), attention__start=1.0) == pytest.approx(1.0 + one, rel=NEAR)
+
+
+def test_attention_reads_and_writes() -> None:
+    assert attended(looking(moved=1e12)) == pytest.approx(1.0, rel=NEAR)
+    assert attended(looking(moved=1e12), attention__bandwidth=0.8) == pytest.approx(1.25, rel=NEAR)
+    assert attended(looking("decode_attention", moved=1e12), attention__bandwidth=0.8) == pytest.approx(1.25, rel=NEAR)
+
+
+def test_one_query_goes_over_the_cache_split_over_sms_or_not() -> None:
+    """Keys of 64 numbers count half of those of 128; 2 sequences, 1 head of keys: 16 blocks of 256 keys, or an SM a head."""
+    op = looking("decode_attention", queries=1.0, keys=2048.0, role="split")
+    step = 256 * 0.5 * 1e3 / 1e9
+    quick = toy(rates={"fp16": 1e18})
+    assert attended(op, quick, attention__key=1e3) == pytest.approx(1.6 * step, rel=NEAR)
+    assert attended(op, quick, attention__key=1e3, attention__occupancy=2.0) == pytest.approx(step, rel=NEAR)
+    whole = looking("decode_attention", queries=1.0, keys=2048.0, role="whole")
+    assert attended(whole, quick, attention__key=1e3) == pytest.approx(8 * step, rel=NEAR)
+    short = looking("decode_attention", queries=1.0, keys=100.0, role="split")
+    assert attended(short, quick, attention__key=1e3) == pytest.approx(100 * 0.5 * 1e3 / 1e9, rel=NEAR)
+    assert attended(op, attention__decode=0.5) == pytest.approx(4 * 10 * 2048 * 64 / 1e13 / 0.5, rel=NEAR)
+
+
+def moving(
+    kind: str = "pointwise", unit: str = "fp16", read: float = 1e9, write: float = 1e9, role: str = "", **sizes: float
+) -> Op:
+    return Op(kind, unit, 0.0, read, write, sizes, role=role)
+
+
+def moved(op: Op, gpu: Any = None, **changed: float) -> float:
+    return told(memory.seconds(of(op), gpu or toy(), PLAIN | {name.replace("__", "."): value for name, value in changed.items()}))
+
+
+def test_bytes_over_bandwidth_at_a_share_of_it() -> None:
+    assert moved(moving()) == pytest.approx(2e-3, rel=NEAR)
+    assert moved(moving(), memory__share=0.5) == pytest.approx(4e-3, rel=NEAR)
+    assert moved(moving(), **{"memory.share.pointwise": 0.25}) == pytest.approx(8e-3, rel=NEAR)
+    assert moved(moving(), memory__start=1.0) == pytest.approx(1.002, rel=NEAR)
+    small = moving(read=2e5, write=2e5)
+    assert moved(small, memory__resident=0.5, memory__cache=4.0) == pytest.approx(4e-7 * (1 - 0.5 * 0.75), rel=NEAR)
+
+
+def test_elements_and_rows_go_at_the_pace_of_the_sms() -> None:
+    pace = 1e3 / (10 * 1e9)
+    assert moved(moving(elements=1e6), memory__element=1e3) == pytest.approx(1e6 * pace, rel=NEAR)
+    assert moved(moving(rows=1e4, width=200.0), memory__element=1e3) == pytest.approx(2e6 * pace, rel=NEAR)
+    assert moved(moving(read=3e9), memory__element=1e3) == pytest.approx(1.5e9 * pace, rel=NEAR)  # of two bytes each
+    assert moved(moving(unit="fp32", read=3e9), memory__element=1e3) == pytest.approx(0.75e9 * pace, rel=NEAR)
+    assert moved(moving("norm", rows=5e6), memory__row=1e3) == pytest.approx(2e-3 + 5e6 * pace, rel=NEAR)
+
+
+def test_very_many_rows_are_summed_in_two_stages() -> None:
+    def rows(kind: str, count: float, width: float = 768.0) -> float:
+        return told(memory.rows(of(moving(kind, rows=count, width=width))))
+
+    assert rows("norm", 1e6) == 1e6
+    assert rows("norm_backward", 65536.0) == 65536.0
+    assert rows("norm_backward", 165536.0) == pytest.approx(65536 + 0.2 * 1e5)
+    assert rows("reduce_columns", 1e6) == 65536.0
+    assert rows("reduce_columns", 1000.0, 1536.0) == pytest.approx(500.0)
+    assert rows("reduce_columns", 1000.0, 10.0) == pytest.approx(1000.0)
+
+
+def test_softmax_reads_short_rows_once_and_its_gradient_twice() -> None:
+    for width, share in ((1024.0, 4e-3), (1025.0, 2e-3)):
+        assert moved(moving("softmax", width=width), **{"memory.share.softmax.short": 0.5}) == pytest.approx(share, rel=NEAR)
+    assert moved(moving("softmax_backward", width=1000.0)) == pytest.approx(4e-3, rel=NEAR)
+    assert moved(moving("softmax_backward", width=16384.0)) == pytest.approx(2e-3, rel=NEAR)  # the loss's is one kernel
+
+
+def test_one_block_may_go_over_all_rows_of_a_channel() -> None:
+    op = moving("batch_norm", rows=1e6, width=10.0)
+    assert moved(op, memory__serial=10.0) == pytest.approx(1e6 * 10 / 1e9, rel=NEAR)
+    wide = moving("batch_norm", rows=1e6, width=60.0)
+    assert moved(wide, memory__serial=10.0) == pytest.approx(3e6 * 10 / 1e9, rel=NEAR)

@@ -1,0 +1,231 @@
+"""Seconds of matrix products on a GPU of round numbers, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.toy_gpu import NEVER, PLAIN, of, told, toy
+from whichgpu.estimate.time.curves import gemm as curve
+from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.stack import soft_max, stacked
+from whichgpu.estimate.time.curves.tiles import TENSOR, Products, Tiling, tiled
+from whichgpu.estimate.time.operators import Op, gemm
+
+TILE = 2 * 256 * 128 * 1000 / 1e12  # a tile of 256 x 128 over an inner sum of 1000, on one SM
+
+
+def cut(
+    m: float, n: float, k: float = 1000.0, batch: float = 1.0, tiles: Any = ((256, 128),), gpu: Any = None, **more: Any
+) -> float:
+    sizes = (np.array([[size]]) for size in (batch, m, n, k))
+    told_of: dict[str, Any] = {"edge": 0.0, "ramp": 0.0, "split": NEVER, "split_seconds": 0.0} | more
+    return told(tiled(Products(*sizes), Tiling(tiles, **told_of), "fp16", gpu or toy()))
+
+
+def test_tiles_go_over_the_sms_in_waves() -> None:
+    assert cut(256, 128) == pytest.approx(TILE)
+    assert cut(256, 1280) == pytest.approx(TILE)
+    assert cut(256, 1281) == pytest.approx(2 * TILE)  # an eleventh tile waits for a tenth of the GPU
+    assert cut(1, 1) == pytest.approx(TILE)  # a tile is made whole
+    assert cut(256, 128, batch=11.0) == pytest.approx(2 * TILE)
+    assert cut(512, 640, batch=2.0) == pytest.approx(2 * TILE)
+
+
+def test_the_best_of_the_tiles_is_taken() -> None:
+    both = ((256, 128), (64, 64))
+    assert cut(64, 64, tiles=both) == pytest.approx(TILE / 8)
+    assert cut(256, 256, tiles=both) == pytest.approx(TILE / 4)  # sixteen small ones in two waves
+    assert cut(64, 64, tiles=both, smallest=128.0) == pytest.approx(TILE)
+    assert cut(64, 64, tiles=both, smallest=64.0) == pytest.approx(TILE / 8)
+
+
+def test_small_tiles_load_more_for_each_flop() -> None:
+    """64 x 64 gives 32 FLOPs a number loaded, the largest tile 85.3: with an edge of 32 they run at 1/2 against 1/1.375."""
+    assert cut(64, 64, tiles=((64, 64),), edge=32.0) == pytest.approx(TILE / 8 * 2 / 1.375)
+    assert cut(256, 128, edge=32.0) == pytest.approx(TILE)
+    half = toy(balance={"fp16": 0.5})
+    assert cut(64, 64, tiles=((64, 64),), edge=32.0, gpu=half) == pytest.approx(TILE / 8 * 1.5 / 1.1875)
+
+
+def test_a_tile_starts_before_its_loads_overlap() -> None:
+    assert cut(256, 128, ramp=100.0) == pytest.approx(1.1 * TILE)
+    assert cut(256, 128, ramp=100.0, gpu=toy(balance={"fp16": 0.5})) == pytest.approx(1.05 * TILE)
+
+
+def test_the_inner_sum_is_split_where_that_is_quicker_and_never_beyond_the_whole_rate() -> None:
+    assert cut(256, 128, split=2.0, split_seconds=1e-6) == pytest.approx(2 * TILE / 10 + 1e-6)
+    assert cut(256, 128, split=2.0, split_seconds=1.0) == pytest.approx(TILE)
+    assert cut(2560, 1280, gpu=toy(rates={"fp16": 1e12})) == pytest.approx(
+        100 * TILE
+    )  # the rate of the whole is less than of ten SMs
+
+
+def test_the_tiles_of_tensor_cores_are_those_of_libraries() -> None:
+    assert {rows * columns for rows, columns in TENSOR} == {256 * 128, 128 * 128, 64 * 128, 64 * 64}
+
+
+def seconds(op: Op, gpu: Any = None, **changed: float) -> float:
+    return told(curve.seconds(of(op), gpu or toy(), PLAIN | {name.replace("__", "."): value for name, value in changed.items()}))
+
+
+def product(m: float = 2560.0, n: float = 1280.0, k: float = 1024.0, unit: str = "fp16", width: float = 2.0, **more: Any) -> Op:
+    return gemm(m, n, k, unit, width, **more)
+
+
+FULL = 2 * 2560 * 1280 * 1024 / 1e13
+
+
+def test_a_large_product_runs_at_the_share_of_peak() -> None:
+    assert seconds(product()) == pytest.approx(FULL, rel=1e-3)
+    assert seconds(product(), gemm__share=0.5) == pytest.approx(2 * FULL, rel=1e-3)
+    assert seconds(product(), **{"gemm.share.fp16": 0.25}) == pytest.approx(4 * FULL, rel=1e-3)
+    assert seconds(product(), gemm__start=1.0) == pytest.approx(1.0 + FULL, rel=1e-3)
+    assert seconds(product(), **{"gemm.factor.tensor.Hopper": 0.5, "gemm.factor.tensor.sm_90": 0.5}) == pytest.approx(
+        4 * FULL, rel=1e-3
+    )
+
+
+def test_a_narrow_product_reads_its_weights() -> None:
+    moved = 2 * (8 * 4096 + 4096 * 4096 + 8 * 4096)
+    narrow, quick = product(8.0, 4096.0, 4096.0), toy(rates={"fp16": 1e15}, sm_rates={"fp16": 1e14})
+    assert seconds(narrow, quick) == pytest.approx(moved / 1e12, rel=1e-3)
+    assert seconds(narrow, quick, gemm__bandwidth=0.5) == pytest.approx(2 * moved / 1e12, rel=1e-3)
+    assert seconds(narrow, quick, gemm__draw=0.8) == pytest.approx(moved / 0.8e12, rel=1e-3)
+    assert seconds(narrow, quick, **{"gemm.bandwidth.fp16": 0.5}) == pytest.approx(2 * moved / 1e12, rel=1e-3)
+    assert seconds(narrow, quick, **{"gemm.factor.bandwidth.Hopper": 0.5}) == pytest.approx(2 * moved / 1e12, rel=1e-3)
+
+
+def test_rows_one_by_one_read_the_weights_again_for_each() -> None:
+    """A product of two rows need not wait for tiles: the weights are read once more, at a cost."""
+    two = product(2.0, 4096.0, 4096.0)
+    tile = 2 * 64 * 64 * 4096 / 1e12 * 7  # 64 tiles on ten SMs: seven waves
+    assert seconds(two, gemm__vector=1e9) == pytest.approx(max(tile, 4096 * 4096 * 2 / 1e12), rel=2e-3)
+    memory = 2 * (2 * 4096 + 4096 * 4096 + 2 * 4096) / 1e12
+    assert seconds(two, gemm__vector=1.0) == pytest.approx(memory, rel=2e-3)
+    again = told(curve.bandwidth_seconds(of(two), Products(*(np.array([[x]]) for x in (1.0, 2.0, 4096.0, 4096.0))),
+                                         np.array([[False]]), toy(), PLAIN | {"gemm.vector": 3.0})[1])  # fmt: skip
+    assert again == pytest.approx(4096 * 4096 * 3 * 2 / 1e12)
+
+
+def test_what_was_just_touched_comes_from_the_cache_where_all_fits() -> None:
+    p = PLAIN | {"cache.full": 1.0, "cache.fits": 0.5}
+    shares = [
+        told(curve.resident_share(np.array([[size]]), np.array([[0.8]]), toy(), p)) for size in (0.2e6, 0.5e6, 0.75e6, 1e6, 3e6)
+    ]
+    assert shares == pytest.approx([0.8, 0.8, 0.4, 0.0, 0.0])
+    op = product(1.0, 400.0, 400.0)  # 321 kB
+    op.sizes = {**op.sizes, "resident": 0.5}
+    moved = 2 * (400 + 400 * 400 + 400)
+    assert seconds(op, gemm__cache=4.0) == pytest.approx(moved * (1 - 0.5 * 0.75) / 1e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "role", "odd"),
+    [(1024.0, 1024.0, "forward", False), (1025.0, 1024.0, "forward", True), (1024.0, 1028.0, "forward", True),
+     (1024.0, 1028.0, "wgrad", False), (1032.0, 1024.0, "forward", False)],
+)  # fmt: skip
+def test_rows_must_begin_at_whole_eights(n: float, k: float, role: str, odd: bool) -> None:
+    op = product(1024.0, n, k, role=role)
+    sizes = Products(*(np.array([[size]]) for size in (1.0, 1024.0, n, k)))
+    assert bool(told(curve.misaligned(of(op), sizes))) is odd
+
+
+def test_misaligned_products_are_slower_where_copies_are_in_bulk() -> None:
+    costs: Any = {"gemm.odd": 4.0, "gemm.even": 3.0, "gemm.odd.tf32": 5.0, "gemm.odd.older": 2.0}
+    aligned = seconds(product(2560.0, 1280.0, 1024.0), **costs)
+    assert aligned == pytest.approx(FULL, rel=1e-3)
+    grown = {2: 1030 / 1024, 1: 1031 / 1024}
+    assert seconds(product(k=1030.0), **costs) == pytest.approx(3 * FULL * grown[2], rel=1e-3)
+    assert seconds(product(k=1031.0), **costs) == pytest.approx(4 * FULL * grown[1], rel=1e-3)
+    older = toy(architectures=("Ampere",))
+    assert seconds(product(k=1031.0), older, **costs) == pytest.approx(2 * FULL * grown[1], rel=1e-3)
+    assert seconds(product(k=1031.0, unit="tf32", width=4.0), **costs) == pytest.approx(5 * FULL * grown[1], rel=1e-3)
+    lacking = toy(native={"fp16": 0.0})
+    assert seconds(product(k=1031.0), lacking, **costs) == pytest.approx(FULL * grown[1], rel=1e-3)
+    assert seconds(product(k=1031.0, unit="fp32", width=4.0), **costs) == pytest.approx(
+        FULL * grown[1], rel=1e-3
+    )  # plain lanes load any
+
+
+def test_tf32_operands_that_lie_the_wrong_way_cost_more_on_newer_chips() -> None:
+    costs: Any = {"gemm.tf32.wgrad": 1.5, "gemm.tf32.dgrad": 1.25}
+    for role, cost in (("forward", 1.0), ("dgrad", 1.25), ("wgrad", 1.5)):
+        assert seconds(product(unit="tf32", width=4.0, role=role), **costs) == pytest.approx(cost * FULL, rel=1e-3)
+        assert seconds(product(role=role), **costs) == pytest.approx(FULL, rel=1e-3)
+        older = toy(architectures=("Ampere",))
+        assert seconds(product(unit="tf32", width=4.0, role=role), older, **costs) == pytest.approx(FULL, rel=1e-3)
+
+
+def test_units_a_chip_lacks_reach_another_share() -> None:
+    costs: Any = {"gemm.share.emulated": 0.5, "gemm.share.widened": 0.25, "gemm.share.wide": 0.8, "gemm.share": 0.9}
+    for unit, width in (("bf16", 2.0), ("fp8", 1.0), ("int8", 1.0), ("fp4", 0.5)):
+        has, lacks = (seconds(product(unit=unit, width=width), toy(native={unit: native}), **costs) for native in (1.0, 0.0))
+        assert has == pytest.approx(FULL / 0.9, rel=1e-3)
+        assert lacks == pytest.approx(FULL / (0.5 if unit == "bf16" else 0.9 * 0.25), rel=1e-3)
+    wide = [seconds(product(unit="fp32", width=4.0), toy(wide=lanes), **costs) for lanes in (0.0, 1.0)]
+    assert wide == pytest.approx([FULL / 0.9, FULL / 0.72], rel=1e-3)
+
+
+def test_many_small_products_reach_a_share_of_bandwidth_of_their_own() -> None:
+    def small(side: float, share: float = 0.5) -> float:
+        op = gemm(side, 64.0, 8.0, "fp16", 2.0, batch=100000.0)
+        return seconds(op, gemm__small=share) * 1e12 / float(op.read + op.write)
+
+    assert small(64.0) == pytest.approx(2.0, rel=0.01)
+    assert small(64.0, 1.0) == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("side", "share"), [(64.0, 0.5), (160.0, 0.75), (256.0, 1.0), (512.0, 1.0)])
+def test_up_to_four_times_that_size_the_share_grows_to_the_usual_one(side: float, share: float) -> None:
+    ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(side, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
+    quick = toy(rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
+    found = curve.seconds(of(*ops), quick, PLAIN | {"gemm.small": 0.5})[0, 1, 0]
+    assert found == pytest.approx((ops[1].read + ops[1].write) / (share * 1e12), rel=1e-3)
+
+
+def test_the_kinds_of_units() -> None:
+    assert [curve.unit_class(unit) for unit in ("fp32", "fp64", "int8", "fp8", "fp4", "bf16", "tf32")] == [
+        "single", "single", "integer", "narrow", "narrow", "tensor", "tensor",
+    ]  # fmt: skip
+    widths = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
+    assert {unit: curve.element_bytes(unit) for unit in widths} == widths
+
+
+def test_a_board_s_watts_bound_its_flops() -> None:
+    p = {"power.tensor.sm_90": 0.5, "power.tensor.Hopper": 9.0, "power.fp32.Hopper": 2.0}
+    flops = np.array([[1e12]])
+    for unit, joules in (
+        ("fp16", 0.5),
+        ("bf16", 0.5),
+        ("fp16_fp16acc", 0.5),
+        ("tf32", 1.0),
+        ("fp8", 0.285),
+        ("int8", 0.25),
+        ("fp4", 0.15),
+        ("fp32", 2.0),
+    ):
+        assert told(power_bound(flops, unit, toy(tdp=100.0), p)) == pytest.approx(joules / 100)
+    assert told(power_bound(flops, "fp16", toy(tdp=100.0, native={"fp16": 0.0}), p)) == 0.0
+    assert seconds(product(), toy(tdp=1.0), **p) == pytest.approx(FULL * 1e13 * 0.5e-12, rel=1e-3)
+
+
+def test_two_times_that_are_alike_overlap_only_in_part() -> None:
+    a, b = np.array([3.0, 1.0]), np.array([4.0, 1.0])
+    assert soft_max(a, b, 2.0).tolist() == pytest.approx([5.0, 2**0.5])
+
+
+def test_numbers_and_arrays_stack() -> None:
+    assert stacked([1.0, 2.0]).tolist() == [[1.0], [2.0]]
+    assert stacked([1.0, np.array([2.0, 3.0])]).tolist() == [[1.0, 1.0], [2.0, 3.0]]
+    assert stacked([1.0, np.array(2.0)]).tolist() == [[1.0], [2.0]]
+
+
+def test_a_parameter_is_of_kind_and_role_or_of_the_kind_or_of_all() -> None:
+    one, two, three = Op("gemm", "fp16", role="x"), Op("gemm", "fp16", role="y"), Op("unpack_gemm", "fp16", role="x")
+    p = {"a": 1.0, "a.gemm": 2.0, "a.gemm.x": 3.0}
+    assert of(one, two, three, one).each(p, "a").ravel().tolist() == [3.0, 2.0, 1.0, 3.0]
+    assert of(one, two, three).kind("gemm").ravel().tolist() == [True, True, False]
+    assert of(one, two, three).role("x").ravel().tolist() == [True, False, True]

@@ -1,0 +1,185 @@
+"""What the curves take a chip to be: against the catalog's table of architectures, and by hand where something is not stated."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from math import inf, isinf
+from typing import Any
+
+import pytest
+
+from tests.toy_gpu import told
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.curves.gpus import A_CLOCK, GpuColumns, columns
+
+GPUS = Catalog().gpu_by_id
+H100, T4 = GPUS["h100-sxm"], GPUS["t4"]
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    with (Catalog().folder / f"{table}.csv").open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_flops_a_clock_are_those_of_the_architecture_papers() -> None:
+    """The best part of each target in `rates.csv`; two bytes count as 16 bits where those have no unit of their own."""
+    rates = {row["id"]: row for row in rows("rates")}
+    by_target: dict[str, list[dict[str, str]]] = {}
+    for gpu in rows("gpus"):
+        if gpu["rates"]:
+            by_target.setdefault(gpu["target"], []).append(rates[gpu["rates"]])
+    seen = 0
+    for target, (single, half) in A_CLOCK.items():
+        most = {name: max((float(row[name] or 0) for row in by_target.get(target, ())), default=0.0)
+                for name in ("fp32", "fp16", "fp16_fp16acc", "int8")}  # fmt: skip
+        if not most["fp32"]:
+            continue
+        seen += 1
+        assert single == most["fp32"], target
+        assert half == (max(most["fp16"], most["fp16_fp16acc"]) or most["int8"] / 2 or single), target
+    assert seen >= 22
+    assert (A_CLOCK["sm_87"], A_CLOCK["sm_121"]) == ((256.0, 2048.0), (256.0, 1024.0))  # parts of boards: no row of rates
+
+
+def of(gpu: Gpu, **changed: Any) -> GpuColumns:
+    return columns([replace(gpu, **changed)])
+
+
+def number(found: GpuColumns, name: str, unit: str | None = None) -> float:
+    value = getattr(found, name)
+    return told(value[unit] if unit else value)
+
+
+PEAKS = {"fp64": 1, "fp64_tensor": 2, "fp32": 80, "tf32": 400, "bf16": 801, "fp16": 800, "fp8": 1600, "int8": 1601, "fp4": 3200}
+
+
+def rate(unit: str, **peaks: float) -> float:
+    return number(of(H100, peaks=peaks), "peaks", unit)
+
+
+def test_every_unit_has_its_own_peak_where_it_has_one() -> None:
+    found = of(H100, peaks=PEAKS)
+    for unit, peak in (("fp64", 2), ("fp32", 80), ("tf32", 400), ("bf16", 801), ("fp16", 800), ("fp16_fp16acc", 800),
+                       ("fp8", 1600), ("int8", 1601), ("fp4", 3200)):  # fmt: skip
+        assert number(found, "peaks", unit) == peak
+        assert number(found, "native", unit) == float(unit in PEAKS)
+
+
+def test_other_units_stand_in_for_those_a_chip_lacks() -> None:
+    assert rate("fp64", fp32=64) == 1.0
+    assert rate("fp64", fp32=64, fp64=32) == 32
+    assert rate("tf32", fp32=64) == 64
+    assert rate("bf16", fp32=64, fp16=512) == 64  # after a cast
+    assert rate("fp16", fp32=64, bf16=512) == 512
+    assert rate("fp16", fp32=64) == 64
+    assert rate("fp8", fp32=64, fp16=512) == 512  # widened before they are multiplied
+    assert rate("fp4", fp32=64, bf16=512) == 512
+    assert rate("fp16_fp16acc", fp32=64, fp16=256, fp16_fp16acc=512) == 512
+    assert rate("int8", fp32=64, fp16=512, int8=256) == 512  # bytes slower than fp16 are not used
+    assert rate("int8", fp32=64, fp16=512, int8=1024) == 1024
+
+
+def test_where_only_narrow_units_are_stated_the_others_follow_from_them() -> None:
+    assert rate("bf16", fp8=1600) == 800
+    assert rate("bf16", int8=1600) == 800
+    assert rate("fp16", fp4=1600) == 400
+    assert rate("fp32", bf16=800) == 100
+    assert rate("fp32", bf16=800, bf16_plain=90) == 90
+    apple = next(gpu for gpu in GPUS.values() if gpu.vendor == "apple")
+    assert number(of(apple, peaks={}, sms=8), "peaks", "fp32") == pytest.approx(2.64e12)
+
+
+def test_clocks_are_stated_or_those_of_siblings() -> None:
+    plain: Any = {"segment": "datacenter"}
+    assert number(of(H100, tensor_clock_hz=1_700_000_000, boost_clock_hz=1_900_000_000, **plain), "clock") == 1.7e9
+    assert number(of(H100, tensor_clock_hz=None, boost_clock_hz=1_900_000_000, **plain), "clock") == 1.9e9
+    for architecture, clock in (("Hopper", 1.83e9), ("Blackwell", 1.9e9), ("Ampere", 1.5e9)):
+        unknown = of(H100, tensor_clock_hz=None, boost_clock_hz=None, architecture=architecture, **plain)
+        assert number(unknown, "clock") == clock
+
+
+@pytest.mark.parametrize(
+    ("architecture", "held"),
+    [("Kepler", 0.95), ("Maxwell", 1.16), ("Pascal", 1.78), ("Volta", 1.53), ("Turing", 1.80), ("Ampere", 1.82), ("Ada", 2.65)],
+)
+def test_cards_for_desks_hold_more_than_their_stated_boost(architecture: str, held: float) -> None:
+    card: Any = {
+        "architecture": architecture,
+        "form_factor": "pcie",
+        "tensor_clock_hz": None,
+        "boost_clock_hz": int(held * 0.5e9),
+    }
+    for segment in ("consumer", "workstation"):
+        found = of(T4, id="a-card", segment=segment, **card)
+        assert number(found, "clock") == pytest.approx(held * 1e9)
+        assert number(found, "rates", "fp32") == pytest.approx(2 * T4.peaks["fp32"])
+    assert number(of(T4, id="a-card", segment="datacenter", **card), "clock") == held * 0.5e9
+    assert number(of(T4, id="titan-x", segment="consumer", **card), "clock") == held * 0.5e9
+    assert number(of(T4, id="a-card", segment="consumer", **(card | {"form_factor": "sxm"})), "clock") == held * 0.5e9
+    fast = of(T4, id="a-card", segment="consumer", **(card | {"boost_clock_hz": 3_000_000_000}))
+    assert number(fast, "clock") == 3e9
+
+
+def test_caches_and_sms_are_stated_or_those_of_siblings() -> None:
+    assert number(of(H100, l3_bytes=7, l2_bytes=5), "l2") == 7
+    assert number(of(H100, l3_bytes=None, l2_bytes=5), "l2") == 5
+    for architecture, mib in (("Hopper", 50), ("Blackwell", 96), ("Ada", 48), ("Volta", 4)):
+        assert number(of(H100, l3_bytes=None, l2_bytes=None, architecture=architecture), "l2") == mib * 2**20
+    for architecture, sms in (("Hopper", 132), ("Blackwell", 148), ("Volta", 64)):
+        assert number(of(H100, sms=None, architecture=architecture), "sms") == sms
+    assert number(of(H100, sms=99), "sms") == 99
+    assert number(of(H100, sms=99, vendor="aws"), "sms") == 132  # their engines are none
+    assert number(of(H100, tdp_watts=None), "tdp") == inf
+
+
+def test_an_sm_s_rate_is_its_kind_s() -> None:
+    plain: Any = {"tensor_clock_hz": 1_000_000_000, "segment": "datacenter"}
+    found = of(H100, **plain)
+    for unit, flops in (("fp32", 256), ("tf32", 2048), ("bf16", 4096), ("fp16", 4096), ("fp8", 8192), ("int8", 8192)):
+        assert number(found, "sm_rates", unit) == flops * 1e9
+    assert isinf(number(of(H100, target="sm_999", **plain), "sm_rates", "fp16"))
+    volta = of(GPUS["v100-pcie-32gb"], **plain)
+    assert number(volta, "sm_rates", "bf16") == 128e9  # in fp32
+    assert number(volta, "sm_rates", "fp8") == 1024e9  # in fp16
+    rdna = next(gpu for gpu in GPUS.values() if gpu.target == "gfx1100")
+    assert number(of(rdna, **plain), "sm_rates", "fp32") == 128e9  # one of the two instructions a clock that peaks count
+    assert number(of(rdna, **plain), "rates", "fp32") == rdna.peaks["fp32"] / 2
+    assert number(of(rdna, **plain), "rates", "fp16") == rdna.peaks["fp16"]
+
+
+def test_slower_sms_are_easier_to_feed() -> None:
+    assert number(of(H100), "balance", "fp16") == 1.0
+    assert number(of(GPUS["a100-sxm-80gb"]), "balance", "fp16") == 0.5
+    assert number(of(GPUS["a100-sxm-80gb"]), "balance", "fp32") == 0.5
+    assert number(of(GPUS["a100-sxm-80gb"]), "balance", "int8") == 0.5
+    assert number(of(T4), "balance", "fp16") == 0.25
+    half = next(gpu for gpu in GPUS.values() if gpu.target == "sm_86" and "fp16_fp16acc" in gpu.peaks)
+    assert number(of(half), "balance", "fp16") == 0.125  # sums in fp32 at half rate
+    assert number(of(half), "balance", "fp16_fp16acc") == 0.25
+    assert number(of(H100, target="sm_999"), "balance", "fp16") == 1.0
+
+
+def test_who_has_matrix_units_transforms_and_wide_sms() -> None:
+    def told_of(gpu: str) -> tuple[float, ...]:
+        return tuple(number(of(GPUS[gpu]), name) for name in ("matrix", "dots", "winograd", "wide"))
+
+    assert told_of("h100-sxm") == (1.0, 1.0, 1.0, 1.0)
+    assert told_of("a100-sxm-80gb") == (1.0, 1.0, 1.0, 0.0)
+    assert told_of("k80") == (0.0, 1.0, 0.0, 1.0)
+    assert told_of("mi300x") == (1.0, 1.0, 1.0, 1.0)
+    rdna = next(gpu.id for gpu in GPUS.values() if gpu.architecture == "RDNA3")
+    assert told_of(rdna) == (0.0, 0.5, 1.0, 1.0)
+
+
+def test_columns_come_in_parts_and_numbers_by_what_is_known() -> None:
+    whole = columns([H100, T4, GPUS["k80"]])
+    parts = list(whole.parts(2))
+    assert [part.ids for part in parts] == [("h100-sxm", "t4"), ("k80",)]
+    assert told(parts[1].bandwidth) == GPUS["k80"].memory_bandwidth
+    assert told(parts[1].peaks["fp32"]) == GPUS["k80"].peaks["fp32"]
+    assert [len(part) for part in whole.parts(3)] == [3]
+    p = {"a.Hopper": 2.0, "a.sm_90": 3.0, "a.Turing": 5.0}
+    assert whole.known(p, "a").ravel().tolist() == [3.0, 5.0, 0.0]
+    assert whole.factor(p, "a").ravel().tolist() == [6.0, 5.0, 1.0]

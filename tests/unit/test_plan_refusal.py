@@ -1,0 +1,111 @@
+"""Where there is no plan, each limit that stands alone in the way is named with the least change that gives one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plan_cases import market
+from whichgpu.base.messages import Message
+from whichgpu.decide.plan.problem import Job, Pool, Problem, Quota, Way
+from whichgpu.decide.plan.refusal import refusal
+from whichgpu.decide.plan.solve import solve
+
+
+def plain(**changes: Any) -> Problem:
+    """Ten requests a second; one a machine does, at 1 USD an hour, or at 3."""
+    pools = tuple(Pool(name, name, 1, (Way(name, price),)) for name, price in (("cheap", 1.0), ("dear", 3.0)))
+    given: dict[str, Any] = {"pools": pools, "columns": ("cheap", "dear"), "rates": np.ones((2, 1)), "demand": np.array([[10.0]])}
+    return market(2, 1, **(given | changes))
+
+
+def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
+    """Reasons and ways out by their ids; there is no plan, indeed."""
+    assert solve(problem) is None
+    reasons, ways_out = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
+    return {one.id: one for one in reasons}, {one.id: one for one in ways_out}
+
+
+def test_a_budget_is_told_with_the_least_that_suffices() -> None:
+    reasons, ways_out = told(plain(budget=4.0))
+    assert reasons["plan.no-budget"].values == {"budget": "4 USD/h", "least": "10 USD/h"}
+    assert ways_out["plan.relax-budget"].values["value"] == "10usd/h"
+    assert solve(plain(budget=10.0)) is not None
+    assert ways_out["plan.relax-rate"].values["share"] == "40%"
+
+
+def test_a_quota_is_told_with_the_fewest_gpus_that_do() -> None:
+    quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("both", frozenset([0, 1]), 7.0))
+    reasons, ways_out = told(plain(quotas=quotas))
+    assert set(reasons) == {"plan.no-quota"}
+    assert reasons["plan.no-quota"].values == {"name": "both", "most": "7"}
+    assert ways_out["plan.relax-quota"].values == {"name": "both", "most": 10}
+    assert solve(plain(quotas=(quotas[0], replace(quotas[1], most=10.0)))) is not None
+    assert solve(plain(quotas=(quotas[0], replace(quotas[1], most=9.0)))) is None
+
+
+def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
+    quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("dear", frozenset([1]), 2.0), Quota("both", frozenset([0, 1]), 5.0))
+    reasons, ways_out = told(plain(quotas=quotas))
+    assert set(reasons) == {"plan.no-together"}
+    assert set(ways_out) == {"plan.relax-rate"}
+    assert ways_out["plan.relax-rate"].values["share"] == "40%"
+
+
+def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
+    pools = (Pool("mine", "h100-sxm", 1, (Way("mine", 0.1, most=4.0, term="owned"),)),)
+    alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
+    problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
+    reasons, ways_out = told(problem)
+    assert reasons["plan.no-owned"].values == {"gpu": "h100-sxm", "most": "4"}
+    assert ways_out["plan.relax-owned"].values == {"gpu": "h100-sxm", "most": 10}
+
+
+@pytest.mark.parametrize(
+    ("wall", "window", "reason", "value"),
+    [
+        (np.array([np.inf, np.inf]), 5.0, "plan.no-job-memory", None),
+        (np.array([30.0, 8.123]), 5.0, "plan.no-deadline", "8.13h"),
+    ],
+)
+def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, reason: str, value: str | None) -> None:
+    reasons, ways_out = told(plain(jobs=(Job("tune", wall, wall, window),)))
+    assert reasons[reason].values["name"] == "tune"
+    if value:
+        assert ways_out["plan.relax-deadline"].values == {"name": "tune", "value": value}
+    else:
+        assert "plan.relax-memory" in ways_out
+
+
+def unserved(copies: list[Any], engine: Any = None) -> tuple[Message, Message]:
+    """What is said of a model whose second bucket nobody serves."""
+    buckets = (
+        SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
+        SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),
+    )
+    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05)
+    model = SimpleNamespace(name="chat", traffic=SimpleNamespace(buckets=buckets), goals=goals, engine=engine)
+    problem = market(1, 2, rates=np.array([[1.0, 0.0]]), demand=np.array([[1.0, 1.0]]))
+    built = SimpleNamespace(problem=problem, served=[model], copies=[[copies]], bucket=lambda place: (0, place))
+    ((reason,), (way,)) = refusal(built, "USD")  # type: ignore[arg-type]
+    return reason, way
+
+
+def test_requests_nobody_answers_in_time_are_told_with_the_objective_the_nearest_would_keep() -> None:
+    late = [SimpleNamespace(short="ttft", off=0.9), SimpleNamespace(short="tpot", off=0.204), SimpleNamespace(short="", off=0.0)]
+    reason, way = unserved(late)
+    assert reason.id == "plan.no-objective"
+    assert (reason.values["share"], reason.values["bucket"], reason.values["limit"]) == ("25.0%", "long", "50 ms")
+    assert way.values == {"flag": "--tpot", "value": "60.2ms"}
+
+
+def test_requests_nobody_holds_and_engines_that_run_nowhere_are_told() -> None:
+    reason, way = unserved([SimpleNamespace(short="memory", off=0.0)], SimpleNamespace(name="vLLM"))
+    assert (reason.id, way.id) == ("plan.no-memory", "plan.relax-memory")
+    reason, way = unserved([], SimpleNamespace(name="vLLM"))
+    assert (reason.id, way.id, reason.values["engine"]) == ("plan.no-engine", "plan.relax-engine", "vLLM")
+    assert unserved([])[0].id == "plan.no-memory"

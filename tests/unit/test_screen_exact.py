@@ -1,0 +1,38 @@
+"""The screen tells layouts from a few evaluations what evaluating each of them whole would tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.layouts import legal_layouts
+from whichgpu.estimate.group.need import laid_out
+from whichgpu.estimate.group.screen import Screen
+from whichgpu.estimate.group.step import Devices, evaluate_group
+from whichgpu.workload.shapes import Experts, Transformer
+from whichgpu.workload.workload import Workload
+
+GPUS = Catalog().gpu_by_id
+DENSE = Transformer("small", "llama", 1024, 8, 16, 4, 64, 4096, 32000, True, "rms", "silu", False, True, 0, 4096)
+WORK = Workload("train", "small", precision="bf16", batch=32, seq_in=512, engine="pytorch", optimizer="adamw", gpus=4)
+DEVICES = Devices.of([GPUS["h100-sxm"]], [fabric_of(GPUS["h100-sxm"])])
+
+
+@pytest.mark.parametrize(("engine", "near"), [("pytorch", 0.003), ("ngc", 0.01)])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("shape", [DENSE, replace(DENSE, experts=Experts(8, 2, 1024))], ids=["dense", "mixture"])
+def test_layouts_screened_are_layouts_evaluated(shape: Transformer, nodes: int, engine: str, near: float) -> None:
+    workload = replace(WORK, engine=engine, nodes=nodes)
+    screen = Screen(workload, shape, DEVICES, 4, nodes)
+    layouts = list(legal_layouts(workload, shape, 4, nodes))[:: 5 if shape is DENSE else 9]
+    for place, parallel in enumerate(layouts):
+        checkpointing = ("none", "full")[place % 2]
+        for micro in (1, 2):
+            rounds = 32 // parallel.dp // micro
+            told = screen.seconds(parallel, checkpointing, np.array([float(micro)]), np.array([float(rounds)]))
+            whole = replace(laid_out(workload, parallel, micro, rounds, checkpointing), gpus=4, nodes=nodes)
+            assert told[0, 0] == pytest.approx(evaluate_group(whole, shape, DEVICES).told.wall[0, 0], rel=near), parallel

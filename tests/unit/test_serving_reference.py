@@ -1,0 +1,255 @@
+"""The simulator takes runs of equal steps together; here is one that takes them one by one, and both must say the same."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from tests.serving_cases import PLAIN
+from whichgpu.estimate.serving.alike import serve_alike
+from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.serving.simulator import Outcome, _Loop, simulate
+from whichgpu.estimate.serving.tables import Sizes, StepTables
+
+FIXED, TOKEN, SEQUENCE, CONTEXT = 1e-3, 2e-5, 1e-4, 3e-7
+
+
+class Bilinear:
+    """Steps that tables read off without error: so much for each token, sequence and token looked back at."""
+
+    def decode(self, batch: ArrayLike, context: ArrayLike) -> np.ndarray:
+        many, seen = np.broadcast_arrays(np.asarray(batch, dtype=float), np.asarray(context, dtype=float))
+        return FIXED + many * (SEQUENCE + CONTEXT * seen)
+
+    def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
+        read, reach, many, seen = np.broadcast_arrays(
+            *(np.asarray(one, dtype=float) for one in (tokens, context, batch, decode_context))
+        )
+        return FIXED + read * (TOKEN + CONTEXT * reach) + many * (SEQUENCE + CONTEXT * seen)
+
+
+STEPS = Bilinear()
+
+
+@dataclass
+class Sequence:
+    """A request in the engine."""
+
+    number: int
+    prompt: int
+    output: int
+    written: int = 0
+    read: int = 0  # of prompt and what was written before it was thrown out
+    context: int = 0
+    target: int = 0
+
+
+@dataclass
+class Reference:
+    """First come, first served; one step at a time; blocks counted anew whenever they are asked for."""
+
+    limits: Limits
+    waiting: deque[Sequence] = field(default_factory=deque)
+    reading: list[Sequence] = field(default_factory=list)
+    running: list[Sequence] = field(default_factory=list)
+    preempted: int = 0
+    recomputed: int = 0
+    read: int = 0
+    peak: int = 0
+
+    def blocks(self, one: Sequence, tokens: int) -> int:
+        if self.limits.reserve_answers:
+            tokens = one.prompt + one.output
+        return -(-tokens // self.limits.block_tokens)
+
+    @property
+    def used(self) -> int:
+        return sum(self.blocks(one, one.target) for one in self.reading) + sum(
+            self.blocks(one, one.context) for one in self.running
+        )
+
+    @property
+    def used_next(self) -> int:
+        """With one more token of each."""
+        return sum(self.blocks(one, one.target) for one in self.reading) + sum(
+            self.blocks(one, one.context + 1) for one in self.running
+        )
+
+    def step(self) -> tuple[float, list[tuple[Sequence, int]], bool]:
+        """Seconds of the next step, chunks of prompts in it, and whether the others get a token."""
+        limits = self.limits
+        room = limits.cache_tokens // limits.block_tokens
+        while self.running and self.used_next > room:
+            self.throw_out()
+        budget = limits.max_batched_tokens - (len(self.running) if limits.mixed_steps else 0)
+        chunks: list[tuple[Sequence, int]] = []
+        full = False
+        for one in self.reading:
+            size = min(one.target - one.read, budget)
+            if size <= 0:
+                full = True
+                break
+            chunks.append((one, size))
+            budget -= size
+        while not full and self.waiting and budget > 0 and len(self.running) + len(self.reading) < limits.max_sequences:
+            one = self.waiting[0]
+            one.target, one.read = one.prompt + one.written, 0
+            if self.used_next + self.blocks(one, one.target) > room and (self.running or self.reading):
+                break
+            if one.target > budget and not limits.chunked_prefill and chunks:
+                break
+            self.reading.append(self.waiting.popleft())
+            chunks.append((one, min(one.target, budget)))
+            budget -= chunks[-1][1]
+        self.peak = max(self.peak, self.used)
+        many = len(self.running)
+        seen = sum(one.context for one in self.running) / many if many else 0.0
+        if not chunks:
+            return float(STEPS.decode(many, seen)), [], True
+        tokens = sum(size for _, size in chunks)
+        pairs = sum(size * (one.read + size / 2) for one, size in chunks)  # tokens each token sees, in all
+        beside = many if limits.mixed_steps else 0
+        return float(STEPS.mixed(tokens, pairs / tokens - tokens / 2, beside, seen if beside else 0.0)), chunks, beside > 0
+
+    def throw_out(self) -> None:
+        self.preempted += 1
+        one = self.reading.pop() if self.reading else self.running.pop()
+        self.recomputed += one.read if one.context == 0 else one.context
+        one.context = 0
+        self.waiting.appendleft(one)
+
+    def done(self, chunks: list[tuple[Sequence, int]], stepping: bool) -> tuple[list[Sequence], list[Sequence]]:
+        """Who got a first token of a prompt, who finished."""
+        begun, ended = [], []
+        if stepping:
+            for one in self.running:
+                one.context += 1
+                one.written += 1
+            self.peak = max(self.peak, self.used)
+            ended = [one for one in self.running if one.written == one.output]
+            self.running = [one for one in self.running if one.written < one.output]
+        for one, size in chunks:
+            one.read += size
+            self.read += size
+            if one.read < one.target:
+                continue
+            self.reading.remove(one)
+            begun.append(one)
+            one.written += 1
+            one.context = one.target
+            (ended if one.written == one.output else self.running).append(one)
+        return begun, ended
+
+
+def one_by_one(arrivals: list[tuple[float, int, int]], limits: Limits) -> tuple[Reference, np.ndarray, np.ndarray]:
+    engine, now, place = Reference(limits), 0.0, 0
+    first, finished = np.full(len(arrivals), -1.0), np.full(len(arrivals), -1.0)
+    while True:
+        while place < len(arrivals) and arrivals[place][0] < now:
+            engine.waiting.append(Sequence(place, *arrivals[place][1:]))
+            place += 1
+        if not (engine.waiting or engine.reading or engine.running):
+            if place == len(arrivals):
+                return engine, first, finished
+            now = arrivals[place][0]
+            engine.waiting.append(Sequence(place, *arrivals[place][1:]))
+            place += 1
+        seconds, chunks, stepping = engine.step()
+        now += seconds
+        begun, ended = engine.done(chunks, stepping)
+        for one in begun:
+            if first[one.number] < 0:
+                first[one.number] = now
+        for one in ended:
+            finished[one.number] = now
+
+
+def simulated(arrivals: list[tuple[float, int, int]], limits: Limits) -> Outcome:
+    tables = StepTables(STEPS, Sizes(limits.max_sequences, limits.max_batched_tokens, 4096))
+    return simulate([(time, prompt, output, ()) for time, prompt, output in arrivals], tables, limits)
+
+
+CASES = {
+    "room": {},
+    "chunks": {"max_batched_tokens": 64},
+    "few": {"max_sequences": 3},
+    "tight": {"cache_tokens": 16 * 24},
+    "tight small blocks": {"cache_tokens": 4 * 60, "block_tokens": 4},
+    "tight and few": {"cache_tokens": 16 * 20, "max_sequences": 5, "max_batched_tokens": 48},
+    "reserving": {"cache_tokens": 16 * 24, "reserve_answers": True},
+    "apart": {"mixed_steps": False},
+    "apart and tight": {"mixed_steps": False, "cache_tokens": 16 * 24, "max_batched_tokens": 64},
+    "whole prompts": {"chunked_prefill": False, "max_batched_tokens": 160},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    limits = replace(PLAIN, **CASES[case])  # type: ignore[arg-type]
+    times = np.cumsum(chance.exponential(0.02, 60)).tolist()
+    arrivals = [(time, int(chance.integers(1, 150)), int(chance.integers(1, 60))) for time in times]
+    engine, first, finished = one_by_one(arrivals, limits)
+    told = simulated(arrivals, limits)
+    assert (told.preempted, told.recomputed, told.read, told.refused) == (engine.preempted, engine.recomputed, engine.read, 0)
+    assert told.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
+    assert np.allclose(told.first, first, rtol=1e-9)
+    assert np.allclose(told.finished, finished, rtol=1e-9)
+    assert ("tight" not in case) or engine.preempted > 0  # else it tests less than it says
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "tight" not in case])
+def test_requests_of_one_length_take_a_shorter_way_to_the_same(case: str) -> None:
+    limits = replace(PLAIN, **CASES[case])  # type: ignore[arg-type]
+    times = np.cumsum(np.random.default_rng(3).exponential(0.015, 60)).tolist()
+    tables = StepTables(STEPS, Sizes(limits.max_sequences, limits.max_batched_tokens, 4096))
+    for prompt, output in ((90, 40), (16, 17), (33, 1)):
+        engine, first, finished = one_by_one([(time, prompt, output) for time in times], limits)
+        told = serve_alike(times, prompt, output, tables, limits)
+        assert told is not None
+        assert told.read == engine.read
+        assert np.allclose(told.first, first, rtol=1e-9)
+        assert np.allclose(told.finished, finished, rtol=1e-9)
+        assert told.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
+
+
+@pytest.mark.parametrize("changed", [{}, {"max_batched_tokens": 64}, {"mixed_steps": False}, {"block_tokens": 4}], ids=str)
+def test_the_shorter_way_is_given_up_where_somebody_is_thrown_out_and_only_there(changed: dict[str, Any]) -> None:
+    times = np.cumsum(np.random.default_rng(5).exponential(0.015, 40)).tolist()
+    given_up = 0
+    for blocks in range(12, 100, 8):
+        limits = replace(PLAIN, **({"cache_tokens": 16 * blocks} | changed))
+        tables = StepTables(STEPS, Sizes(limits.max_sequences, limits.max_batched_tokens, 4096))
+        engine, first, finished = one_by_one([(time, 50, 45) for time in times], limits)
+        told = serve_alike(times, 50, 45, tables, limits)
+        assert (told is None) is (engine.preempted > 0)
+        given_up += told is None
+        if told is not None:
+            assert np.allclose(told.first, first, rtol=1e-9)
+            assert np.allclose(told.finished, finished, rtol=1e-9)
+            assert told.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
+    assert 0 < given_up < 11
+
+
+def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:
+    """Three copies of two lanes; a long request keeps one lane busy, the others take what comes."""
+    tables = StepTables(STEPS, Sizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
+
+    def lanes(routing: Any, copies: int, stages: int, count: int) -> list[int]:
+        loop = _Loop(tables, PLAIN, copies, stages, routing, 0)
+        return [loop._choose() for _ in range(count)]
+
+    assert lanes("least", 3, 1, 4) == [1, 2, 0, 1]
+    assert lanes("round-robin", 3, 1, 4) == [1, 2, 0, 1]
+    assert lanes("round-robin", 2, 2, 4) == [3, 0, 3, 0]  # the copy in turn, and of its lanes one in turn
+    busy = _Loop(tables, PLAIN, 3, 1, "least", 0)
+    for place, load in enumerate((2, 0, 1)):
+        busy.replicas[place].load = load
+    assert [busy._choose() for _ in range(3)] == [1, 1, 1]
+    assert set(lanes("random", 3, 2, 40)) == set(range(6))

@@ -1,0 +1,270 @@
+"""Torch told to behave as on a GPU: which kernels it takes, what stays in low precision. With a torch that is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.played_torch import BF16, BOOL, FP16, FP32, INT64, TORCH, Dtype, Storage, Tensor
+from whichgpu.estimate.trace import autocast, framework
+from whichgpu.estimate.trace.kernels import accumulates, stand_ins
+from whichgpu.estimate.trace.ledger import Ledger
+from whichgpu.estimate.trace.recorder import Storages
+
+# kernels
+
+
+def test_a_gradient_is_added_in_place_where_nobody_else_holds_it() -> None:
+    owners, enabled = [2], [False]
+    torch = SimpleNamespace(
+        Tensor=Tensor, is_grad_enabled=lambda: enabled[0], _C=SimpleNamespace(_storage_Use_Count=lambda _: owners[0])
+    )
+    total, more = Tensor(4), Tensor(4)
+    assert accumulates(torch, (total, more), None)
+    assert not accumulates(torch, (total, more), {"alpha": 2})
+    assert not accumulates(torch, (total, more, 1), None)
+    assert not accumulates(torch, (total, 2.0), None)
+    assert not accumulates(torch, (total, Tensor(5)), None)
+    assert not accumulates(torch, (total, Tensor(4, dtype=BF16)), None)
+    assert not accumulates(torch, (Tensor(4, storage=Storage(99)), more), None)  # a part of something larger
+    owners[0] = 3
+    assert not accumulates(torch, (total, more), None)
+    owners[0], enabled[0] = 2, True
+    assert not accumulates(torch, (total, more), None)
+
+
+def operators() -> Any:
+    """Overloads by name, each its own object."""
+    names = "_local_scalar_dense equal nonzero masked_select _softmax _log_softmax convolution_backward".split()
+    return SimpleNamespace(**{name: SimpleNamespace(default=name) for name in names})
+
+
+def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
+    known = stand_ins(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=operators())))
+    number = known["_local_scalar_dense"]
+    assert (number(Tensor(1)), number(Tensor(1, dtype=BOOL)), number(Tensor(1, dtype=INT64))) == (1.0, True, 1)
+    assert number(Tensor(1, dtype=BOOL)) is True
+    assert known["equal"](1, 2) is True
+    assert (known["nonzero"](Tensor(2, 3)).shape, known["nonzero"](Tensor(2, 3)).dtype) == ((6, 2), INT64)
+    assert known["masked_select"](Tensor(2, 3), None).shape == (6,)
+    assert known["_softmax"](Tensor(2, dtype=BF16), 0, True).dtype is FP32
+    assert known["_log_softmax"](Tensor(2, dtype=BF16), 0, False).dtype is BF16
+    gradient, input, weight = Tensor(2, 16, 4, 4), Tensor(2, 8, 4, 4), Tensor(16, 8, 3, 3)
+    backward = known["convolution_backward"]
+    assert [one and one.shape for one in backward(gradient, input, weight, None, (True, True, True))] == [
+        input.shape,
+        weight.shape,
+        (16,),
+    ]
+    assert backward(gradient, input, weight, (16,), (False, False, False)) == (None, None, None)
+
+
+def test_a_storage_is_seen_once_and_dies_when_nobody_holds_it() -> None:
+    ledger = Ledger()
+    storages = Storages(ledger)
+    storage: Storage | None = Storage(64)
+    one: Tensor | None = Tensor(4, storage=storage)
+    view: Tensor | None = Tensor(2, storage=storage)
+    assert storages.see(one, "aten.empty") == storages.see(view, "aten.view") == 0
+    assert storages.see(Tensor(0), "aten.empty") is None
+    storages.label([one, Tensor(0)], "input")
+    assert ledger.labels == {0: "input"}
+    del storage, one, view
+    assert ledger.events == [(0, 64), (0, -64)]
+
+
+# attention and dropout as on a GPU
+
+
+class Attention:
+    """Which kernel was called, and with what."""
+
+    def __init__(self, gradients: bool = False) -> None:
+        self.called: list[str] = []
+        self.masks: list[Any] = []
+        names = (
+            "_scaled_dot_product_attention_math",
+            "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_efficient_attention",
+        )
+        aten = SimpleNamespace(**{name: self._kernel(name) for name in names})
+        pad = SimpleNamespace(pad=lambda tensor, by: Tensor(*tensor.shape[:-1], tensor.shape[-1] + by[1], dtype=tensor.dtype))
+        self.torch = SimpleNamespace(
+            float16=FP16, bfloat16=BF16, bool=BOOL, ops=SimpleNamespace(aten=aten), nn=SimpleNamespace(functional=pad),
+            is_grad_enabled=lambda: gradients, zeros_like=lambda mask, dtype: Zeros(*mask.shape),
+        )  # fmt: skip
+
+    def _kernel(self, name: str) -> Any:
+        def kernel(q: Any, k: Any, v: Any, *rest: Any, **named: Any) -> tuple[Any]:
+            self.called.append(name.removeprefix("_scaled_dot_product_").removesuffix("_attention"))
+            self.masks.append(rest[:2])
+            return (q,)
+
+        return kernel
+
+
+class Mask(Tensor):
+    def __invert__(self) -> Mask:
+        return self
+
+    def __getitem__(self, place: Any) -> Mask:
+        return Mask(*self.shape[:-1], place[-1].stop)
+
+    def expand(self, *shape: int) -> str:
+        return f"expanded to {shape}"
+
+
+class Zeros(Mask):
+    def masked_fill_(self, where: Any, value: float) -> Mask:
+        assert value == float("-inf")
+        return Mask(*self.shape)
+
+
+def qkv(width: int, dtype: Dtype, dims: int = 4) -> list[Tensor]:
+    return [Tensor(*(2, 4, 16)[: dims - 1], width, dtype=dtype) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "named", "kernel"),
+    [
+        (64, BF16, {}, "flash"),
+        (64, FP32, {}, "efficient"),
+        (512, BF16, {}, "attention_math"),
+        (64, FP32, {"enable_gqa": True}, "attention_math"),
+        (64, BF16, {"enable_gqa": True}, "flash"),
+        (64, BF16, {"enable_gqa": True, "mask": Mask(16, 16)}, "attention_math"),
+        (64, BF16, {"mask": Mask(16, 16)}, "efficient"),
+        (64, BF16, {"mask": Mask(16, 16, dtype=BOOL)}, "efficient"),
+    ],
+)
+def test_attention_takes_the_kernel_a_gpu_would(width: int, dtype: Dtype, named: dict[str, Any], kernel: str) -> None:
+    played = Attention()
+    out = framework._attention(played.torch)(*qkv(width, dtype), **named)
+    assert played.called == [kernel]
+    assert out.shape[-1] == width
+    if "mask" in named and kernel == "efficient":
+        assert played.masks[0][0] == "expanded to (2, 4, 16, 16)"
+
+
+def test_odd_widths_are_padded_for_flash_attention_and_cut_again() -> None:
+    played = Attention()
+    assert framework._attention(played.torch)(*qkv(60, BF16)).made == "cut to 60"
+    assert framework._attention(Attention().torch)(*qkv(64, BF16, dims=3)).shape == (2, 4, 64)
+
+
+@pytest.mark.parametrize(("gradients", "wanted"), [(False, False), (True, True)])
+def test_sums_are_kept_for_the_backward_pass_where_there_will_be_one(
+    monkeypatch: pytest.MonkeyPatch, gradients: bool, wanted: bool
+) -> None:
+    played = Attention(gradients)
+    monkeypatch.setattr(Tensor, "requires_grad", True)
+    framework._attention(played.torch)(*qkv(64, FP32))
+    assert played.masks[0] == (None, wanted)
+
+
+def test_dropout_takes_a_mask_only_where_it_drops_something() -> None:
+    dropout = framework._dropout(SimpleNamespace(native_dropout=lambda tensor, p, train: ("dropped", "mask")))
+    assert dropout("whole", 0.1, True) == "dropped"
+    assert dropout("whole", 0.1, False) == dropout("whole", 0.0, True) == "whole"
+
+
+# autocast
+
+
+class Library:
+    """Rules by the operator they were put under; an old one knows no overriding."""
+
+    def __init__(self, old: bool = False) -> None:
+        self.rules: dict[str, Any] = {}
+        self._old = old
+
+    def impl(self, name: str, kernel: Any, key: str, **named: Any) -> None:
+        if self._old and named:
+            raise TypeError("allow_override")
+        assert key == "AutocastCPU"
+        self.rules[name] = kernel
+
+
+@contextmanager
+def outside(_: Any) -> Iterator[None]:
+    yield
+
+
+def operator(name: str, overload: str) -> Any:
+    """Says what it was called with; takes `dtype` where sums do."""
+    arguments = [SimpleNamespace(name=one, kwarg_only=False) for one in ("self", "dim")]
+    arguments.append(SimpleNamespace(name="dtype", kwarg_only=overload != "dim_at"))
+
+    def called(*args: Any, **named: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        return name, args, named
+
+    called._schema = SimpleNamespace(name=f"aten::{name}", arguments=arguments)  # type: ignore[attr-defined]
+    called.name = lambda: name  # type: ignore[attr-defined]
+    called.decompose = lambda *args, **named: f"{name} in parts"  # type: ignore[attr-defined]
+    return called
+
+
+class Packet:
+    def __init__(self, name: str, overloads: tuple[str, ...]) -> None:
+        self._known = overloads
+        for one in overloads:
+            setattr(self, one, operator(name, one))
+
+    def overloads(self) -> tuple[str, ...]:
+        return self._known
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        return ("inner", *args)
+
+
+def registered(old: bool = False) -> dict[str, Any]:
+    aten = SimpleNamespace(
+        exp=Packet("exp", ("default",)), sum=Packet("sum", ("default", "dim_IntList")), prod=Packet("prod", ("default",)),
+        softmax=Packet("softmax", ("int",)), _softmax=Packet("_softmax", ("default",)),
+        cross_entropy_loss=Packet("cross_entropy_loss", ("default",)), max_pool3d=Packet("max_pool3d", ("default",)),
+        pow=Packet("pow", ("Tensor_Scalar",)),
+    )  # fmt: skip
+    guard = SimpleNamespace(
+        DispatchKeySet=lambda key: key, DispatchKey=SimpleNamespace(AutocastCPU="autocast"), _ExcludeDispatchKeyGuard=outside,
+        _dispatch_has_kernel_for_dispatch_key=lambda name, key: name == "cross_entropy_loss",
+    )  # fmt: skip
+    library = Library(old)
+    autocast.register(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=aten), _C=guard), library)
+    return library.rules
+
+
+def test_rules_are_put_for_the_operators_this_torch_has_old_or_new() -> None:
+    wanted = {"exp", "sum", "sum.dim_IntList", "prod", "softmax.int", "cross_entropy_loss", "max_pool3d", "pow.Tensor_Scalar"}
+    assert set(registered()) == set(registered(old=True)) == wanted
+
+
+def test_exact_operators_get_fp32_copies_of_what_is_of_low_precision() -> None:
+    _, args, named = registered()["exp"](Tensor(2, dtype=BF16), 3, other=Tensor(2, dtype=FP16), same=Tensor(2))
+    assert (args[0].dtype, args[1]) == (FP32, 3)
+    assert (named["other"].dtype, named["same"].made) == (FP32, "")
+
+
+def test_sums_are_asked_for_in_fp32_where_nobody_says_otherwise() -> None:
+    total = registered()["sum"]
+    low = Tensor(2, dtype=BF16)
+    assert total(low, 0)[2] == {"dtype": FP32}
+    assert total(low, 0, dtype=BF16)[2] == {"dtype": BF16}
+    assert total(Tensor(2), 0)[2] == {}
+
+
+def test_softmax_widens_in_one_kernel_unless_another_type_is_asked_for() -> None:
+    softmax = registered()["softmax.int"]
+    low = Tensor(2, dtype=BF16)
+    assert softmax(low, 1) == softmax(low, 1, FP32) == ("inner", low, 1, True)
+    assert softmax(low, 1, BF16)[0] == "softmax"
+    assert softmax(Tensor(2), 1)[0] == "softmax"
+
+
+def test_what_a_gpu_leaves_alone_is_left_alone_or_taken_apart() -> None:
+    rules = registered()
+    assert rules["cross_entropy_loss"](1) == "cross_entropy_loss in parts"
+    assert rules["max_pool3d"](1) == ("max_pool3d", (1,), {})

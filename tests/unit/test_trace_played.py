@@ -1,0 +1,124 @@
+"""What tracing decides about tensors, with tensors that are played: the real ones are in test_trace, where torch is installed."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.played_torch import BF16, INT64, TORCH, Module, Parameter, Tensor
+from whichgpu.base.errors import UsageError
+from whichgpu.estimate.trace import prepare
+from whichgpu.estimate.trace.prepare import built, images, on_cpu, prepared, tokens
+from whichgpu.estimate.trace.run import _call, trace
+from whichgpu.estimate.trace.step import Optimizer, default_loss
+
+
+@pytest.fixture(autouse=True)
+def torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "load_torch", lambda: TORCH)
+
+
+# inputs and modules
+
+
+def test_inputs_are_made_when_they_are_asked_for() -> None:
+    assert images(2, 32)().shape == (2, 3, 32, 32)
+    assert set(tokens(2, 7)()) == {"input_ids"}
+    labelled = tokens(2, 7, labels=True)()
+    assert labelled["labels"] is labelled["input_ids"]
+    assert (labelled["labels"].shape, labelled["labels"].dtype) == ((2, 7), INT64)
+
+
+def test_a_factory_brings_its_inputs_or_is_given_them() -> None:
+    module, own, given = Module(), Tensor(1), Tensor(2)
+    assert built(TORCH, lambda: (module, own), None) == (module, own)
+    assert built(TORCH, lambda: (module, own), lambda: given) == (module, given)
+    assert built(TORCH, lambda: module, lambda: given) == (module, given)
+    for made, inputs in ((module, None), ("no module", lambda: given), ((own, own), None)):
+        with pytest.raises(UsageError) as told:
+            built(TORCH, lambda made=made: made, inputs)  # type: ignore[misc]
+        assert told.value.message.id == "error.factory_result"
+
+
+def test_inputs_lose_their_bytes_and_take_the_runs_precision_and_layout() -> None:
+    picture, ids, there = Tensor(2, 3, 8, 8), Tensor(2, 7, dtype=INT64), Tensor(2, 7, device="meta")
+    found = prepared(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
+    assert found["pixels"].made == "meta bf16 channels last"
+    assert found["again"] is found["pixels"]  # one tensor under two names stays one
+    assert found["ids"][0].made == "meta"  # whole numbers stay so
+    assert found["ids"][1] == "word"
+    assert found["there"].made == "bf16"
+    assert prepared(TORCH, there, None, True) is there
+    assert prepared(TORCH, (picture,), None, False)[0].made == "meta"
+
+
+def test_a_module_is_moved_whole_and_what_was_shared_stays_shared() -> None:
+    tied = Parameter(Tensor(4, 4, device="meta"), requires_grad=False)
+    module = Module((Module(parameters={"weight": tied}),), {"weight": tied, "bias": None}, {"mean": Tensor(4, device="meta")})
+    example = on_cpu(TORCH, module, (Tensor(2, device="meta"), 3))
+    moved = module._parameters["weight"]
+    assert isinstance(moved, Parameter)
+    assert (moved.device.type, moved.requires_grad) == ("cpu", False)
+    assert moved is next(iter(module._parts))._parameters["weight"]
+    assert module._parameters["bias"] is None
+    assert type(module._buffers["mean"]) is Tensor
+    assert (example[0].device.type, example[1]) == ("cpu", 3)
+
+
+def test_a_module_is_called_as_its_inputs_are_given() -> None:
+    def module(*args: Any, **named: Any) -> Any:
+        return args, named
+
+    assert _call(module, {"x": 1}) == ((), {"x": 1})
+    assert _call(module, (1, 2)) == ((1, 2), {})
+    assert _call(module, [1]) == (([1],), {})
+
+
+def test_a_precision_that_is_not_traced_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["whichgpu.estimate.trace.run"], "load_torch", lambda: TORCH)
+    with pytest.raises(UsageError) as told:
+        trace(lambda: None, precision="int4")
+    assert "bf16" in told.value.choices
+
+
+# a step
+
+
+def trained(count: int) -> list[Any]:
+    """Parameters, the last without a gradient."""
+    found = [Tensor(8) for _ in range(count)]
+    for one in found[:-1]:
+        one.grad = Tensor(8, made="gradient")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "fused", "states"),
+    [("none", True, 0), ("sgd", True, 0), ("sgd-momentum", True, 2), ("adam", False, 4), ("adamw", True, 6)],
+)
+def test_states_are_made_once_for_what_has_a_gradient(name: str, fused: bool, states: int) -> None:
+    optimizer = Optimizer(TORCH, name, fused)
+    parameters = trained(3)
+    optimizer.step(parameters)
+    first = list(optimizer.states)
+    optimizer.step(parameters)
+    assert len(first) == states
+    assert all(one is two for one, two in zip(first, optimizer.states, strict=True))
+
+
+def test_the_loss_is_the_models_own_else_over_classes_else_a_mean() -> None:
+    assert default_loss(TORCH, SimpleNamespace(loss="its own")) == "its own"
+    assert default_loss(TORCH, Tensor(8, 10)) == "cross entropy of (8, 10) with labels (8,)"
+    assert default_loss(TORCH, Tensor(8, 21, 4, 4)) == "cross entropy of (8, 21, 4, 4) with labels (8, 4, 4)"
+    assert default_loss(TORCH, Tensor(8, 10, dtype=INT64)) == "mean of (8, 10)"
+    assert default_loss(TORCH, Tensor(8, 5, 10)) == "mean of (8, 5, 10)"
+
+
+def test_the_losses_of_several_outputs_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "mean", lambda self: self.shape[0])
+    outputs = (Tensor(3, 1, 1), "no tensor", Tensor(4, 1, 1))
+    assert default_loss(TORCH, outputs) == 7
+    assert default_loss(TORCH, dict(zip("abc", outputs, strict=True))) == 7
