@@ -160,10 +160,10 @@ def set_language(code: str) -> None:
     from whichgpu.base.errors import UnknownName
     from whichgpu.base.messages import code_of, languages, msg, speak
 
-    found = code_of(code)
+    found = code_of(str(code))
     if found is None:
         hint = msg("hint.choices", choices=languages())
-        raise UnknownName("unknown-language", msg("error.unknown-language", name=code), hint, languages())
+        raise UnknownName("unknown-language", msg("error.unknown-language", name=str(code)), hint, languages())
     speak(found)
 
 
