@@ -106,7 +106,7 @@ def test_no_pinned_package_has_a_known_vulnerability() -> None:
 def test_every_pin_installs_on_the_oldest_python_that_is_promised() -> None:
     """Debian 12 has 3.11.2: a package that wants a later patch would stop a newcomer at the first command."""
     wants = {
-        name: found.metadata.get("Requires-Python") or ""
+        name: "".join(found.metadata.get_all("Requires-Python") or ())
         for name, version in pins().items()
         for found in metadata.distributions(name=name)
         if found.version == version

@@ -101,7 +101,8 @@ class Rows(dict[int, list[float]]):
         self._array = array
 
     def __missing__(self, place: int) -> list[float]:
-        row = self[place] = self._array[place].tolist()
+        row: list[float] = self._array[place].tolist()
+        self[place] = row
         return row
 
     def scaled(self, factor: float) -> Rows:
