@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
@@ -136,7 +137,8 @@ def _on_processes(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]]
     try:
         while True:
             while len(waiting) < jobs and (one := next(rest, None)):  # none wait, so that Ctrl-C need not wait for them
-                waiting[pool.submit(function, one[1], one[2])] = one[0]
+                with _unheard():
+                    waiting[pool.submit(function, one[1], one[2])] = one[0]
             if not waiting:
                 return
             ready = wait(waiting, return_when=FIRST_COMPLETED).done
@@ -146,6 +148,19 @@ def _on_processes(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]]
         raise died() from problem
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Processes started meanwhile are deaf to Ctrl-C from birth: they inherit that it is held back; here it comes afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _deaf() -> None:
