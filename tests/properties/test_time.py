@@ -6,7 +6,7 @@ The floors here are counted anew, from sizes alone, so that a fault in the lower
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import pytest
@@ -286,6 +286,8 @@ def test_the_host_does_not_know_which_gpu_it_drives(
 
 
 UNIT = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
+# Where the model says otherwise: the test of named models below holds them to it, and fails.
+SLOWED = {"int8": ("Volta", "jetson-agx-orin-64gb", "b300", "gb300"), "int4": ("Volta", "Turing")}
 
 
 @settings(few, suppress_health_check=[HealthCheck.filter_too_much])  # few GPUs have the narrow units
@@ -302,14 +304,33 @@ def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
     """Casting activations costs a kernel for each product; beyond that, half the bytes are never more work."""
     gpu = BY_ID[card]
     assume("tensor-cores" in gpu.supports)
-    # Volta's int8 is one of ordinary cores, half as fast as its tensor cores in fp16, and B300's was cut: no narrow units these.
-    assume(gpu.peaks.get(UNIT.get(precision, "fp16"), 0) >= gpu.peaks.get("fp16", inf))
-    # Kernels that unpack four bits as fast as they are read (Marlin) want Ampere; older ones are slower from 16 sequences on.
-    assume(precision != "int4" or "bf16" in gpu.peaks)
+    assume(UNIT.get(precision, "fp16") in gpu.peaks)
+    assume(not {gpu.architecture, card} & set(SLOWED.get(precision, ())))
     assume(active_weights(shape) >= 1e9)
     wide, narrow = (
         seconds("decode", shape, gpu, batch=batch, seq_in=512, precision=name, kv_precision="bf16", engine=engine)
         for name in ("bf16" if "bf16" in gpu.peaks else "fp16", precision)
+    )
+    assert narrow <= 1.05 * wide + shape.layers * 20e-6
+
+
+@pytest.mark.xfail(strict=True, reason="told slower than in fp16; int8 on Volta and int4 on Turing were not measured so")
+@pytest.mark.parametrize(
+    ("model", "card", "batch", "precision", "engine"),
+    [
+        ("llama-3.2-1b", "v100-pcie-16gb", 6, "int8", "vllm"),
+        ("llama-3.2-3b", "rtx-2060-super", 13, "int4", "sglang"),
+        ("llama-2-7b", "quadro-rtx-6000", 32, "int4", "sglang"),
+    ],
+)
+def test_narrow_weights_do_not_slow_decoding_on_older_gpus_either(
+    model: str, card: str, batch: int, precision: str, engine: str
+) -> None:  # fmt: skip
+    shape, gpu = find_model(model, Catalog()), BY_ID[card]
+    assert isinstance(shape, Transformer)
+    wide, narrow = (
+        seconds("decode", shape, gpu, batch=batch, seq_in=512, precision=name, kv_precision="bf16", engine=engine)
+        for name in ("fp16", precision)
     )
     assert narrow <= 1.05 * wide + shape.layers * 20e-6
 
