@@ -14,7 +14,7 @@ from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.estimate.fit import verdict
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.group.need import Needs
-from whichgpu.estimate.group.screen import Screen
+from whichgpu.estimate.group.screen import SIZES, Screen
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.usable import usable_bytes
@@ -71,8 +71,9 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     tried: dict[tuple[int, int], list[Try]] = {}
     least: dict[tuple[int, int], float] = {}
     like: Screen | None = None
+    own = np.array([float(workload.micro_batch)]) if workload.micro_batch else SIZES if "batch" in asked.given else MICRO
     for gpus, machines in sizes:
-        screen = Screen(workload, shape, devices, gpus, machines, like)
+        screen = Screen(workload, shape, devices, gpus, machines, like, own)
         like = like or screen
         mine = np.array(sorted({of[group.kind] for group in groups if group.gpus == gpus}))
         tried[gpus, machines], least[gpus, machines] = _tries(asked, workload, shape, needs, screen, gpus, machines, room, mine)
@@ -154,7 +155,7 @@ def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats
     if workload.micro_batch is not None:
         fits = share % workload.micro_batch == 0
         return (np.array([float(workload.micro_batch)]), np.array([share / workload.micro_batch])) if fits else (MICRO[:0],) * 2
-    micro = np.array([size for size in (1 << power for power in range(9)) if share % size == 0], dtype=float)
+    micro = SIZES[share % SIZES == 0]
     return micro, share / micro
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,11 @@ from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.need import laid_out
 from whichgpu.estimate.group.parts import Parts, together
 from whichgpu.estimate.group.ranks import in_stages, rank_ops
-from whichgpu.estimate.group.step import Devices, columns_of, evaluate_group, factors_of, heard_messages
+from whichgpu.estimate.group.step import Devices, evaluate_group, factors_of, heard_messages
 from whichgpu.estimate.group.traffic import traffic
 from whichgpu.estimate.time.combine import EAGER, corrected_parts
 from whichgpu.estimate.time.curves.evaluate import CLASSES, Evaluated, seconds
+from whichgpu.estimate.time.curves.gpus import columns_of
 from whichgpu.estimate.time.grid import heat, settings
 from whichgpu.estimate.time.operators import KINDS, Op
 from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, STEP, TERMS, Terms, heaviest_unit
@@ -24,6 +24,7 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 MOST_MICRO = 256
+SIZES = 2.0 ** np.arange(MOST_MICRO.bit_length())
 PHASES = ("forward", "backward", "optimizer")
 
 
@@ -44,15 +45,20 @@ class Screen:
     """Seconds by layout, checkpointing and micro-batch, [gpus, micro-batches]."""
 
     def __init__(
-        self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: Screen | None = None
-    ) -> None:
-        """`like` is a screen of the same work on the same devices for another number of GPUs: what it timed is used again."""
+        self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: Screen | None = None,
+        sizes: Array = SIZES,
+    ) -> None:  # fmt: skip
+        """`sizes` are all micro-batches that will be asked for, in order.
+
+        `like` is a screen of the same work on the same devices for another number of GPUs: what it timed is used again.
+        """
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
-        self._columns = columns_of(devices.gpus)
+        columns = columns_of(devices.gpus)
+        self._columns, self._places = columns.among or (columns, np.arange(len(columns)))
         self._timed: dict[tuple[int, int, int, str], Timed] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
         self._linked = factors_of(self.workload, "train", devices) if workload.training else {}
-        self.micro = np.array([float(1 << power) for power in range(int(log2(MOST_MICRO)) + 1)])
+        self.micro = sizes
 
     def seconds(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
         """Of one layout."""
@@ -124,20 +130,33 @@ class Screen:
     def _times(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Timed:
         key = (parallel.tp, parallel.cp, parallel.ep, checkpointing)
         if key not in self._timed:
-            plain = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
-            asked = replace(self.workload, parallel=plain, checkpointing=checkpointing, accumulation=1, micro_batch=None)
-            ops = rank_ops(asked, shape, self.micro).ops
-            more = rank_ops(asked, replace(shape, layers=2 * shape.layers), self.micro).ops
-            told, kept = seconds(ops, self._columns), _Columns.of(ops)
-            counts = _counts(ops)
-            added = _counts(more) - counts if len(more) == len(ops) else counts  # of all layers: the ends come but once
-            whole = {phase: _terms(kept, told, counts, phase) for phase in PHASES}
-            layers = {phase: _terms(kept, told, added, phase) for phase in PHASES}
-            twice = rank_ops(replace(asked, accumulation=2), shape, self.micro).ops
-            adding = twice[sum(op.phase != "optimizer" for op in ops) : len(twice) - sum(op.phase == "optimizer" for op in ops)]
-            once = _terms(_Columns.of(adding), seconds(adding, self._columns), _counts(adding), "backward")
-            self._timed[key] = Timed(whole, layers, once, kept.unit)
+            self._timed[key] = self._all_layers(shape, parallel, checkpointing)
         return self._timed[key]
+
+    def _all_layers(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Timed:
+        plain = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
+        asked = replace(self.workload, parallel=plain, checkpointing=checkpointing, accumulation=1, micro_batch=None)
+        ops = rank_ops(asked, shape, self.micro).ops
+        told, kept, counts = seconds(ops, self._columns), _Columns.of(ops), _counts(ops)
+        # How often operators run does not depend on the batch, and one is lowered faster than many.
+        few = float(self.micro[0])
+        more = rank_ops(asked, replace(shape, layers=2 * shape.layers), few).ops
+        added = _counts(more) - counts if len(more) == len(ops) else counts  # of all layers: the ends come but once
+        twice = rank_ops(replace(asked, accumulation=2), shape, few).ops
+        adding = twice[sum(op.phase != "optimizer" for op in ops) : len(twice) - sum(op.phase == "optimizer" for op in ops)]
+        return Timed(
+            whole={phase: self._on_each(_terms(kept, told, counts, phase)) for phase in PHASES},
+            layers={phase: self._on_each(_terms(kept, told, added, phase)) for phase in PHASES},
+            adding=self._on_each(
+                _terms(_Columns.of(adding), seconds(adding, self._columns), _counts(adding), "backward")
+            ),
+            unit=kept.unit,
+        )
+
+    def _on_each(self, terms: Terms) -> Terms:
+        """Of every device, from those of each kind of GPU."""
+        blank = np.zeros((len(self._places), terms.seconds.shape[2]))
+        return Terms(terms.seconds[:, self._places], terms.floors[:, self._places], blank, blank, terms.unit)
 
 
 def _counts(ops: tuple[Op, ...]) -> Array:

@@ -68,16 +68,17 @@ class Settled:
 
 def screened(workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int = 1) -> Screened:
     """Every layout, micro-batch and checkpointing on groups of each GPU; the global batch stays the request's."""
-    needs, screen = Needs(workload, shape), Screen(workload, shape, devices, gpus, nodes)
+    layouts = [one for one in legal_layouts(workload, shape, gpus, nodes) if one.cp == 1 or (workload.seq_in or 0) >= LONG]
+    batches = {one: micro_batches(workload, shape, one) for one in layouts}
+    sizes = np.unique(np.concatenate([np.zeros(0), *(micro for micro, _ in batches.values())]))
+    needs, screen = Needs(workload, shape), Screen(workload, shape, devices, gpus, nodes, sizes=sizes)
     candidates: list[Candidate] = []
     seconds: list[Array] = []
     need: list[Array] = []
     room = np.array([[usable_bytes(gpu, workload)] for gpu in devices.gpus], dtype=float)
-    for parallel in legal_layouts(workload, shape, gpus, nodes):
-        if parallel.cp > 1 and (workload.seq_in or 0) < LONG:
-            continue
+    for parallel in layouts:
         for checkpointing in _checkpointings(workload, shape):
-            micro, rounds = micro_batches(workload, shape, parallel)
+            micro, rounds = batches[parallel]
             if not len(micro):
                 continue
             bytes_needed = needs.of(parallel, checkpointing, micro, rounds)

@@ -19,7 +19,7 @@ from whichgpu.estimate.group.ranks import in_stages, rank_ops, rank_pass
 from whichgpu.estimate.group.traffic import Collective, passed, ring, tensors_of, traffic
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.combine import EAGER, corrected_parts
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.curves.gpus import columns_of
 from whichgpu.estimate.time.grid import GENERATING, NEWEST, in_hand, kind_of, settings, speaks, terms_of
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
@@ -186,19 +186,6 @@ def lowered_pass(
         threads=float(parallel.dp if parallel.threads else 1) * ones,
     )
     return Pass(parts, terms, kind, lowered.notes)
-
-
-_COLUMNS: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
-
-
-def columns_of(gpus: Sequence[Gpu]) -> GpuColumns:
-    """The columns of these very GPUs, made once; the GPUs are kept, so that their identities stay theirs."""
-    key = tuple(map(id, gpus))
-    if key not in _COLUMNS:
-        if len(_COLUMNS) >= 64:
-            _COLUMNS.clear()
-        _COLUMNS[key] = tuple(gpus), columns(gpus)
-    return _COLUMNS[key][1]
 
 
 def _rounds(workload: Workload, phase: str) -> float:

@@ -13,7 +13,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import STYLES, Calibration, Setting, load_calibration, setting_of
 from whichgpu.estimate.time.combine import EAGER, Seconds, combine
 from whichgpu.estimate.time.curves.evaluate import totals
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
 from whichgpu.estimate.time.lower import generation, lower
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, SEQUENCE, STEP, Terms, heaviest_unit
@@ -72,7 +72,7 @@ def evaluate(
     kind = kind_of(workload)
     sequences = in_hand(workload, batch) if kind == "decode" else 0.0
     return replace(
-        _grid(workload, kind, terms_of(lowered, _columns(gpus), sequences, workload.accumulation), gpus, fitted),
+        _grid(workload, kind, terms_of(lowered, columns_of(gpus), sequences, workload.accumulation), gpus, fitted),
         notes=lowered.notes,
     )
 
@@ -137,7 +137,7 @@ def _generated(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batch: Num
 
     A batch reads its prompts together; a server reads each as it comes, and its answer begins when that is done.
     """
-    prompts, token, single = generation_terms(workload, shape, _columns(gpus), batch)
+    prompts, token, single = generation_terms(workload, shape, columns_of(gpus), batch)
     length = max(1, workload.seq_out or 1)
     meanwhile = single * (np.asarray(batch) / length) if workload.task == "serve" else prompts * (1.0 / length)
     told = _grid(workload, "generate", token + meanwhile, gpus, fitted)
@@ -156,16 +156,3 @@ def corrected(workload: Workload, kind: str, terms: Terms, gpus: Sequence[Gpu], 
     """Terms with what was measured put in."""
     factors = fitted.factors(settings(workload, kind, terms.unit, gpus))
     return combine(terms, factors, (workload.engine or "pytorch") in EAGER, workload.host_speed)
-
-
-_KNOWN: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
-
-
-def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    """The columns of these very GPUs, made once; the GPUs are kept, so that their identities stay theirs."""
-    key = tuple(map(id, gpus))
-    if key not in _KNOWN:
-        if len(_KNOWN) >= 256:
-            _KNOWN.clear()
-        _KNOWN[key] = tuple(gpus), columns(gpus)
-    return _KNOWN[key][1]

@@ -44,6 +44,10 @@ class Totals:
 def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Evaluated:
     """Seconds of one call of each operator."""
     p = fitted() if parameters is None else parameters
+    if gpus.among:
+        each, places = gpus.among
+        told = seconds(ops, each, p)
+        return Evaluated(told.seconds[places], told.floors[places])
     grouped = groups(ops)
     times = np.empty((len(gpus), len(ops), batches_of([group for _, group in grouped])))
     floors = np.empty_like(times)
@@ -58,6 +62,10 @@ def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None =
 def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Totals:
     """Seconds of all calls, by class."""
     p = fitted() if parameters is None else parameters
+    if gpus.among:
+        each, places = gpus.among
+        told = totals(ops, each, p)
+        return Totals(told.seconds[:, places], told.floors[:, places], told.flop_seconds[places], told.byte_seconds[places])
     grouped = [group for _, group in groups(ops)]
     batches = batches_of(grouped)
     widest = max((len(group.ops) for group in grouped), default=1) * batches

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import inf, nan
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.curves.stack import Array
@@ -91,6 +92,7 @@ class GpuColumns:
     l2: Array  # the last cache before memory
     clock: Array
     tdp: Array  # watts; infinite where unknown
+    among: tuple[GpuColumns, NDArray[np.intp]] | None = None  # where GPUs come again: each once, and which of these each is
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -100,9 +102,12 @@ class GpuColumns:
         if len(self) <= most:
             yield self
             return
-        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for first in range(0, len(self), most):
-            yield GpuColumns(**{name: _cut(value, slice(first, first + most)) for name, value in whole.items()})
+            yield self._some(range(first, min(first + most, len(self))))
+
+    def _some(self, places: Sequence[int]) -> GpuColumns:
+        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "among"}
+        return GpuColumns(**{name: _cut(value, places) for name, value in whole.items()})
 
     def known(self, parameters: Mapping[str, float], name: str) -> Array:
         """A number by what it is known of: `name.target`, or `name.architecture`, or 0."""
@@ -117,8 +122,31 @@ class GpuColumns:
         return _column([get(f"{name}.{architecture}", 1.0) * get(f"{name}.{target}", 1.0) for architecture, target in pairs])
 
 
+_KNOWN: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
+
+
+def columns_of(gpus: Sequence[Gpu]) -> GpuColumns:
+    """The columns of these very GPUs, made once; the GPUs are kept, so that their identities stay theirs."""
+    key = tuple(map(id, gpus))
+    if key not in _KNOWN:
+        if len(_KNOWN) >= 256:
+            _KNOWN.clear()
+        _KNOWN[key] = tuple(gpus), columns(gpus)
+    return _KNOWN[key][1]
+
+
 def columns(gpus: Sequence[Gpu]) -> GpuColumns:
     """The columns of these GPUs, in order."""
+    once = {id(gpu): gpu for gpu in gpus}
+    if len(once) == len(gpus):
+        return _columns(gpus)
+    order = {key: place for place, key in enumerate(once)}
+    places = [order[id(gpu)] for gpu in gpus]
+    each = _columns(tuple(once.values()))
+    return replace(each._some(places), among=(each, np.array(places, dtype=np.intp)))
+
+
+def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
     peaks = [_rates(gpu) for gpu in gpus]
     clocks = [_clock(gpu) for gpu in gpus]
     raised = [_raised(gpu, clock) for gpu, clock in zip(gpus, clocks, strict=True)]
@@ -237,9 +265,13 @@ def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
     return (half if stands_in else single) * clock
 
 
-def _cut(value: Any, part: slice) -> Any:
+def _cut(value: Any, places: Sequence[int]) -> Any:
     """Some GPUs' share of a column, or of each of several."""
-    return {unit: column[part] for unit, column in value.items()} if isinstance(value, dict) else value[part]
+    if isinstance(value, dict):
+        return {unit: _cut(column, places) for unit, column in value.items()}
+    if isinstance(value, tuple):
+        return tuple(value[place] for place in places)
+    return value[places.start : places.stop] if isinstance(places, range) else value[places]
 
 
 def _column(values: Sequence[float]) -> Array:
