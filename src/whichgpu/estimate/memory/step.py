@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from whichgpu.estimate.allocator import Replay
-from whichgpu.estimate.memory.ledger import Ledger, Passage
+from whichgpu.estimate.memory.ledger import Ledger
 from whichgpu.estimate.memory.tape import Block, Passed
 
 
@@ -86,35 +86,17 @@ class _Player:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._forward: dict[tuple[int, bool, bool], tuple[Passage, int, Passed]] = {}
-        self._backward: dict[tuple[object, ...], tuple[Passage, int | None, list[int]]] = {}
 
     def forward(self, block: Block, entry: int | None, saving: bool = True) -> tuple[int, Passed]:
         """`Block.forward` here."""
-        key = id(block), entry is None, saving
-        outside = [] if entry is None else [entry]
-        if key not in self._forward:
-            apart = Ledger()
-            within = [apart.new(1, "") for _ in outside]
-            exit, left = block.forward(apart, within[0] if within else None, saving)
-            self._forward[key] = apart.passage(len(outside)), exit, left
-        passage, exit, left = self._forward[key]
-        here = self.ledger.write(passage, outside)
+        passage, exit, left = block.forward_passage(entry is not None, saving)
+        here = self.ledger.write(passage, [] if entry is None else [entry])
         return here[exit], Passed(*({name: here[number] for name, number in kept.items()} for kept in (left.live, left.extras)))
 
     def backward(self, block: Block, passed: Passed, gradient: int) -> tuple[int | None, list[int]]:
         """`Block.backward` here."""
-        key = id(block), *passed.live, None, *passed.extras
-        outside = [gradient, *passed.live.values(), *passed.extras.values()]
-        if key not in self._backward:
-            apart = Ledger()
-            first, *within = (apart.new(1, "") for _ in outside)
-            live = dict(zip(passed.live, within, strict=False))
-            extras = dict(zip(passed.extras, within[len(live) :], strict=True))
-            back, weights = block.backward(apart, Passed(live, extras), first)
-            self._backward[key] = apart.passage(len(outside)), back, weights
-        passage, back, weights = self._backward[key]
-        here = self.ledger.write(passage, outside)
+        passage, back, weights = block.backward_passage(tuple(passed.live), tuple(passed.extras))
+        here = self.ledger.write(passage, [gradient, *passed.live.values(), *passed.extras.values()])
         return None if back is None else here[back], [here[number] for number in weights]
 
 

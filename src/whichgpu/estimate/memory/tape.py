@@ -9,8 +9,9 @@ the one that takes them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from whichgpu.estimate.memory.ledger import Ledger
+from whichgpu.estimate.memory.ledger import Ledger, Passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Block:
     entry: Value
     exit: Value
     hold: tuple[Value, ...] = ()
+    played: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # passages, by how it was played
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -99,6 +101,28 @@ class Block:
         """Bytes held between forward and backward."""
         values = {value.id: value.size for node in self.nodes for value in node.saved}
         return sum(values.values()) + sum(node.extra for node in self.nodes)
+
+    def forward_passage(self, entered: bool, saving: bool) -> tuple[Passage, int, Passed]:
+        """Its way forward to be written into any ledger: the first number is the input's, where it is handed one."""
+        key = entered, saving
+        if key not in self.played:
+            ledger = Ledger()
+            exit, left = self.forward(ledger, ledger.new(1, "") if entered else None, saving)
+            self.played[key] = ledger.passage(int(entered)), exit, left
+        found: tuple[Passage, int, Passed] = self.played[key]
+        return found
+
+    def backward_passage(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[Passage, int | None, list[int]]:
+        """Its way backward: the first numbers are those of the gradient, and of what forward left of these."""
+        key = live, extras
+        if key not in self.played:
+            ledger = Ledger()
+            gradient, *within = (ledger.new(1, "") for _ in range(1 + len(live) + len(extras)))
+            passed = Passed(dict(zip(live, within, strict=False)), dict(zip(extras, within[len(live) :], strict=True)))
+            back, weights = self.backward(ledger, passed, gradient)
+            self.played[key] = ledger.passage(1 + len(live) + len(extras)), back, weights
+        found: tuple[Passage, int | None, list[int]] = self.played[key]
+        return found
 
     def forward(self, ledger: Ledger, entry: int | None, saving: bool = True) -> tuple[int, Passed]:
         """Play it forward from the ledger's `entry`; gives the output's id. The input is freed unless saved."""

@@ -25,6 +25,10 @@ EAGER_ONLY = ("t5", "mt5", "umt5", "bloom", "deberta-v2", "deberta")  # families
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 
 
+# The same blocks come again and again while layouts are looked through; they know how they were played, too.
+_layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_block, embedding_block, head_block))
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What does not depend on the stage: the model as one rank sees it, widths, tokens, adapters."""
@@ -38,18 +42,23 @@ class Step:
 
     def layer(self, mixture: bool = False) -> Block:
         """A (decoder) layer for this step's tokens."""
-        return layer_block(self.shape, self._run(mixture), self.widths)
+        return _layer(self.any_depth, self._run(mixture), self.widths)
+
+    @property
+    def any_depth(self) -> Transformer:
+        """The model as one rank sees it, however many layers it has: its blocks are the same."""
+        return replace(self.shape, layers=1)
 
     def encoder_layer(self) -> Block:
         """A layer of the encoder beside the decoder."""
         run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
-        return layer_block(self.shape, run, self.widths)
+        return _layer(self.any_depth, run, self.widths)
 
     def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
         """Bytes of each weight of one layer: the weight gradients of a single token's pass."""
         several = cross and self.encoder_tokens
         run = Pass(1, 1, "flash", mixture=mixture, cross_tokens=1 if several else 0, cross_sequence=1)
-        return layer_block(self.shape, run, self.widths).weights
+        return _layer(self.any_depth, run, self.widths).weights
 
     def _run(self, mixture: bool) -> Pass:
         return Pass(
@@ -130,7 +139,7 @@ def _stage_parts(step: Step, stage: int, pools: bool) -> tuple[dict[str, int], f
     first, last = stage == 0, stage == parallel.pp - 1
     rank = workload.lora_rank or 0
     stretches, layer_weights = _stretches(step, stage)
-    head = list(head_block(shape, 1, widths).weights) if last else []
+    head = list(_head(step.any_depth, 1, widths).weights) if last else []
     tied = shape.vocab * shape.hidden * widths.parameter if shape.tied and first and last else 0
     tables = [
         rows * shape.hidden * widths.parameter for rows in (shape.vocab, shape.positions, shape.token_types) if first and rows
@@ -187,7 +196,7 @@ def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
     weights: list[int] = []
     if stage == 0:
         table = shape.vocab * shape.hidden * widths.parameter
-        embedding = stretch(embedding_block(shape, step.tokens, widths), [table], False, [table])
+        embedding = stretch(_embedding(step.any_depth, step.tokens, widths), [table], False, [table])
         stretches.append(replace(embedding, casts=()))  # rows are looked up as they are
         if shape.encoder_layers:
             own = step.layer_weights(cross=False)
@@ -199,8 +208,8 @@ def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
         stretches.append(stretch(block, own, checkpointed))
         weights += own
     if stage == parallel.pp - 1:
-        head = head_block(shape, step.tokens, widths, step.workload.lora_rank or 0)
-        own = head_block(shape, 1, widths).weights
+        head = _head(step.any_depth, step.tokens, widths, step.workload.lora_rank or 0)
+        own = _head(step.any_depth, 1, widths).weights
         stretches.append(stretch(head, own, False, own))
     return stretches, weights
 
