@@ -10,7 +10,7 @@ import numpy as np
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.training import eager_pass
+from whichgpu.estimate.time.lower.training import TrainingStep, eager_pass, training_parts
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
@@ -25,6 +25,12 @@ def rank_ops(workload: Workload, shape: Shape, batch: Number) -> Lowered:
         return lower(workload, shape, batch)
     lowered = lower(_plain(workload), shared_experts(workload, shape), batch)
     return replace(lowered, ops=tuple(_around(op, workload) for op in lowered.ops))
+
+
+def rank_step(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
+    """A training step of one rank, part by part."""
+    step = training_parts(workload, shape, batch)
+    return replace(step, sections=[replace(one, ops=[_around(op, workload) for op in one.ops]) for one in step.sections])
 
 
 def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None) -> list[Op]:

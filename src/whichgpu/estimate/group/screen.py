@@ -10,22 +10,21 @@ from numpy.typing import NDArray
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.need import laid_out
 from whichgpu.estimate.group.parts import Parts, together
-from whichgpu.estimate.group.ranks import in_stages, rank_ops
+from whichgpu.estimate.group.ranks import in_stages, rank_step
 from whichgpu.estimate.group.step import Devices, evaluate_group, factors_of, heard_messages
 from whichgpu.estimate.group.traffic import traffic
+from whichgpu.estimate.group.worked import PHASES, Worked
 from whichgpu.estimate.time.combine import EAGER, corrected_parts
-from whichgpu.estimate.time.curves.evaluate import CLASSES, Evaluated, seconds
 from whichgpu.estimate.time.curves.gpus import columns_of
-from whichgpu.estimate.time.grid import heat, settings
-from whichgpu.estimate.time.operators import KINDS, Op
-from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, STEP, TERMS, Terms, heaviest_unit
+from whichgpu.estimate.time.grid import settings
+from whichgpu.estimate.time.lower.training import Section
+from whichgpu.estimate.time.terms import Terms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 MOST_MICRO = 256
 SIZES = 2.0 ** np.arange(MOST_MICRO.bit_length())
-PHASES = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,7 @@ class Screen:
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
         columns = columns_of(devices.gpus)
         self._columns, self._places = columns.among or (columns, np.arange(len(columns)))
+        self._worked: dict[tuple[int, int, int], tuple[Worked, Terms]] = like._worked if like else {}
         self._timed: dict[tuple[int, int, int, str], Timed] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
         self._linked = factors_of(self.workload, "train", devices) if workload.training else {}
@@ -130,28 +130,28 @@ class Screen:
     def _times(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Timed:
         key = (parallel.tp, parallel.cp, parallel.ep, checkpointing)
         if key not in self._timed:
-            self._timed[key] = self._all_layers(shape, parallel, checkpointing)
+            one, adding = self._work(shape, parallel)
+            often = one.often(checkpointing != "none")
+            self._timed[key] = Timed(
+                whole={phase: self._on_each(one.terms(weights, phase)) for phase, weights in often.items()},
+                layers={phase: self._on_each(one.terms(weights * one.grows, phase)) for phase, weights in often.items()},
+                adding=self._on_each(adding),
+                unit=one.unit,
+            )
         return self._timed[key]
 
-    def _all_layers(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Timed:
-        plain = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
-        asked = replace(self.workload, parallel=plain, checkpointing=checkpointing, accumulation=1, micro_batch=None)
-        ops = rank_ops(asked, shape, self.micro).ops
-        told, kept, counts = seconds(ops, self._columns), _Columns.of(ops), _counts(ops)
-        # How often operators run does not depend on the batch, and one is lowered faster than many.
-        few = float(self.micro[0])
-        more = rank_ops(asked, replace(shape, layers=2 * shape.layers), few).ops
-        added = _counts(more) - counts if len(more) == len(ops) else counts  # of all layers: the ends come but once
-        twice = rank_ops(replace(asked, accumulation=2), shape, few).ops
-        adding = twice[sum(op.phase != "optimizer" for op in ops) : len(twice) - sum(op.phase == "optimizer" for op in ops)]
-        return Timed(
-            whole={phase: self._on_each(_terms(kept, told, counts, phase)) for phase in PHASES},
-            layers={phase: self._on_each(_terms(kept, told, added, phase)) for phase in PHASES},
-            adding=self._on_each(
-                _terms(_Columns.of(adding), seconds(adding, self._columns), _counts(adding), "backward")
-            ),
-            unit=kept.unit,
-        )
+    def _work(self, shape: Transformer, parallel: Parallel) -> tuple[Worked, Terms]:
+        """All operators of a tensor degree, and what a further round adds."""
+        key = (parallel.tp, parallel.cp, parallel.ep)
+        if key not in self._worked:
+            plain = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
+            again = "full" if self.workload.checkpointing == "none" else self.workload.checkpointing
+            asked = replace(self.workload, parallel=plain, checkpointing=again, accumulation=1, micro_batch=None)
+            step = rank_step(asked, shape, self.micro)
+            adding = Worked.of([Section([step.adding])], self._columns)
+            one = Worked.of([*step.sections, Section(step.stepping)], self._columns)
+            self._worked[key] = one, adding.terms(adding.counts, "backward")
+        return self._worked[key]
 
     def _on_each(self, terms: Terms) -> Terms:
         """Of every device, from those of each kind of GPU."""
@@ -159,44 +159,6 @@ class Screen:
         return Terms(terms.seconds[:, self._places], terms.floors[:, self._places], blank, blank, terms.unit)
 
 
-def _counts(ops: tuple[Op, ...]) -> Array:
-    return np.array([float(np.asarray(op.count).max()) for op in ops])
-
-
 def _chosen(terms: Terms, places: NDArray[np.int64]) -> Terms:
     """At some of the micro-batches."""
     return replace(terms, seconds=terms.seconds[:, :, places], floors=terms.floors[:, :, places])
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """What is asked of operators again and again, side by side."""
-
-    phases: Array
-    classes: Array
-    calls: Array
-    unit: str
-
-    @staticmethod
-    def of(ops: tuple[Op, ...]) -> _Columns:
-        phases, classes = ([op.phase for op in ops], [KINDS[op.kind] for op in ops])
-        return _Columns(np.array(phases), np.array(classes), np.array([op.calls for op in ops]), heaviest_unit(ops))
-
-
-def _terms(ops: _Columns, told: Evaluated, counts: Array, phase: str) -> Terms:
-    """Terms of the operators of a phase, so often."""
-    weights = np.where(ops.phases == phase, counts, 0.0)
-    shape = (len(TERMS), told.seconds.shape[0], told.seconds.shape[2])
-    worked, floors = np.zeros(shape), np.zeros(shape)
-    for place, kind in enumerate(CLASSES):
-        own = np.flatnonzero(weights * (ops.classes == kind))
-        worked[place] = np.einsum("gob,o->gb", told.seconds[:, own], weights[own])
-        floors[place] = np.einsum("gob,o->gb", told.floors[:, own], weights[own])
-    worked[0] *= heat(worked[0])
-    called = float((weights * ops.calls).sum())
-    worked[TERMS.index("gap")] = weights.sum() * KERNEL_GAP
-    worked[TERMS.index("forward_calls")] = called * FORWARD_CALL if phase == "forward" else 0.0
-    worked[TERMS.index("backward_calls")] = called * BACKWARD_CALL if phase != "forward" else 0.0
-    worked[TERMS.index("step")] = STEP if phase == "forward" else 0.0
-    blank = np.zeros(shape[1:])
-    return Terms(worked, floors, blank, blank, ops.unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,20 +25,54 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Operators of all layers of a kind, or of an end of the model."""
+
+    ops: list[Op]
+    again: tuple[int, ...] = ()  # places of those that checkpointing runs once more
+    grows: float = 0.0  # how many times as often they ran besides in a model of twice the layers
+
+    def __iter__(self) -> Iterator[Op]:
+        yield from self.ops
+        for place in self.again:
+            yield replace(self.ops[place], phase="backward")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """A step of one round, part by part; `adding` is what every further round adds."""
+
+    sections: list[Section]
+    adding: Op
+    stepping: list[Op]
+
+
 def training_step(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
     """A training step: forward, backward, optimizer."""
+    step = training_parts(workload, shape, batch)
+    ops = [op for section in step.sections for op in section]
+    if workload.accumulation > 1:
+        ops = [op.times(float(workload.accumulation)) for op in ops]
+        ops.append(step.adding.times(float(workload.accumulation - 1)))
+    return ops + step.stepping
+
+
+def training_parts(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
+    """The same, not yet put together."""
     own = tensor_share(shape, workload.parallel)
     fusing = workload.engine != "pytorch"
     run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
-    ops = run.whole(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
+    sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
     parameters, tensors = trained(workload, own)
     width = run.numerics.widths.parameter
-    if workload.accumulation > 1:
-        kept = parameters / (workload.parallel.dp if workload.parallel.zero >= 2 else 1)  # ZeRO 2 adds up what it has scattered
-        ops = [op.times(float(workload.accumulation)) for op in ops]
-        ops.append(_accumulating(kept, tensors, width, run.numerics).times(float(workload.accumulation - 1)))
+    kept = parameters / (workload.parallel.dp if workload.parallel.zero >= 2 else 1)  # ZeRO 2 adds up what it has scattered
     sharded = workload.parallel.dp if workload.parallel.zero else 1
-    return ops + stepping(workload, parameters / sharded, tensors, width)
+    return TrainingStep(
+        sections,
+        _accumulating(kept, tensors, width, run.numerics),
+        stepping(workload, parameters / sharded, tensors, width),
+    )
 
 
 def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None = None) -> list[Op]:
@@ -59,18 +93,22 @@ class _Run:
     fusing: bool = False  # runs of elementwise operators are one kernel each
 
     def whole(self, batch: Number, length: Number) -> list[Op]:
-        """All tokens of `batch` sequences; prompts leave a cache and the logits of their last token."""
+        """All tokens of `batch` sequences."""
+        return [op for section in self.sections(batch, length) for op in section]
+
+    def sections(self, batch: Number, length: Number) -> list[Section]:
+        """The same, part by part; prompts leave a cache and the logits of their last token."""
         shape, task = self.shape, self.workload.task
         run = Pass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=task == "prefill")
-        ops: list[Op] = []
+        found: list[Section] = []
         if shape.encoder_layers:
             source = float(shape.encoder_context) if shape.encoder_context else length
             run = replace(run, source=source, sequence=1.0 if task == "prefill" else length)
-            ops += self._encoder(replace(run, sequence=source, source=None, causal=False, cached=False))
-        ops += self._ends(partial(_embedded, shape=shape, tokens=run.tokens))
-        ops += self._layers(run)
+            found += self._encoder(replace(run, sequence=source, source=None, causal=False, cached=False))
+        found.append(Section(self._ends(partial(_embedded, shape=shape, tokens=run.tokens))))
+        found += self._layers(run)
         rows = batch if task == "prefill" else run.tokens
-        return ops + self._ends(lambda write: self._output(write, rows))
+        return [*found, Section(self._ends(lambda write: self._output(write, rows)))]
 
     def token(self, batch: Number, context: Number) -> list[Op]:
         """One more token of each sequence."""
@@ -79,23 +117,27 @@ class _Run:
         if shape.encoder_layers:
             run = replace(run, source=float(shape.encoder_context) if shape.encoder_context else context)
         ops = self._ends(partial(_embedded, shape=shape, tokens=batch))
-        ops += self._layers(run)
+        ops += [op for section in self._layers(run) for op in section]
         return ops + self._ends(lambda write: self._output(write, batch))
 
-    def _encoder(self, run: Pass) -> list[Op]:
+    def _encoder(self, run: Pass) -> list[Section]:
         shape = self.shape
         heard = shape.model_type == "whisper"
         stem = partial(sounds, shape=shape, batch=run.batch) if heard else partial(_embedded, shape=shape, tokens=run.tokens)
-        ops = self._ends(stem)
         count = encoder_share(shape, self.workload.parallel)
-        return ops + self._counted(count, partial(self._layer, run=run))
+        return [Section(self._ends(stem)), self._counted(count, 0.0, partial(self._layer, run=run))]
 
-    def _layers(self, run: Pass) -> list[Op]:
-        ops: list[Op] = []
-        for kind, count in layer_kinds(self.shape, self.workload.parallel):
-            own = replace(run, window=kind.window, mixture=kind.mixture)
-            ops += self._counted(count, partial(self._layer, run=own))
-        return ops
+    def _layers(self, run: Pass) -> list[Section]:
+        parallel = self.workload.parallel
+        twice = dict(layer_kinds(replace(self.shape, layers=2 * self.shape.layers), parallel)) if self.training else {}
+        return [
+            self._counted(
+                count,
+                twice.get(kind, count) / count - 1.0,
+                partial(self._layer, run=replace(run, window=kind.window, mixture=kind.mixture)),
+            )
+            for kind, count in layer_kinds(self.shape, parallel)
+        ]
 
     def _layer(self, write: Writer, run: Pass) -> None:
         if self.fusing:
@@ -103,7 +145,7 @@ class _Run:
         else:
             layer(write, self.shape, run)
 
-    def _counted(self, count: int, write: Callable[[Writer], None]) -> list[Op]:
+    def _counted(self, count: int, grows: float, write: Callable[[Writer], None]) -> Section:
         """So many layers, their forward pass twice where they are checkpointed."""
         workload = self.workload
         writer = Writer(
@@ -115,18 +157,18 @@ class _Run:
             count=float(count),
         )
         write(writer)
-        ops = writer.ops
+        again: tuple[int, ...] = ()
         if self.training and workload.checkpointing != "none":
-            ops = ops + [replace(op, phase="backward") for op in self._recomputed(ops) if self._again(op)]
-        return ops
+            again = tuple(place for place in self._recomputed(writer.ops) if self._again(writer.ops[place]))
+        return Section(writer.ops, again, grows)
 
-    def _recomputed(self, ops: list[Op]) -> list[Op]:
+    def _recomputed(self, ops: list[Op]) -> list[int]:
         """A layer's forward pass up to the last tensor that backward needs: the last product's input, if nothing follows."""
-        forward = [op for op in ops if op.phase == "forward"]
+        forward = [place for place, op in enumerate(ops) if op.phase == "forward"]
         if self.fusing or self.shape.dropout or self.shape.norms > 2:
             return forward
-        last = max(place for place, op in enumerate(forward) if KINDS[op.kind] == "gemm")
-        return [op for place, op in enumerate(forward[:-1]) if place != last]
+        last = max(place for place in forward if KINDS[ops[place].kind] == "gemm")
+        return [place for place in forward[:-1] if place != last]
 
     def _again(self, op: Op) -> bool:
         """Whether checkpointing runs an operator again: all of them, or with `selective` those that are no products."""
