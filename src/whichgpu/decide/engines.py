@@ -36,21 +36,20 @@ def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]
     if "engine" in asked.given:
         return ()
     names = SERVERS if speaks(asked.shape) and not asked.workload.training else TRAINERS if asked.workload.training else ()
-    found = []
-    for engine in engines:
-        if engine.id == asked.workload.engine or engine.id not in names or not legal(engine, asked, group):
-            continue
-        found.append(EngineLine(engine.id, round(_speed(asked, group, way, engine.id), 3)))
+    others = [one.id for one in engines if one.id in names and one.id != asked.workload.engine and legal(one, asked, group)]
+    if not others:
+        return ()
+    usual = _seconds(asked, group, way, asked.workload)
+    found = [EngineLine(one, round(usual / _seconds(asked, group, way, _with(asked, way, one)), 3)) for one in others]
     return tuple(sorted(found, key=lambda line: -line.speed))
 
 
-def _speed(asked: Asked, group: Group, way: Way, engine: str) -> float:
-    """Times the speed of the very same layout and batch: of one copy where it answers, of the step where it trains."""
-    other = fill_defaults(replace(asked.bare, engine=engine, precision=way.precision), asked.shape)
-    return _seconds(asked, group, way, asked.workload) / _seconds(asked, group, way, other)
+def _with(asked: Asked, way: Way, engine: str) -> Workload:
+    return fill_defaults(replace(asked.bare, engine=engine, precision=way.precision), asked.shape)
 
 
 def _seconds(asked: Asked, group: Group, way: Way, workload: Workload) -> float:
+    """Of the very same layout and batch: of one copy where it answers, of the step where it trains."""
     one = laid(workload, group, way)
     if not workload.training:
         copy = replace(way.parallel, dp=1)

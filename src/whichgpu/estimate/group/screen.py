@@ -57,6 +57,7 @@ class Screen:
         self._worked: dict[tuple[int, int, int], tuple[Worked, Terms]] = like._worked if like else {}
         self._timed: dict[tuple[int, int, int, str], Timed] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
+        self._copied: dict[Parallel, tuple[dict[str, Array], dict[str, Array]]] = {}
         self._linked = factors_of(self.workload, "train", devices) if workload.training else {}
         self.micro = sizes
 
@@ -119,13 +120,23 @@ class Screen:
         """Those of the layers, as often as a step is run; and those of data parallelism, whose number depends on it otherwise."""
         own = [one for one in traffic(asked, shape, micro) if one.axis != "dp"]
         found = {name: value * accumulation[None, :] for name, value in heard_messages(asked, own, self.devices).items()}
-        once, twice = (
-            heard_messages(asked, [one for one in traffic(replace(asked, accumulation=rounds), shape, 1.0) if one.axis == "dp"],
-                           self.devices)
-            for rounds in (1, 2)
-        )  # fmt: skip
+        once, twice = self._of_copies(asked, shape)
         told = {name: found[name] + once[name] + (twice[name] - once[name]) * (accumulation[None, :] - 1.0) for name in found}
         return {**told, "backward_tail": once["backward_tail"]}
+
+    def _of_copies(self, asked: Workload, shape: Transformer) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Messages of data parallelism in steps of one and of two rounds: whether layers are checkpointed is nothing to them."""
+        if asked.parallel not in self._copied:
+            once, twice = (
+                heard_messages(
+                    asked,
+                    [one for one in traffic(replace(asked, accumulation=rounds), shape, 1.0) if one.axis == "dp"],
+                    self.devices,
+                )
+                for rounds in (1, 2)
+            )
+            self._copied[asked.parallel] = once, twice
+        return self._copied[asked.parallel]
 
     def _times(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Timed:
         key = (parallel.tp, parallel.cp, parallel.ep, checkpointing)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +21,11 @@ from whichgpu.estimate.group.ranks import in_stages, rank_ops, rank_pass
 from whichgpu.estimate.group.traffic import Collective, passed, ring, tensors_of, traffic
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.combine import EAGER, corrected_parts
-from whichgpu.estimate.time.curves.gpus import columns_of
-from whichgpu.estimate.time.grid import GENERATING, NEWEST, in_hand, kind_of, settings, speaks, terms_of
+from whichgpu.estimate.time.curves.evaluate import Totals, totals
+from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
+from whichgpu.estimate.time.grid import GENERATING, NEWEST, in_hand, kind_of, settings, speaks, terms_from
 from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.operators import Op
 from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
@@ -146,17 +150,20 @@ def lowered_pass(
 ) -> Pass:
     """A pass of these operators and messages, its work corrected; `sequences` are those a serving engine has in hand."""
     column = columns_of(devices.gpus)
-    terms = terms_of(lowered, column, sequences, workload.accumulation)
+    apart = _phases(lowered, column) if workload.training else {}
+    timed = reduce(add, (told for _, told in apart.values())) if apart else totals(lowered.ops, column)
+    terms = terms_from(timed, lowered, sequences, workload.accumulation)
     factors = devices.calibration.factors(settings(workload, kind, terms.unit, devices.gpus))
     device, calls, once = corrected_parts(terms, factors, workload.host_speed)
     eager = (workload.engine or "pytorch") in EAGER
     share = device / np.maximum(terms.seconds[: len(DEVICE)].sum(axis=0), 1e-30)
     backward = forward = np.zeros_like(device)
-    if workload.training:
-        phases = {phase: tuple(op for op in lowered.ops if op.phase == phase) for phase in ("forward", "backward")}
+    if apart:
         forward, backward = (
-            corrected_parts(terms_of(Lowered(ops), column), factors)[0] / _rounds(workload, name) if ops else forward
-            for name, ops in phases.items()
+            corrected_parts(terms_from(apart[name][1], apart[name][0]), factors)[0] / _rounds(workload, name)
+            if name in apart
+            else forward
+            for name in ("forward", "backward")
         )
     heard = heard_messages(workload, said, devices)
     if workload.parallel.threads:  # its messages are few and large: what starting them costs is part of its step
@@ -186,6 +193,14 @@ def lowered_pass(
         threads=float(parallel.dp if parallel.threads else 1) * ones,
     )
     return Pass(parts, terms, kind, lowered.notes)
+
+
+def _phases(lowered: Lowered, gpus: GpuColumns) -> dict[str, tuple[Lowered, Totals]]:
+    """Operators of each phase there is, timed."""
+    phases: dict[str, list[Op]] = {}
+    for op in lowered.ops:
+        phases.setdefault(op.phase, []).append(op)
+    return {phase: (Lowered(tuple(ops)), totals(ops, gpus)) for phase, ops in phases.items()}
 
 
 def _rounds(workload: Workload, phase: str) -> float:

@@ -12,7 +12,7 @@ from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import STYLES, Calibration, Setting, load_calibration, setting_of
 from whichgpu.estimate.time.combine import EAGER, Seconds, combine
-from whichgpu.estimate.time.curves.evaluate import totals
+from whichgpu.estimate.time.curves.evaluate import Totals, totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
 from whichgpu.estimate.time.lower import generation, lower
 from whichgpu.estimate.time.lower.lowered import Lowered
@@ -96,7 +96,11 @@ def speaks(shape: Shape) -> bool:
 
 def terms_of(lowered: Lowered, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> Terms:
     """Uncorrected terms of a step of `repeats` equal rounds; `sequences` are those a serving engine has in hand."""
-    told = totals(lowered.ops, gpus)
+    return terms_from(totals(lowered.ops, gpus), lowered, sequences, repeats)
+
+
+def terms_from(told: Totals, lowered: Lowered, sequences: Number = 0.0, repeats: int = 1) -> Terms:
+    """The same of operators already timed."""
     shape = told.seconds.shape[1:]
     worked = np.concatenate([told.seconds[:1] * heat(told.seconds[0] / repeats), told.seconds[1:]])
     kernels: Number = sum(op.count for op in lowered.ops)

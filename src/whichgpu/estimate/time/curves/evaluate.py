@@ -40,6 +40,14 @@ class Totals:
     flop_seconds: Array
     byte_seconds: Array
 
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.seconds + other.seconds,
+            self.floors + other.floors,
+            self.flop_seconds + other.flop_seconds,
+            self.byte_seconds + other.byte_seconds,
+        )
+
 
 def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Evaluated:
     """Seconds of one call of each operator."""
