@@ -70,11 +70,11 @@ def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[T
     column = columns([gpu])
     batch = float(workload.local_batch)
     if kind in ("generate", "serve"):
-        prompts, token, single = generation_terms(workload, shape, column, batch)
+        asked = replace(workload, task="batch") if kind == "generate" else workload
+        read, token = generation_terms(asked, shape, column, batch)
         length = float(max(1, workload.seq_out or 1))
-        meanwhile = single * (batch / length) if workload.task == "serve" else prompts * (1 / length)
-        whole = token * length + prompts if kind == "generate" else token + meanwhile
-        return whole, "generate"
+        prompts = batch if asked.task == "serve" else 1.0
+        return token * length + read if kind == "generate" else token + read * (prompts / length), "generate"
     sequences = in_hand(workload, batch) if workload.task == "decode" else 0.0
     return terms_of(lower(workload, shape, batch), column, sequences), kind_of(workload)
 

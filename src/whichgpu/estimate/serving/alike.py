@@ -34,7 +34,7 @@ def serve_alike(times: Sequence[float], prompt: int, output: int, steps: StepTab
     ends: deque[tuple[int, int]] = deque()  # turn at which it ends, number
     arrived = taken = running = total = turn = used = peak = read = 0
     busy, now = 0.0, 0.0
-    run, both = steps.run, steps.mixed
+    run, both, one, longest = steps.run, steps.mixed, steps.reading(prompt), limits.max_batched_tokens
 
     def growth(turns: int) -> int:
         """Blocks the batch takes in so many turns."""
@@ -51,7 +51,7 @@ def serve_alike(times: Sequence[float], prompt: int, output: int, steps: StepTab
             return None
         chunks: list[tuple[list[int], int]] = []
         if reading or taken < arrived:
-            budget = limits.max_batched_tokens - (running if mixed else 0)
+            budget = longest - (running if mixed else 0)
             for entry in reading:
                 part = min(prompt - entry[1], budget)
                 if part <= 0:
@@ -78,13 +78,17 @@ def serve_alike(times: Sequence[float], prompt: int, output: int, steps: StepTab
                 if used > peak:
                     peak = used
         if chunks:
-            tokens = work = 0
-            for entry, part in chunks:
-                tokens += part
-                work += part * (2 * entry[1] + part)
             beside = running if mixed else 0
+            context = total / beside if beside else 0.0
             turns, stepping, slope = 1, beside > 0, 0.0
-            step = both(tokens, (work / tokens - tokens) / 2, beside, total / beside if beside else 0.0)
+            if len(chunks) == 1 and chunks[0][1] == prompt:
+                step = one(beside, context)
+            else:
+                tokens = work = 0
+                for entry, part in chunks:
+                    tokens += part
+                    work += part * (2 * entry[1] + part)
+                step = both(tokens, (work / tokens - tokens) / 2, beside, context)
             end = now + step
         elif running:
             turns, stepping = ends[0][0] - turn, True

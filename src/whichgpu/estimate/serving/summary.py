@@ -122,7 +122,9 @@ def concurrency(outcome: Outcome) -> tuple[Concurrency, ...]:
 def _latency(values: Array, percentiles: tuple[float, ...]) -> Latency:
     if not len(values):
         return Latency(tuple(0.0 for _ in percentiles), 0.0)
-    return Latency(tuple(float(one) for one in np.percentile(values, percentiles)), float(values.mean()))
+    last = len(values) - 1  # as `np.percentile` does it, in a fifth of its time
+    at = np.interp(np.array(percentiles) / 100.0 * last, np.arange(last + 1), np.sort(values))
+    return Latency(tuple(at.tolist()), float(values.mean()))
 
 
 def _rates(outcome: Outcome, start: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ of others. That is how the step model makes it for engines that capture graphs; 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,17 +42,17 @@ class Sizes:
 class Questions:
     """Every step that tables of a size are made from, to be asked for in two calls.
 
-    With `fine`, products are asked for at full tiles of so many rows and next to them only, and read off lines between.
+    With `fine`, products are asked for at full tiles of so many rows and next to them only, and read off lines between; attention,
+    which grows more smoothly, at powers of two. Of 90 servers' steps these are 0.05% (decode) to 0.4% (chunks) off on average.
     """
 
     def __init__(self, sizes: Sizes, stages: int = 1, fine: int = 0) -> None:
-        self._batches, self._every = grid(sizes.batch), np.arange(1, sizes.batch + 1)
-        self._contexts = np.concatenate([[1.0], 2.0 ** np.arange(5, max(7, np.ceil(np.log2(max(2, sizes.context))) + 1))])
+        self._batches, self._every = octaves(sizes.batch) if fine else grid(sizes.batch), np.arange(1, sizes.batch + 1)
+        last = max(6, int(np.ceil(np.log2(max(2, sizes.context)))))
+        powers = np.unique([*range(5, last, 2 if fine else 1), last])
+        self._contexts = np.concatenate([[1.0], 2.0**powers])
         self._reaches = np.concatenate([[0.0], self._contexts[1:]])
-        self._chunks = tiled(sizes.tokens)
-        self._sides = self._chunks
-        if fine:
-            self._sides, self._chunks = coarse(self._chunks, 1.0), coarse(self._chunks, 0.5)
+        self._chunks = coarse(tiled(sizes.tokens)) if fine else tiled(sizes.tokens)
         self._among = np.concatenate([[0.0], self._batches])
         self._all_rows = np.arange(1, int(self._chunks[-1]) + sizes.batch + 1)
         self._alone, self._rows = _tiles(self._every, fine), _tiles(self._all_rows, fine)
@@ -62,7 +62,7 @@ class Questions:
         self._cut = len(looked[0])
         asked = (
             _flat(self._rows, 0.0, 0.0, 1.0),
-            _flat(self._sides[:, None], 0.0, (self._among * stages)[None, :], 1.0),
+            _flat(column, 0.0, (self._among * stages)[None, :], 1.0),
             _flat(column, self._reaches[None, :], 0.0, 1.0),
             _flat(self._chunks, own, 0.0, 1.0),  # a prompt's own attention once more
         )
@@ -75,7 +75,7 @@ class Questions:
         rows, both, ahead, own = np.split(mixed, self._cuts)
         rows = np.interp(self._all_rows, self._rows, rows) if len(rows) < len(self._all_rows) else rows
         tokens = np.interp(self._every, self._alone, tokens) if len(tokens) < len(self._every) else tokens
-        alone = rows[(self._sides[:, None] + self._among[None, :]).astype(int) - 1]
+        alone = rows[(self._chunks[:, None] + self._among[None, :]).astype(int) - 1]
         beside = _between(np.arange(len(self._every) + 1), self._among, both.reshape(alone.shape) - alone)
         looking = _between(self._every, self._batches, (looked - looked[:, :1]).T).T
         plain = rows[self._chunks.astype(int) - 1]
@@ -83,7 +83,6 @@ class Questions:
             "_contexts": self._contexts.tolist(),
             "_reaches": self._reaches.tolist(),
             "_chunks": self._chunks.tolist(),
-            "_sides": self._sides.tolist(),
             "_tokens": [0.0, *tokens.tolist()],
             "_rows": [0.0, *rows.tolist()],
             "_looking": Rows(np.concatenate([looking[:1], looking])),  # none has nothing to look at
@@ -117,11 +116,10 @@ class StepTables:
     the tables' ends are extended along the last line.
     """
 
-    __slots__ = ("_ahead", "_beside", "_chunks", "_contexts", "_longer", "_looking", "_reaches", "_rows", "_sides", "_tokens")
+    __slots__ = ("_ahead", "_beside", "_chunks", "_contexts", "_longer", "_looking", "_reaches", "_rows", "_tokens")
     _contexts: list[float]
     _reaches: list[float]
     _chunks: list[float]
-    _sides: list[float]
     _tokens: list[float]
     _rows: list[float]
     _looking: Rows
@@ -148,7 +146,6 @@ class StepTables:
         """The same with every step so many times as long."""
         other = StepTables.__new__(StepTables)
         other._contexts, other._reaches, other._chunks = self._contexts, self._reaches, self._chunks
-        other._sides = self._sides
         for name in ("_looking", "_beside", "_ahead"):
             setattr(other, name, getattr(self, name).scaled(factor))
         for name in ("_tokens", "_rows", "_longer"):
@@ -179,19 +176,31 @@ class StepTables:
         told = self._rows[tokens + batch]
         if not batch and not reach:
             return told
+        place, share = _place(self._chunks, tokens)
         if batch:
-            place, share = _place(self._sides, tokens)
             below, above = self._beside[place][batch], self._beside[place + 1][batch]
             told += below + (above - below) * share + _line(self._contexts, self._looking[batch], context)
         if not reach:
             return told
-        place, share = _place(self._chunks, tokens)
         if reach < 0.0:
             below, above = self._longer[place], self._longer[place + 1]
             return told + reach * (below + (above - below) * share)
         below = _line(self._reaches, self._ahead[place], reach)
         above = _line(self._reaches, self._ahead[place + 1], reach)
         return told + below + (above - below) * share
+
+    def reading(self, tokens: int) -> Callable[[int, float], float]:
+        """`mixed` of one whole prompt of so many tokens, by the others' number and context: looked up once for many."""
+        place, share = _place(self._chunks, tokens)
+        rows, low, high, contexts, looking = self._rows, self._beside[place], self._beside[place + 1], self._contexts, self._looking
+
+        def seconds(batch: int, context: float) -> float:
+            if not batch:
+                return rows[tokens]
+            below = low[batch]
+            return rows[tokens + batch] + (below + (high[batch] - below) * share + _line(contexts, looking[batch], context))
+
+        return seconds
 
 
 def grid(most: int) -> Array:
@@ -204,6 +213,15 @@ def grid(most: int) -> Array:
     while found[-1] < most:
         found.append(min(float(most), np.ceil(found[-1] * RATIO)))
     return np.array(found)
+
+
+def octaves(most: int) -> Array:
+    """Powers of two up to `most`, and `most` itself.
+
+    >>> octaves(40).astype(int).tolist()
+    [1, 2, 4, 8, 16, 32, 40]
+    """
+    return np.unique(np.append(2.0 ** np.arange(max(1, most).bit_length()), most))
 
 
 def tiled(most: int) -> Array:
@@ -249,14 +267,14 @@ def _joined(*asked: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(np.concatenate(column) for column in zip(*asked, strict=True))
 
 
-def coarse(chunks: Array, apart: float) -> Array:
-    """Of these, those about so many powers of two apart.
+def coarse(chunks: Array) -> Array:
+    """Of these, those about a power of two apart.
 
-    >>> coarse(tiled(300), 1.0).astype(int).tolist()
+    >>> coarse(tiled(300)).astype(int).tolist()
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 362]
     """
     steps = np.log2(chunks)
-    places = np.searchsorted(steps, np.arange(0.0, steps[-1], apart) - 1e-9)
+    places = np.searchsorted(steps, np.arange(0.0, steps[-1]) - 1e-9)
     found: Array = chunks[np.unique(np.append(places, len(steps) - 1))]
     return found
 

@@ -14,7 +14,7 @@ from whichgpu.estimate.time.calibration import STYLES, Calibration, Setting, loa
 from whichgpu.estimate.time.combine import EAGER, Seconds, combine
 from whichgpu.estimate.time.curves.evaluate import Totals, totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
-from whichgpu.estimate.time.lower import generation, lower
+from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, SEQUENCE, STEP, Terms, heaviest_unit
 from whichgpu.workload.shapes import Shape, Transformer
@@ -129,23 +129,21 @@ def settings(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> l
     return [setting_of(gpu, engine, year, kind, unit) for gpu in gpus]
 
 
-def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[Terms, Terms, Terms]:
-    """Terms of reading the prompts of a batch, of one decode step, and of reading a single prompt."""
-    prompts, token = generation(workload, shape, batch)
-    single = generation(workload, shape, 1.0)[0] if workload.task == "serve" else prompts
-    return terms_of(prompts, gpus), terms_of(token, gpus, in_hand(workload, batch)), terms_of(single, gpus)
+def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[Terms, Terms]:
+    """Terms of reading prompts, and of one decode step. A batch reads its prompts together, a server each as it comes."""
+    read = lower(replace(workload, task="prefill"), shape, 1.0 if workload.task == "serve" else batch)
+    return terms_of(read, gpus), terms_of(lower(workload, shape, batch), gpus, in_hand(workload, batch))
 
 
 def _generated(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batch: Number, fitted: Calibration) -> Grid:
     """Seconds between one sequence's tokens: a decode step, and its share of the prompts that come in meanwhile.
 
-    A batch reads its prompts together; a server reads each as it comes, and its answer begins when that is done.
+    An answer begins when its prompt is read, alone or with those of its batch.
     """
-    prompts, token, single = generation_terms(workload, shape, columns_of(gpus), batch)
-    length = max(1, workload.seq_out or 1)
-    meanwhile = single * (np.asarray(batch) / length) if workload.task == "serve" else prompts * (1.0 / length)
-    told = _grid(workload, "generate", token + meanwhile, gpus, fitted)
-    first = corrected(workload, "generate", single + token, gpus, fitted).wall
+    read, token = generation_terms(workload, shape, columns_of(gpus), batch)
+    prompts = np.asarray(batch) if workload.task == "serve" else 1.0
+    told = _grid(workload, "generate", token + read * (prompts / max(1, workload.seq_out or 1)), gpus, fitted)
+    first = corrected(workload, "generate", read + token, gpus, fitted).wall
     return replace(told, first=first)
 
 
