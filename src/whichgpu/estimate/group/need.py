@@ -1,8 +1,9 @@
 """What layouts need in memory, many at a time: exact where counting is quick, on lines through counted points where it is not.
 
 A training step is played through the allocator, which takes tens of milliseconds a layout. What is there when the loss is
-computed grows in lines with layers and sequences, so four small steps tell every other; at the end of the backward pass there are
-weights, states and all gradients. The larger of the two is the need; what is chosen in the end is counted exactly.
+computed grows in lines with layers, and activations and temporaries with sequences too, so two small steps tell every other; at
+the end of the backward pass there are weights, states and all gradients. The larger of the two is the need; what is chosen in the
+end is counted exactly.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 FEW, MORE = 2, 4  # layers counted
-SOME, TWICE = 16, 32  # sequences, so many that the loss is the peak
+SEQUENCES = 32  # so many that the loss is the peak
 SLACK = 0.05  # of what is allocated, which the allocator holds beside it
 COUNTED = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
 PLACE = {name: index for index, name in enumerate(COUNTED)}
+GROWING = np.isin(COUNTED, ("activations", "temporary"))  # with sequences; the rest is there without any
 SHARDED = ("optimizer", "gradients", "weights")  # by ZeRO 1, 2 and 3
 
 Lines = tuple[Array, Array, Array, Array]
@@ -127,15 +129,13 @@ class Needs:
         key = parallel.tp, parallel.ep, parallel.cp, checkpointing
         if key not in self._lines:
             plain = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
-            found = {
-                (layers, size): self._counted(replace(shape, layers=layers), plain, checkpointing, size)
-                for layers in (FEW, MORE)
-                for size in (SOME, TWICE)
-            }
-            slopes = {size: (found[MORE, size] - found[FEW, size]) / (MORE - FEW) for size in (SOME, TWICE)}
-            starts = {size: found[FEW, size] - FEW * slopes[size] for size in (SOME, TWICE)}
-            both, micro = ((line[TWICE] - line[SOME]) / (TWICE - SOME) for line in (slopes, starts))
-            self._lines[key] = starts[SOME] - SOME * micro, slopes[SOME] - SOME * both, micro, both
+            few, more = (
+                self._counted(replace(shape, layers=layers), plain, checkpointing, SEQUENCES) for layers in (FEW, MORE)
+            )
+            slope = (more - few) / (MORE - FEW)
+            start = few - FEW * slope
+            fixed, growing = np.where(GROWING, 0.0, 1.0), np.where(GROWING, 1.0 / SEQUENCES, 0.0)
+            self._lines[key] = start * fixed, slope * fixed, start * growing, slope * growing
         return self._lines[key]
 
     def _counted(self, shape: Transformer, parallel: Parallel, checkpointing: str, size: int) -> Array:
