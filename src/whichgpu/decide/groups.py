@@ -8,6 +8,7 @@ import numpy as np
 
 from whichgpu.base.recent import Recent
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.market import Market
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
@@ -15,6 +16,7 @@ from whichgpu.price.table import Ints
 
 MOST_MACHINES = 16
 _SLICES = Recent[tuple[Gpu, Gpu]](512)  # with the GPU whose identity is part of the key
+_FABRICS = Recent[tuple[Fabric, Gpu, Instance | None]](4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], severa
         row = int(first[kind])
         gpu, count = gpus[table.word("gpu", row)], max(1, int(table.gpus[row]))
         share = min(1.0, float(table.gpus[row]))
-        fabric = fabric_of(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
+        fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
         mine = []
         for copies in _copies(count, share, span, several):
             key = (gpu.id, share, count, copies, fabric.name, round(fabric.link), round(fabric.network) if copies > 1 else 0)
@@ -79,9 +81,17 @@ def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], severa
                 groups.append(Group(sliced(gpu, share), count, copies, fabric, share))
             mine.append(places[key])
         holding.append(mine)
-    told = [(group, offer) for offer, kind in enumerate(of.tolist()) for group in holding[kind]]
-    pair = np.array(told, dtype=np.int64).reshape(-1, 2)
-    return Groups(tuple(groups), pair[:, 0], pair[:, 1], sum(1 for kind in of.tolist() if not holding[kind]))
+    many = np.array([len(mine) for mine in holding], dtype=np.int64)
+    ends, counts = np.cumsum(many), many[of]
+    offers = np.repeat(np.arange(len(of)), counts)
+    within = np.arange(len(offers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held = np.array([place for mine in holding for place in mine], dtype=np.int64)
+    return Groups(tuple(groups), held[(ends - many)[of[offers]] + within], offers, int((counts == 0).sum()))
+
+
+def _fabric(gpu: Gpu, machine: Instance | None) -> Fabric:
+    """Worked out once for a GPU in a machine; both are kept, so that their identities stay theirs."""
+    return _FABRICS.get((id(gpu), id(machine)), lambda: (fabric_of(gpu, machine), gpu, machine))[0]
 
 
 def sliced(gpu: Gpu, share: float) -> Gpu:

@@ -98,7 +98,9 @@ class Screen:
             (forward[1] + backward[1]) * rounds + adding[1] / parallel.pp * (rounds - 1.0) + step[1] if eager else 0.0 * rounds
         )
         ones = np.ones_like(forward[0])
-        bubble = np.array([in_stages(replace(asked, accumulation=int(times)), 1.0)[1] for times in accumulation])[None, :]
+        bubble = ones
+        if parallel.pp > 1:
+            bubble = np.array([in_stages(replace(asked, accumulation=int(times)), 1.0)[1] for times in accumulation]) * ones
         parts = Parts(
             device=forward[0] * rounds + backwards + step[0],
             calls=calls * ones,
@@ -110,7 +112,7 @@ class Screen:
             **{name: value * ones for name, value in self._messages(asked, shape, micro, accumulation).items()},
             launches=0.0 * ones,
             members=float(max(1, parallel.dp * parallel.tp * parallel.cp)) * ones,
-            bubble=bubble * ones,
+            bubble=bubble,
             copied=0.0 * ones,
             threads=ones,
         )

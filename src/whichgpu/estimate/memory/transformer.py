@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from whichgpu.estimate.memory.blocks import Pass, layer_block
@@ -39,15 +39,14 @@ class Step:
     widths: Widths
     tokens: int
     sequence: int
+    any_depth: Transformer = field(init=False)  # however many layers it has: its blocks are the same
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "any_depth", replace(self.shape, layers=1))
 
     def layer(self, mixture: bool = False) -> Block:
         """A (decoder) layer for this step's tokens."""
         return _layer(self.any_depth, self._run(mixture), self.widths)
-
-    @property
-    def any_depth(self) -> Transformer:
-        """The model as one rank sees it, however many layers it has: its blocks are the same."""
-        return replace(self.shape, layers=1)
 
     def encoder_layer(self) -> Block:
         """A layer of the encoder beside the decoder."""
