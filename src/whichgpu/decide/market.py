@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
+from whichgpu.base.recent import Recent
 from whichgpu.catalog.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
@@ -30,6 +31,9 @@ DAY = 86400.0
 # Spot prices and those of marketplaces move every day: older ones say nothing, and count only where such are asked for by name.
 MOVING_DAYS, MARKETPLACE = 365, "marketplace"
 LASTING_DAYS = 400  # of all others: what nobody saw for longer counts only where its GPU, machine or provider is asked for
+# The table with what rules make of it, steps of discounts, and which of them each row has.
+Standing = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
+_STANDING = Recent[tuple[Standing, PriceTable, Sequence[Discount]]](4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,7 @@ def market(
 
     GPUs that an `engine` cannot run on are left out.
     """
-    standing = table.taken(standing_rows(table, wishes.day))
-    standing, steps, step_of = _with_rules(standing, catalog.discounts, wishes.day)
+    standing, steps, step_of = _standing(table, catalog.discounts, wishes.day)
     trips = places.of(standing) if places else np.full(len(standing), np.nan)
     keep, rejected = _kept(standing, catalog, wishes, trips, engine)
     rows = np.flatnonzero(keep)
@@ -179,9 +182,13 @@ def _fresh(table: PriceTable, catalog: Catalog, wishes: Wishes) -> NDArray[np.bo
     return np.asarray(np.where(moving, age <= MOVING_DAYS, lasting))
 
 
-def _with_rules(
-    table: PriceTable, rules: Sequence[Discount], day: date
-) -> tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]:
+def _standing(table: PriceTable, rules: Sequence[Discount], day: date) -> Standing:
+    """What stands on a day, whoever asks; worked out once, table and rules being kept with it."""
+    key = id(table), id(rules), day
+    return _STANDING.get(key, lambda: (_with_rules(table.taken(standing_rows(table, day)), rules, day), table, rules))[0]
+
+
+def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Standing:
     """Prices that published rules make of on-demand prices, where none is stated for that very offer (`terms.derived`)."""
     extra: list[PriceTable] = []
     steps: list[tuple[float, ...]] = []

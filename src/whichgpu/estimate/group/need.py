@@ -129,9 +129,7 @@ class Needs:
         key = parallel.tp, parallel.ep, parallel.cp, checkpointing
         if key not in self._lines:
             plain = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
-            few, more = (
-                self._counted(replace(shape, layers=layers), plain, checkpointing, SEQUENCES) for layers in (FEW, MORE)
-            )
+            few, more = (self._counted(replace(shape, layers=layers), plain, checkpointing, SEQUENCES) for layers in (FEW, MORE))
             slope = (more - few) / (MORE - FEW)
             start = few - FEW * slope
             fixed, growing = np.where(GROWING, 0.0, 1.0), np.where(GROWING, 1.0 / SEQUENCES, 0.0)

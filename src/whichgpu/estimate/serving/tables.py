@@ -192,7 +192,13 @@ class StepTables:
     def reading(self, tokens: int) -> Callable[[int, float], float]:
         """`mixed` of one whole prompt of so many tokens, by the others' number and context: looked up once for many."""
         place, share = _place(self._chunks, tokens)
-        rows, low, high, contexts, looking = self._rows, self._beside[place], self._beside[place + 1], self._contexts, self._looking
+        rows, low, high, contexts, looking = (
+            self._rows,
+            self._beside[place],
+            self._beside[place + 1],
+            self._contexts,
+            self._looking,
+        )
 
         def seconds(batch: int, context: float) -> float:
             if not batch:
