@@ -228,3 +228,10 @@ def test_speed_of_a_service_is_that_of_its_load(served: dict[str, Any]) -> None:
         assert row["throughput"]["value"] == pytest.approx(5 * 300)
         assert row["throughput"]["low"] <= row["throughput"]["value"] == row["throughput"]["high"]
         assert row["throughput"]["unit"] == "output tokens/s"
+
+
+@pytest.mark.parametrize("size", [3, 512])
+def test_a_micro_batch_of_any_size_is_answered_with_it(size: int) -> None:
+    reply = call("recommend", "train", "bert-base", "--micro-batch", str(size), "--json")
+    assert reply.code == 0, reply.err
+    assert reply.json()["answer"]["batch"] % size == 0

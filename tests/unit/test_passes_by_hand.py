@@ -204,8 +204,11 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
         gemm(np.linspace(1.0, 100.0, many), 64.0, 64.0, "bf16", 2.0, batch=1.0),
         pointwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
     ]
+    gpus = [*gpus, gpus[0], gpus[1]]  # some stand in several machines
     whole = totals(ops, columns(gpus))
+    each = seconds(ops, columns(gpus))
     for place, gpu in enumerate(gpus):
+        assert np.array_equal(each.seconds[place], seconds(ops, columns([gpu])).seconds[0])
         alone = totals(ops, columns([gpu]))
         for name in ("seconds", "floors"):
             assert np.array_equal(getattr(whole, name)[:, place], getattr(alone, name)[:, 0])

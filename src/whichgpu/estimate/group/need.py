@@ -24,7 +24,7 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 FEW, MORE = 2, 4  # layers counted
-SEQUENCES = 32  # so many that the loss is the peak
+SEQUENCES, TOKENS = 32, 1 << 18  # at least: so many that the loss is the peak
 SLACK = 0.05  # of what is allocated, which the allocator holds beside it
 COUNTED = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
 PLACE = {name: index for index, name in enumerate(COUNTED)}
@@ -129,10 +129,11 @@ class Needs:
         key = parallel.tp, parallel.ep, parallel.cp, checkpointing
         if key not in self._lines:
             plain = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
-            few, more = (self._counted(replace(shape, layers=layers), plain, checkpointing, SEQUENCES) for layers in (FEW, MORE))
+            size = max(SEQUENCES, TOKENS // (self.workload.seq_in or shape.max_context))
+            few, more = (self._counted(replace(shape, layers=layers), plain, checkpointing, size) for layers in (FEW, MORE))
             slope = (more - few) / (MORE - FEW)
             start = few - FEW * slope
-            fixed, growing = np.where(GROWING, 0.0, 1.0), np.where(GROWING, 1.0 / SEQUENCES, 0.0)
+            fixed, growing = np.where(GROWING, 0.0, 1.0), np.where(GROWING, 1.0 / size, 0.0)
             self._lines[key] = start * fixed, slope * fixed, start * growing, slope * growing
         return self._lines[key]
 

@@ -24,7 +24,7 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 MOST_MICRO = 256
-SIZES = 2.0 ** np.arange(MOST_MICRO.bit_length())
+SIZES: Array = 2.0 ** np.arange(MOST_MICRO.bit_length(), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

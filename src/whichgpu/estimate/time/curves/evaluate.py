@@ -53,9 +53,9 @@ def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None =
     """Seconds of one call of each operator."""
     p = fitted() if parameters is None else parameters
     if gpus.among:
-        each, places = gpus.among
+        each, which = gpus.among
         told = seconds(ops, each, p)
-        return Evaluated(told.seconds[places], told.floors[places])
+        return Evaluated(told.seconds[which], told.floors[which])
     grouped = groups(ops)
     times = np.empty((len(gpus), len(ops), batches_of([group for _, group in grouped])))
     floors = np.empty_like(times)
@@ -71,9 +71,9 @@ def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = 
     """Seconds of all calls, by class."""
     p = fitted() if parameters is None else parameters
     if gpus.among:
-        each, places = gpus.among
+        each, which = gpus.among
         told = totals(ops, each, p)
-        return Totals(told.seconds[:, places], told.floors[:, places], told.flop_seconds[places], told.byte_seconds[places])
+        return Totals(told.seconds[:, which], told.floors[:, which], told.flop_seconds[which], told.byte_seconds[which])
     grouped = [group for _, group in groups(ops)]
     batches = batches_of(grouped)
     widest = max((len(group.ops) for group in grouped), default=1) * batches
