@@ -56,7 +56,7 @@ def h200_task(example: Example) -> str:
 
 def roofline(found: Sequence[Example]) -> np.ndarray:
     """Log seconds of FLOPs over peak and bytes over bandwidth, operator by operator."""
-    return np.log([max(float(example.floors.sum()), 1e-9) for example in found])
+    return np.log([max(sum(float(floors.sum()) for _, floors in example.parts), 1e-9) for example in found])
 
 
 def lines(truth: Path, kept: Path | None) -> Iterator[str]:

@@ -286,8 +286,7 @@ def test_the_host_does_not_know_which_gpu_it_drives(
 
 
 UNIT = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
-# Where the model says otherwise: the test of named models below holds them to it, and fails.
-SLOWED = {"int8": ("Volta", "jetson-agx-orin-64gb", "b300", "gb300"), "int4": ("Volta", "Turing")}
+UNPACKING = 1.5  # at most, where arithmetic bounds: 1.3 of it for widening, and rows of scales
 
 
 @settings(few, suppress_health_check=[HealthCheck.filter_too_much])  # few GPUs have the narrow units
@@ -305,7 +304,6 @@ def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
     gpu = BY_ID[card]
     assume("tensor-cores" in gpu.supports)
     assume(UNIT.get(precision, "fp16") in gpu.peaks)
-    assume(not {gpu.architecture, card} & set(SLOWED.get(precision, ())))
     assume(active_weights(shape) >= 1e9)
     wide, narrow = (
         seconds("decode", shape, gpu, batch=batch, seq_in=512, precision=name, kv_precision="bf16", engine=engine)
@@ -314,25 +312,58 @@ def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
     assert narrow <= 1.05 * wide + shape.layers * 20e-6
 
 
-@pytest.mark.xfail(strict=True, reason="told slower than in fp16; int8 on Volta and int4 on Turing were not measured so")
+@settings(few, suppress_health_check=[HealthCheck.filter_too_much])
+@given(
+    transformers(mixtures=False),
+    gpus,
+    st.integers(1, 32),
+    st.sampled_from(["fp8", "int8", "nvfp4", "int4", "q8_0", "q4_k_m"]),
+    st.sampled_from([*SERVING, "llama.cpp"]),
+)
+@example(shapes.LLAMA_3_8B, "v100-pcie-16gb", 6, "int8", "vllm")
+@example(shapes.LLAMA_3_8B, "h20-96gb", 16, "nvfp4", "sglang")
+@example(shapes.LLAMA_3_8B, "rtx-2060-super", 8, "fp8", "llama.cpp")
+def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
+    shape: Transformer, card: str, batch: int, precision: str, engine: str
+) -> None:
+    """Where the GPU lacks the unit, weights are widened in the product's kernel: what that costs shows at large batches only."""
+    gpu = BY_ID[card]
+    assume("tensor-cores" in gpu.supports)
+    assume(active_weights(shape) >= 1e9)
+    wide, narrow = (
+        seconds("decode", shape, gpu, batch=batch, seq_in=512, precision=name, kv_precision="bf16", engine=engine)
+        for name in ("bf16" if "bf16" in gpu.peaks else "fp16", precision)
+    )
+    assert narrow <= UNPACKING * wide + shape.layers * 20e-6
+
+
 @pytest.mark.parametrize(
-    ("model", "card", "batch", "precision", "engine"),
+    ("model", "card", "batch", "precision", "engine", "gain"),
     [
-        ("llama-3.2-1b", "v100-pcie-16gb", 6, "int8", "vllm"),
-        ("llama-3.2-3b", "rtx-2060-super", 13, "int4", "sglang"),
-        ("llama-2-7b", "quadro-rtx-6000", 32, "int4", "sglang"),
+        ("llama-3.2-1b", "v100-pcie-16gb", 6, "int8", "vllm", 1.0),
+        ("llama-3.2-3b", "rtx-2060-super", 13, "int4", "sglang", 1.0),
+        ("llama-2-7b", "quadro-rtx-6000", 32, "int4", "sglang", 1.0),
+        # one sequence is bound by bytes, of which four-bit weights have about a third with scales and 16-bit ends
+        ("llama-2-7b", "v100-sxm-32gb", 1, "int8", "vllm", 1.4),
+        ("llama-2-7b", "v100-sxm-32gb", 1, "int4", "vllm", 2.0),
+        ("llama-2-7b", "quadro-rtx-8000", 1, "int4", "vllm", 2.0),
+        ("llama-2-7b", "quadro-rtx-8000", 1, "q4_k_m", "llama.cpp", 2.0),
+        ("llama-2-7b", "v100-sxm-32gb", 1, "q4_k_m", "llama.cpp", 2.0),
+        ("llama-2-7b", "jetson-agx-orin-64gb", 1, "int8", "vllm", 1.4),
+        ("llama-2-7b", "jetson-agx-orin-64gb", 1, "int4", "vllm", 2.0),
     ],
 )
-def test_narrow_weights_do_not_slow_decoding_on_older_gpus_either(
-    model: str, card: str, batch: int, precision: str, engine: str
-) -> None:  # fmt: skip
-    shape, gpu = find_model(model, Catalog()), BY_ID[card]
+def test_narrow_weights_speed_up_decoding_on_gpus_without_bf16_too(
+    model: str, card: str, batch: int, precision: str, engine: str, gain: float
+) -> None:
+    """Engines compute in fp16 there, whatever holds the weights: nothing of the step is to fall back to fp32."""
+    shape, gpu = find_model(model, CATALOG), BY_ID[card]
     assert isinstance(shape, Transformer)
     wide, narrow = (
         seconds("decode", shape, gpu, batch=batch, seq_in=512, precision=name, kv_precision="bf16", engine=engine)
         for name in ("fp16", precision)
     )
-    assert narrow <= 1.05 * wide + shape.layers * 20e-6
+    assert gain * narrow <= wide
 
 
 @few

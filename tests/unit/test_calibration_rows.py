@@ -148,6 +148,10 @@ def test_cifar_images_are_small_save_for_vit() -> None:
     common = {"gpu": "T4 16GB", "framework": "PyTorch eager", "precision": "fp32 (default dtype; TF32 conv default)", "batch": 64}
     small = used(vision.devos50(published("devos50", task="train", model="resnet18", value=0.0185, **common)))
     assert (small.request["image"], small.request["optimizer"]) == (32, "sgd-momentum")
+    assert small.apart  # it waits for the device after the forward pass
+    assert small.depth == ""
+    for model, depth in (("convnext-tiny", "kept"), ("efficientnet-b0", "dropout")):
+        assert used(vision.devos50(published("devos50", task="train", model=model, value=0.02, **common))).depth == depth
     large = used(vision.devos50(published("devos50", task="train", model="vit-base-patch16-224", value=1.7, **common)))
     assert (large.request["image"], large.request["precision"]) == (224, "fp32-default")
 

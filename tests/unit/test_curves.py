@@ -225,6 +225,35 @@ def test_units_a_chip_lacks() -> None:
     assert time("t4", fp16) < 0.3 * time("t4", fp32)
 
 
+@pytest.mark.parametrize("gpu", ["t4", "rtx-2060-super", "v100-sxm-32gb", "a100-sxm-80gb", "h20-96gb"])
+@pytest.mark.parametrize("unit", ["fp8", "fp4"])
+@pytest.mark.parametrize("rows", [1.0, 8.0, 16.0, 32.0])
+def test_narrow_weights_a_chip_has_no_units_for_are_no_slower_than_wide_ones(gpu: str, unit: str, rows: float) -> None:
+    column = columns([CATALOG.gpu_by_id[gpu]])
+    assert column.native[unit] == (unit == "fp8" and gpu == "h20-96gb")
+    narrow, wide = (gemm(rows, 8192.0, 8192.0, one, WIDTHS[one]) for one in (unit, "fp16"))
+    assert seconds([narrow], column).seconds[0, 0, 0] <= seconds([wide], column).seconds[0, 0, 0]
+
+
+def experts(unpacked: bool, rows: float) -> Op:
+    k, n, count = 4096.0, 2816.0, 128.0
+    width = 0.53 if unpacked else 2.0
+    sizes = {"m": rows, "n": n, "k": k, "batch": count, "unpacked": float(unpacked)}
+    return Op("grouped_gemm", "fp16", 2.0 * rows * n * k, rows * k * 2 + count * k * n * width, rows * n * 2, sizes, role="fused")
+
+
+def test_experts_that_are_unpacked_are_multiplied_by_instructions_older_than_the_chip() -> None:
+    """648 of 989 TFLOP/s is all that mma.sync does on an H200 (measured there, from registers alone)."""
+    many = {unpacked: experts(unpacked, 2e6) for unpacked in (False, True)}
+    column = {gpu: columns([CATALOG.gpu_by_id[gpu]]) for gpu in ("h200-sxm", "a100-sxm-80gb")}
+    reached = {gpu: {one: op.flops / seconds([op], column[gpu]).seconds.item() for one, op in many.items()} for gpu in column}
+    assert reached["h200-sxm"][True] < 648e12 < reached["h200-sxm"][False]
+    assert reached["h200-sxm"][True] < 0.6 * reached["h200-sxm"][False]
+    assert 0.7 < reached["a100-sxm-80gb"][True] / reached["a100-sxm-80gb"][False] < 0.9
+    few = {one: seconds([experts(one, 2048.0)], column["h200-sxm"]).seconds.item() for one in many}
+    assert few[True] < few[False]  # a token each: what is read decides
+
+
 # What was measured: microseconds, and the most the curve may be off. Inputs were reused, and lay in the L2 where they fit.
 # H200: this project's own measurements, PyTorch 2.11 in CUDA graphs; the others: NeuSight (sitar-lab/NeuSight, linear.csv), Vidur
 # (microsoft/vidur, profiling/compute), aiconfigurator (ai-dynamo/aiconfigurator, gemm_perf), ml-engineering (stas00, MAMF table).

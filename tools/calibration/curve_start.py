@@ -185,6 +185,7 @@ FIXED = {
     "gemm.factor.single.Kepler": 0.67,  # 192 lanes an SM, of which its schedulers fill 128 without pairs of instructions
     "gemm.share.emulated": 0.7,  # of fp32: bf16 where there are no units for it
     "gemm.share.widened": 0.85,  # of 16-bit products: weights stored narrower than the chip's units
+    "gemm.share.older": 0.655,  # mma.sync from registers alone on the H200: 648 TFLOP/s of 989
     "gemm.share.int8": 0.75,  # engines' kernels, as in fp8; PyTorch's own on Hopper reaches 0.48
     "gemm.odd.older": 2.2,  # before Hopper
     "gemm.draw": 1.0,

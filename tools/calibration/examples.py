@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibration.fit_steps import Example
-from calibration.measured import Measured
+from calibration.measured import Depth, Measured
 from whichgpu.api.desk import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
@@ -20,13 +20,19 @@ from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.fitted import generation
 from whichgpu.estimate.time.grid import generation_terms, in_hand, kind_of, settings, terms_of
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.terms import Terms
-from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.traced import lower_model
+from whichgpu.estimate.time.terms import TERMS, Terms
+from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 PAGEABLE_COPY = 6e9  # bytes a second from memory the driver has to copy first
 NOT_SINGLE = ("id", "op")
+# How torchvision leaves out layers: a number drawn for each sample, by which the layer's result is multiplied.
+LEAVING = ("empty", "bernoulli_", "div_")
+A_SAMPLE = ((0, 1), (1, 0), (1, 0), (1, 0))
 
 
 def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
@@ -53,7 +59,12 @@ def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
     shape = desk.shape(row.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
-    setting = settings(workload, kind, terms.unit, [gpu])[0]
+    unit, later = terms.unit, None
+    if workload.training and (row.apart or row.depth):
+        drawn = redrawn(model_of(workload, shape), row.depth) if row.depth and isinstance(shape, Traced) else None
+        lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)
+        terms, later = passes_apart(lowered, gpu) if row.apart else (terms_of(lowered, columns([gpu])), None)
+    setting = settings(workload, kind, unit, [gpu])[0]
     copied = row.copied_bytes / PAGEABLE_COPY
     return Example(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
@@ -63,7 +74,26 @@ def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
         eager=(workload.engine or "pytorch") in EAGER and not row.throughput_only,
         groups=groups(row, gpu, shape, kind),
         row=row,
+        later=None if later is None else (later.seconds[:, 0, 0], later.floors[:, 0, 0]),
     )
+
+
+def redrawn(model: Model, depth: Depth) -> Model:
+    """A torchvision network as another library has it: no layers left out at random, or dropout in that place."""
+    dropped = LEAVING if depth == "dropout" else (*LEAVING, "mul")
+    kept = [one for one in model.operators if one.name not in dropped or A_SAMPLE not in (*one.inputs, *one.outputs)]
+    return replace(model, operators=tuple(kept))
+
+
+def passes_apart(lowered: Lowered, gpu: Gpu) -> tuple[Terms, Terms]:
+    """Terms of the forward pass, with what a step costs once, and of the rest of a training step."""
+    column = columns([gpu])
+    forward, rest = (
+        terms_of(replace(lowered, ops=tuple(op for op in lowered.ops if (op.phase == "forward") == first)), column)
+        for first in (True, False)
+    )
+    rest.seconds[TERMS.index("step")] = 0.0
+    return forward, rest
 
 
 def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[Terms, str]:

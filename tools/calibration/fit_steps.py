@@ -78,6 +78,12 @@ class Example:
     eager: bool
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
     row: Any = None
+    later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that waits for the end of the first
+
+    @property
+    def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Terms and floors of what runs one after the other."""
+        return [(self.terms, self.floors), *([self.later] if self.later else [])]
 
 
 Parameter = tuple[str, str, str]  # level, group, term
@@ -95,7 +101,7 @@ class Design:
         for row, example in enumerate(examples):
             reference = example.groups["source"].startswith(REFERENCE)
             for column, term in enumerate(TERMS):
-                if example.terms[column] <= 0:
+                if all(terms[column] <= 0 for terms, _ in example.parts):
                     continue
                 levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE]
                 found: list[Parameter] = [(level, years.get(key := example.setting.key(level), key), term) for level in levels]
@@ -103,8 +109,11 @@ class Design:
                     found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
                 for depth, parameter in enumerate(found):
                     self.places[row, column, depth] = self.parameters.setdefault(parameter, len(self.parameters))
-        self.terms = np.array([example.terms for example in examples])
-        self.floors = np.array([example.floors for example in examples])
+        none = np.zeros(len(TERMS)), np.zeros(len(TERMS))
+        self.waits = np.array([example.later is not None for example in examples])
+        self.parts = [
+            tuple(np.array([[*example.parts, none][part][side] for example in examples]) for side in (0, 1)) for part in (0, 1)
+        ]
         self.actual = np.log([example.seconds for example in examples])
         self.eager = np.array([example.eager for example in examples])
         self.widths = np.array([_width(parameter) for parameter in self.parameters])
@@ -154,31 +163,31 @@ class Design:
             self._last = rows, csr_matrix((np.ones(pointers[-1]), places[used], pointers), shape)
         return self._last[1]
 
-    def _corrected(self, theta: np.ndarray, rows: np.ndarray, chosen: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Terms of these rows, and where they may still fall."""
-        corrected = self.terms[rows] * np.exp(chosen @ theta).reshape(len(rows), -1)
-        count = len(DEVICE)
-        free = np.ones_like(corrected)
-        free[:, :count] = corrected[:, :count] > self.floors[rows][:, :count]
-        corrected[:, :count] = np.maximum(corrected[:, :count], self.floors[rows][:, :count])
-        return corrected, free
-
-    def _parts(self, corrected: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        count = len(DEVICE)
-        host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
-        return corrected[:, :count].sum(1), host, corrected[:, count + 2 :].sum(1)
-
     def _derivatives(self, theta: np.ndarray, rows: np.ndarray, chosen: Any) -> tuple[np.ndarray, np.ndarray]:
         """Log predictions of these rows, and their derivatives by the log of each term."""
-        corrected, free = self._corrected(theta, rows, chosen)
-        device, host, once = self._parts(corrected, rows)
-        wall, count = soft_maximum(device, host), len(DEVICE)
+        factors = np.exp(chosen @ theta).reshape(len(rows), -1)
+        total, slopes = self._part(0, rows, factors)
+        waiting = np.flatnonzero(self.waits[rows])
+        if len(waiting):
+            more, further = self._part(1, rows[waiting], factors[waiting])
+            total[waiting] += more
+            slopes[waiting] += further
+        return np.log(total), slopes / total[:, None]
+
+    def _part(self, part: int, rows: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of a part of these rows, and their derivatives by the log of each term."""
+        (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE)
+        corrected = terms * factors
+        free = np.ones_like(corrected)
+        free[:, :count] = corrected[:, :count] > floors[:, :count]
+        corrected[:, :count] = np.maximum(corrected[:, :count], floors[:, :count])
+        device = corrected[:, :count].sum(1)
+        host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
+        wall = soft_maximum(device, host)
         slopes = corrected * free
         slopes[:, :count] *= ((device / wall) ** (SHARPNESS - 1))[:, None]
         slopes[:, count : count + 2] *= ((host / wall) ** (SHARPNESS - 1))[:, None]
-        total = wall + once
-        slopes /= total[:, None]
-        return np.log(total), slopes
+        return wall + corrected[:, count + 2 :].sum(1), slopes
 
     def calibration(self, theta: np.ndarray) -> Calibration:
         """The fitted numbers as the product reads them, without those that make no difference."""
@@ -203,8 +212,12 @@ class Design:
         found = []
         for row in rows:
             example = self.examples[row]
-            terms = Terms(example.terms.reshape(shape), example.floors.reshape(shape), blank, blank, example.setting.unit)
-            found.append(combine(terms, calibration.factors([example.setting]), example.eager))
+            factors = calibration.factors([example.setting])
+            parts = [
+                combine(Terms(terms.reshape(shape), floors.reshape(shape), blank, blank, ""), factors, example.eager)
+                for terms, floors in example.parts
+            ]
+            found.append(Seconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))
         return found
 
 

@@ -73,8 +73,11 @@ def splitwise(row: Published) -> Measured | Reason:
 
 
 def cloudrift(row: Published) -> Measured | Reason:
-    """vLLM under a fixed concurrency: the time between one sequence's output tokens stands for all metrics of a run."""
-    more: dict[str, object] = {"seq_in": row.seq_in, "seq_out": row.seq_out}
+    """vLLM under a fixed concurrency: the time between one sequence's output tokens stands for all metrics of a run.
+
+    A request comes in when another is done, so prompts are read one by one while others decode.
+    """
+    more: dict[str, object] = {"task": "serve", "seq_in": row.seq_in, "seq_out": row.seq_out}
     if "kv fp8" in row.notes:
         more["kv_precision"] = "fp8"
     result = measured(row, "serve", row.value / 1e3, more=more)

@@ -10,6 +10,10 @@ from typing import Any, Literal
 Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "op"]
 
 
+# What stands where torchvision's networks leave out whole layers of single samples in training: that, nothing, or plain dropout.
+Depth = Literal["", "kept", "dropout"]
+
+
 class Reason(StrEnum):
     """Why a row is left out."""
 
@@ -49,4 +53,6 @@ class Measured:
     host_bound: bool | None = None
     copied_bytes: float = 0.0  # copied from pageable host memory within the measured time
     throughput_only: bool = False  # a rate over many batches in flight: no single batch took this long
+    depth: Depth = ""
+    apart: bool = False  # the clock waited for the device after the forward pass: host and device overlap within passes only
     note: str = ""

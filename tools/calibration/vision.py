@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from calibration.measured import Measured, Reason
+from collections.abc import Mapping
+
+from calibration.measured import Depth, Measured, Reason
 from calibration.published import Published
 from calibration.requests import measured
 
 _FP32_PIXEL = 3 * 4.0  # bytes of one RGB pixel
+# Whose training leaves layers out as torchvision's does not: both libraries' ConvNeXt and timm's EfficientNet leave out none
+# unless told to; transformers' EfficientNet has dropout in that place.
+_TIMM: Mapping[str, Depth] = {"convnext": "kept", "efficientnet": "kept"}
+_TRANSFORMERS: Mapping[str, Depth] = {"convnext": "kept", "efficientnet": "dropout"}
 
 
 def torchvision_script(row: Published) -> Measured | Reason:
@@ -31,7 +37,12 @@ def timm(row: Published) -> Measured | Reason:
     more: dict[str, object] = {"image": int(image)}
     if row.task == "train":
         more["optimizer"] = "sgd-momentum"
-    return measured(row, "train" if row.task == "train" else "forward", row.batch / row.value, more=more)
+    kind, depth = "train" if row.task == "train" else "forward", _depth(row, "_", _TIMM)
+    return measured(row, kind, row.batch / row.value, more=more, depth=depth)  # type: ignore[arg-type]
+
+
+def _depth(row: Published, sign: str, known: Mapping[str, Depth]) -> Depth:
+    return known.get(row.model.partition(sign)[0], "")
 
 
 def mxnet(row: Published) -> Measured | Reason:
@@ -61,7 +72,8 @@ def forward_and_backward(row: Published) -> Measured | Reason:
 def devos50(row: Published) -> Measured | Reason:
     """CIFAR-10 on AWS: 32 px for convolutional networks, where the host often decides; resized to 224 for ViT.
 
-    The script's "backward" ends after the step of SGD with momentum.
+    Networks named with hyphens are transformers', the others torchvision's. The script's "backward" ends after the step of SGD
+    with momentum. It waits for the device after each of the two.
     """
-    image = 224 if row.model.startswith("vit") else 32
-    return measured(row, "train", row.value, more={"image": image, "optimizer": "sgd-momentum"})
+    more = {"image": 224 if row.model.startswith("vit") else 32, "optimizer": "sgd-momentum"}
+    return measured(row, "train", row.value, more=more, apart=True, depth=_depth(row, "-", _TRANSFORMERS))

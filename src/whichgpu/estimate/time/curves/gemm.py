@@ -18,6 +18,8 @@ WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles o
 BULK: Final = frozenset({"Hopper", "Blackwell"})
 SINGLE: Final = frozenset({"fp32", "fp64"})
 WIDENED: Final = frozenset({"fp8", "fp4", "int8"})
+# Chips whose full rate needs instructions of their own (wgmma, tcgen05); kernels that unpack experts have mma.sync alone.
+OWN_INSTRUCTIONS: Final = frozenset({"sm_90", "sm_100", "sm_103"})
 
 
 def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -32,9 +34,13 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     small = (batch > 1) & (products.m <= SMALL) & (products.n <= SMALL)  # their kernels load single numbers, several tiles an SM
     odd = odd & ~small
     compute = tiled(products, tiling(unit, odd, small, p), unit, gpus)
-    unpacked = stack.kind("unpack_gemm")
-    if unpacked.any():  # their kernels have tiles of as few rows as there are, and spread the inner sum over all SMs
-        compute = np.where(unpacked, stack.flops / gpus.rates[unit], compute)
+    lacking = np.asarray((unit in WIDENED) & (gpus.native.get(unit, np.ones(1)) == 0))  # narrow weights are unpacked there too
+    alone = stack.kind("unpack_gemm") | (lacking & ~grouped)
+    if alone.any():  # their kernels have tiles of as few rows as there are, and spread the inner sum over all SMs
+        compute = np.where(alone, stack.flops / gpus.rates[unit], compute)
+    experts = (stack.size("unpacked", 0.0) > 0) | (lacking & grouped)
+    if experts.any():
+        compute = np.maximum(compute, np.where(experts, stack.flops * unpacking_experts(stack, gpus, p) / gpus.rates[unit], 0.0))
     compute *= slowdown(stack, products, odd, gpus, p) / share(unit, gpus, p)
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, again = bandwidth_seconds(stack, products, small, gpus, p)
@@ -90,6 +96,13 @@ def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: P
         turned = np.where(stack.role("wgrad"), p["gemm.tf32.wgrad"], np.where(stack.role("dgrad"), p["gemm.tf32.dgrad"], 1.0))
         factor = factor * np.where(bulk, turned, 1.0)
     return factor
+
+
+def unpacking_experts(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+    """How much slower at least the arithmetic of a mixture's products is whose weights are unpacked: where no tile is wasted."""
+    unpacking = np.where(stack.size("unpacked", 0.0) > 0, p["gemm.slowdown.unpack_gemm"], 1.0)
+    older = np.array([target in OWN_INSTRUCTIONS for target in gpus.targets])[:, None, None]
+    return unpacking / np.where(older, p["gemm.share.older"], 1.0)
 
 
 def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:

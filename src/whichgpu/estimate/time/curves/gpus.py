@@ -246,7 +246,10 @@ def _balance(gpu: Gpu, unit: str) -> float:
     a_clock = _sm_rate(gpu, unit, 1.0)
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
         a_clock /= 2
-    against = FASTEST[1] * AGAINST_HALF[unit] if unit in AGAINST_HALF and unit in gpu.peaks else FASTEST[0]
+    if unit in AGAINST_HALF and unit in gpu.peaks:
+        against = FASTEST[1] * AGAINST_HALF[unit]
+    else:
+        against = FASTEST[1] if _stands_in(gpu, unit) else FASTEST[0]
     return min(a_clock / against, 1.0)
 
 
@@ -261,8 +264,12 @@ def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
     single *= PAIRED.get(gpu.architecture, 1.0)
     if unit in AGAINST_HALF and (unit in gpu.peaks or "fp32" not in gpu.peaks):
         return half * AGAINST_HALF[unit] * clock
-    stands_in = "fp16" in gpu.peaks and unit in ("fp8", "fp4", "int8", "fp16", "fp16_fp16acc")
-    return (half if stands_in else single) * clock
+    return (half if _stands_in(gpu, unit) else single) * clock
+
+
+def _stands_in(gpu: Gpu, unit: str) -> bool:
+    """Whether what the unit would do is done in fp16 by units the chip has for that."""
+    return "fp16" in gpu.peaks and unit in ("fp8", "fp4", "int8", "fp16", "fp16_fp16acc")
 
 
 def _cut(value: Any, places: Sequence[int]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.memory.gguf_mix import MIXES
 from whichgpu.estimate.memory.operators import WIDTHS, Widths
 
 # The unit of matrix products, and of convolutions where PyTorch's default differs.
@@ -36,8 +35,11 @@ class Numerics:
 
 
 def numerics(precision: str, year: int | None = None) -> Numerics:
-    """Of a precision; those that only store weights narrow compute in bf16 (llama.cpp's in fp16)."""
-    unit = UNITS.get(precision, "fp16" if precision in MIXES else "bf16")
+    """Of a precision; those that store weights narrow compute the rest in 16 bits of the kind the chip has.
+
+    That is fp16: chips with bf16 units run it at the same rate, and those without (Volta, Turing) have engines take fp16.
+    """
+    unit = UNITS.get(precision, "fp16")
     if precision == "fp32-default" and year in TF32_MATMUL_YEARS:
         unit = "tf32"
     return Numerics(unit, WIDTHS.get(precision, HALF), "fp16" if unit == "fp16" else "bf16")

@@ -31,7 +31,11 @@ NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625)}
 
 def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> Lowered:
     """One step or forward pass; where `batch` is an array, so is every number of the operators."""
-    model = model_of(workload, shape)
+    return lower_model(workload, model_of(workload, shape), batch)
+
+
+def lower_model(workload: Workload, model: Model, batch: Number | None = None) -> Lowered:
+    """The same of a model's operators."""
     area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
     ops = _passed(model, settings_of(workload), workload.engine or "pytorch", area, samples)
@@ -68,7 +72,7 @@ def settings_of(workload: Workload) -> Settings:
     matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
     unit, width = NARROW.get(precision, ("", 1.0))
     return Settings(
-        half="fp16" if precision in ("fp16", "amp-fp16") or workload.engine == "tensorrt" else "bf16",
+        half="fp16" if precision in ("fp16", "amp-fp16", *NARROW) or workload.engine == "tensorrt" else "bf16",
         gemm32=matmul,
         conv32="tf32" if default else single,
         nhwc=workload.memory_format != "contiguous" or workload.engine in OWN_LAYOUT,
