@@ -229,3 +229,12 @@ def test_a_parameter_is_of_kind_and_role_or_of_the_kind_or_of_all() -> None:
     assert of(one, two, three, one).each(p, "a").ravel().tolist() == [3.0, 2.0, 1.0, 3.0]
     assert of(one, two, three).kind("gemm").ravel().tolist() == [True, True, False]
     assert of(one, two, three).role("x").ravel().tolist() == [True, False, True]
+
+
+def test_weights_unpacked_on_the_way_leave_no_tile_half_empty() -> None:
+    """Sixteen rows: a plain product fills a quarter of its smallest tile, one that unpacks has tiles of as many rows."""
+    sizes = {"m": 16.0, "n": 6400.0, "k": 1e5, "batch": 1.0}
+    flops = 2 * 16 * 6400 * 1e5
+    plain, packed = (Op(kind, "fp16", flops, 0.0, 0.0, sizes) for kind in ("gemm", "unpack_gemm"))
+    assert told(curve.seconds(of(packed), toy(), PLAIN)) == pytest.approx(flops / 1e13, rel=1e-3)
+    assert told(curve.seconds(of(plain), toy(), PLAIN)) == pytest.approx(4 * flops / 1e13, rel=1e-3)

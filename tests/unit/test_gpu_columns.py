@@ -115,6 +115,7 @@ def test_cards_for_desks_hold_more_than_their_stated_boost(architecture: str, he
         found = of(T4, id="a-card", segment=segment, **card)
         assert number(found, "clock") == pytest.approx(held * 1e9)
         assert number(found, "rates", "fp32") == pytest.approx(2 * T4.peaks["fp32"])
+        assert number(found, "sm_rates", "fp32") == pytest.approx(128 * held * 1e9)
     assert number(of(T4, id="a-card", segment="datacenter", **card), "clock") == held * 0.5e9
     assert number(of(T4, id="titan-x", segment="consumer", **card), "clock") == held * 0.5e9
     assert number(of(T4, id="a-card", segment="consumer", **(card | {"form_factor": "sxm"})), "clock") == held * 0.5e9

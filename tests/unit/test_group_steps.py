@@ -138,7 +138,7 @@ def test_corrections_are_one_where_nothing_was_fitted() -> None:
     fabric = fabric_of(GPUS["t4"])
     from whichgpu.estimate.group.calibration import group_setting
 
-    found = PLAIN.factors([group_setting(fabric, "pytorch", 2026, "train")])
+    found = PLAIN.factors([group_setting(fabric, "pytorch", 2026, "train", threads=False)])
     assert {term: float(value[0, 0]) for term, value in found.items()} == dict.fromkeys(TERMS, 1.0)
 
 

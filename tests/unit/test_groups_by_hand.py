@@ -192,6 +192,19 @@ def test_weights_are_gathered_layer_by_layer() -> None:
     assert found[0].size == pytest.approx(weight_bytes(work(), TINY) / 5)
 
 
+def test_weights_of_one_rank() -> None:
+    """Stages have a share of all, tensor ranks one of the matrices; autocast keeps fp32, and its gradients too."""
+    whole = weight_bytes(work(), TINY)
+    assert weight_bytes(work(parallel=Parallel(pp=2)), TINY) == whole / 2
+    assert weight_bytes(work(precision="amp-bf16"), TINY) == 2 * whole
+    assert weight_bytes(work(precision="fp32"), BIG) == PARAMETERS * 4
+    assert trained_bytes(work(), TINY) == (whole, 0.0)
+    assert trained_bytes(work(lora_rank=4), TINY)[0] == 2 * 4 * 4 * (2 * 128 + 2 * 80 + 3 * 320)
+    assert tensors_of(work(), TINY) == 4 * 9 + 3
+    cut = weight_bytes(work(parallel=Parallel(tp=2)), TINY)
+    assert whole / 2 < cut < 0.52 * whole
+
+
 def test_experts_of_one_rank_are_nobody_else_s() -> None:
     alone = [one for one in traffic(work(parallel=Parallel(dp=2, ep=2)), MIXED, 1.0) if one.axis == "dp"]
     whole, experts = trained_bytes(work(parallel=Parallel(dp=2, ep=2)), MIXED)

@@ -319,6 +319,7 @@ def test_the_unit_of_most_products() -> None:
     ops = (gemm(10.0, 10.0, 10.0, "bf16", 2.0), gemm(10.0, 10.0, 15.0, "fp32", 4.0), gemm(10.0, 10.0, 10.0, "fp16", 2.0))
     assert heaviest_unit(ops) == "half"
     assert heaviest_unit(ops[:2]) == "single"
+    assert heaviest_unit((ops[0].times(2.0), ops[1])) == "half"
     assert heaviest_unit(()) == "half"
     assert heaviest_unit((gemm(10.0, 10.0, 10.0, "int8", 1.0), pointwise(10.0, 4.0, 4.0))) == "narrow"
     assert heaviest_unit((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"

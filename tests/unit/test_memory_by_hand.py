@@ -159,6 +159,12 @@ def test_written_out_scores_by_engine() -> None:
     assert narrow == 512 * (128 + 160) * 4 + 512 * 4000 * 8 * 4
 
 
+def test_late_tokens_look_at_everything_before_them() -> None:
+    """Prompts of one token, answers of 200: the scores of the last token are what is widest."""
+    told = sizes(ask(seq_in=1, seq_out=200, attention="eager", engine="pytorch"))["activations"]
+    assert told == 3 * (2 * 64 + 4 * 64 + 32) * 2 + 3 * 201 * 8 * 8
+
+
 def test_images_are_patches_and_an_encoder_has_its_own_length() -> None:
     seen = replace(TINY, causal=False, patches=Patches(224, 16), head=False)
     told = sizes(ask(seen, "forward", batch=1))

@@ -86,6 +86,7 @@ class Attention:
     def __init__(self, gradients: bool = False) -> None:
         self.called: list[str] = []
         self.masks: list[Any] = []
+        self.scales: list[float] = []
         names = (
             "_scaled_dot_product_attention_math",
             "_scaled_dot_product_flash_attention",
@@ -102,6 +103,7 @@ class Attention:
         def kernel(q: Any, k: Any, v: Any, *rest: Any, **named: Any) -> tuple[Any]:
             self.called.append(name.removeprefix("_scaled_dot_product_").removesuffix("_attention"))
             self.masks.append(rest[:2])
+            self.scales.append(named["scale"])
             return (q,)
 
         return kernel
@@ -134,6 +136,8 @@ def qkv(width: int, dtype: Dtype, dims: int = 4) -> list[Tensor]:
         (64, BF16, {}, "flash"),
         (64, FP32, {}, "efficient"),
         (512, BF16, {}, "attention_math"),
+        (256, BF16, {}, "flash"),
+        (264, BF16, {}, "attention_math"),
         (64, FP32, {"enable_gqa": True}, "attention_math"),
         (64, BF16, {"enable_gqa": True}, "flash"),
         (64, BF16, {"enable_gqa": True, "mask": Mask(16, 16)}, "attention_math"),
@@ -153,7 +157,16 @@ def test_attention_takes_the_kernel_a_gpu_would(width: int, dtype: Dtype, named:
 def test_odd_widths_are_padded_for_flash_attention_and_cut_again() -> None:
     played = Attention()
     assert framework._attention(played.torch)(*qkv(60, BF16)).made == "cut to 60"
+    assert framework._attention(played.torch)(*qkv(4, BF16)).made == "cut to 4"
     assert framework._attention(Attention().torch)(*qkv(64, BF16, dims=3)).shape == (2, 4, 64)
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(64, BF16), (64, FP32), (512, BF16)])
+def test_scores_are_scaled_by_the_root_of_the_width_unless_told_otherwise(width: int, dtype: Dtype) -> None:
+    played = Attention()
+    framework._attention(played.torch)(*qkv(width, dtype))
+    framework._attention(played.torch)(*qkv(width, dtype), scale=0.5)
+    assert played.scales == [width**-0.5, 0.5]
 
 
 @pytest.mark.parametrize(("gradients", "wanted"), [(False, False), (True, True)])
@@ -164,6 +177,23 @@ def test_sums_are_kept_for_the_backward_pass_where_there_will_be_one(
     monkeypatch.setattr(Tensor, "requires_grad", True)
     framework._attention(played.torch)(*qkv(64, FP32))
     assert played.masks[0] == (None, wanted)
+
+
+def test_rules_hold_while_a_trace_runs_and_no_longer() -> None:
+    put: list[Any] = []
+
+    @contextmanager
+    def scoped(*names: str) -> Iterator[Any]:
+        put.append(names)
+        yield SimpleNamespace(impl=lambda name, kernel, key: put.append((name, key)))
+        put.append("gone")
+
+    torch = SimpleNamespace(library=SimpleNamespace(_scoped_library=scoped), ops=SimpleNamespace(aten=SimpleNamespace()))
+    with framework.gpu_kernels(torch):
+        assert put[0] == ("aten", "IMPL")
+        names = ("scaled_dot_product_attention", "dropout")
+        assert put[1:] == [(name, key) for key in ("AutogradMeta", "AutogradCPU") for name in names]
+    assert put[-1] == "gone"
 
 
 def test_dropout_takes_a_mask_only_where_it_drops_something() -> None:

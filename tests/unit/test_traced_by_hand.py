@@ -89,7 +89,7 @@ def test_workspaces_of_convolutions_by_precision_and_layout() -> None:
     assert space(precision="amp-bf16", memory_format="contiguous") == 1.0
     assert space(precision="tf32", memory_format="contiguous") == 1.0
     assert space(memory_format="contiguous") == 3.0
-    for precision, share in (("fp8", 0.5), ("int8", 0.5), ("int4", 0.265), ("bf16", 1.0)):
+    for precision, share in (("fp8", 0.5), ("int8", 0.5), ("int4", 0.265), ("nvfp4", 0.285), ("bf16", 1.0)):
         assert _recipe(work("forward", precision=precision), SHAPE, TABLE).weights == pytest.approx(share)
     plain = _recipe(work("forward"), SHAPE, TABLE)
     assert (plain.optimizer, plain.fused, plain.stepped, plain.accumulated) == ("", False, False, False)

@@ -16,7 +16,8 @@ Puts small faults into estimate and price, one at a time, and asks whether the t
 
 Faults are cosmic-ray's (operators, comparisons, numbers, conditions, loops, decorators, exceptions). Places are drawn by chance,
 all alike; at a place one fault. Left out, as no test can or should tell: types, arguments of decorators (slots, frozen, sizes of
-memories), removing @cache, strict= of zip, and changes of an operator into one of another kind, which only raise.
+memories), removing @cache, strict= of zip, the bare * of a signature, and changes of an operator into one of another kind, which
+only raise.
 Tests are those of make test that answer in one process; which of them runs which line is recorded first (--record FILE keeps it).
 Each fault is asked tests of its lines for --seconds in all, different ones and fast ones first: a fault that only others would
 notice counts as survived, and so does one no test runs. A fault that makes them

@@ -84,17 +84,17 @@ def put(file: str, source: str) -> None:
 def chosen(mutant: Mutant, record: Record, most: float) -> tuple[list[str], float]:
     """The tests that are asked, the fastest first, and the seconds they take in all: at most so many.
 
-    Cases of one test are much alike: one case of each test goes before the second of any.
+    Cases of one test are much alike: its second counts as if it took twice as long, its third three times.
     """
-    ranks: Counter[str] = Counter()
-    ranked: list[tuple[int, str]] = []
+    cases: Counter[str] = Counter()
+    weighed: list[tuple[float, str]] = []
     for test in mutant.tests(record):
         name = test.partition("[")[0]
-        ranked.append((ranks[name], test))
-        ranks[name] += 1
+        cases[name] += 1
+        weighed.append((cases[name] * record.seconds[test], test))
     taken: list[str] = []
     total = 0.0
-    for _, test in sorted(ranked, key=lambda pair: pair[0]):  # within a rank as fast as they come
+    for _, test in sorted(weighed, key=lambda pair: pair[0]):
         if total + record.seconds[test] <= most or not taken:
             taken.append(test)
             total += record.seconds[test]

@@ -68,7 +68,9 @@ class Mutant:
     def tests(self, record: Record) -> list[str]:
         """Tests that run its statement; of what runs at import those with the name it defines, then its file's."""
         if not self.defines:
-            return record.tests(self.file, self.first, self.last)
+            found = record.tests(self.file, self.first, self.last)
+            # a function that only makes a table when its module is imported
+            return found or (record.tests_of(self.file) if record.ran(self.file, self.first, self.last) else [])
         named: dict[str, None] = {}
         for file, line in mentions(self.defines, "src/whichgpu/estimate", "src/whichgpu/price"):
             named.update(dict.fromkeys(record.tests(file, line, line)))
@@ -149,8 +151,13 @@ def ancestors(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def excluded(node: Any, name: str) -> bool:
-    """What is no behaviour: types, what decorators are told (slots, sizes of memories), memories as such, `strict` of zips."""
+    """What is no behaviour: types, what decorators are told (slots, sizes of memories), memories as such, `strict` of zips.
+
+    Nor is the bare `*` of a signature an operator: it only says which arguments need their names.
+    """
     if name == "RemoveDecorator" and MEMORIES.match(node.get_code().strip()):
+        return True
+    if node.type == "operator" and node.parent.type in ("parameters", "param"):
         return True
     for parent, child in ancestors(node):
         if parent.type == "decorator" or (parent.type == "argument" and parent.get_code().strip().startswith("strict=")):

@@ -35,6 +35,10 @@ class Record:
         found = {test for line in range(first, last + 1) for test in lines.get(line, ())}
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
+    def ran(self, file: str, first: int, last: int) -> bool:
+        """Whether one of these lines was run at all, be it by no test but at import."""
+        return any(line in self.touched.get(file, {}) for line in range(first, last + 1))
+
     def tests_of(self, file: str) -> list[str]:
         """Tests that run anything of a file once it is imported."""
         lines = self.touched.get(file, {0: []})

@@ -96,7 +96,7 @@ class GroupCalibration(Fitted):
         return low, high
 
 
-def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool = False) -> GroupSetting:
+def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool) -> GroupSetting:
     """The setting of a step on a fabric; one process of threads is another thing than a process a GPU."""
     return GroupSetting(f"{engine}{THREADS}" if threads else engine, year, task, fabric.kind, fabric.name)
 

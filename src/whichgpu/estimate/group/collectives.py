@@ -39,7 +39,7 @@ class Ring:
     @property
     def nodes(self) -> int:
         """Nodes it spans."""
-        return max(1, ceil(self.size / self.inside))
+        return ceil(self.size / self.inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _looped(kind: Kind, moved: Array, ring: Ring, paths: _Paths, row: dict[str, 
 
 def _treed(moved: Array, ring: Ring, paths: _Paths, row: dict[str, str]) -> Cost:
     """Up a tree of nodes and down again: fewer hops than a ring where there are many nodes."""
-    inside, depth = min(ring.inside, ring.size), ceil(log2(ring.nodes)) if ring.nodes > 1 else 0
+    inside, depth = min(ring.inside, ring.size), ceil(log2(ring.nodes))
     latency = float(row["base_us"]) * MICRO + 2 * ((inside - 1) * paths.hop(row) + depth * paths.far(row))
     volume = moved * 2.0 / (paths.bus * float(row["share"]))
     return Cost(np.broadcast_to(latency, volume.shape), volume)

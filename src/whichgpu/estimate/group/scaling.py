@@ -75,7 +75,7 @@ def _sizes(workload: Workload, shape: Shape, axis: str) -> Iterator[tuple[int, W
     parallel = workload.parallel
     per_node = max(1, workload.gpus // workload.nodes)
     node = max(A_NODE, per_node)
-    share = max(1, (workload.batch or 1) // max(1, parallel.dp))
+    share = max(1, (workload.batch or 1) // parallel.dp)
     size = 1
     while size <= MOST:
         layout = Parallel(tp=size) if axis == "tp" else replace(parallel, dp=size)

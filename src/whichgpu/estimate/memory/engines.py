@@ -184,12 +184,19 @@ def graph_bytes(group: Family, engine: str, gpu: Gpu | None, layers: int, gpus: 
     return int(constant("graph_per_layer", group, year) * layers)
 
 
-def budget_bytes(workload: Workload, gpu: Gpu) -> int:
-    """The most an engine lets itself need on a GPU with its default settings: all of it, or its share and what is beside it."""
+def budget_bytes(workload: Workload, gpu: Gpu, share: float | None = None) -> int:
+    """The most an engine lets itself need on a GPU: all of it, or its share and what is beside it.
+
+    `share` is one somebody set instead of the engine's own; TensorRT-LLM's is of what the model leaves, and no limit to it.
+    """
     engine, year, layout = engine_of(workload), workload.year or DEFAULT_YEAR, workload.parallel
     group = family(engine)
     if group == "vllm":
-        return min(gpu.memory_bytes, vllm_budget(gpu, layout.tp * layout.pp, constant("memory_share", group, year), year))
+        return min(
+            gpu.memory_bytes, vllm_budget(gpu, layout.tp * layout.pp, share or constant("memory_share", group, year), year)
+        )
+    if share and group != "tensorrt-llm":
+        return int(gpu.memory_bytes * share)
     if group == "sglang":
         share = sglang_share(gpu, layout.tp, layout.pp, year)  # of weights and cache; context and graphs come beside
         beside = context_bytes(gpu) * (1 - share) + constant("graph_per_sequence", group) * _sglang_graph(gpu, layout.tp)

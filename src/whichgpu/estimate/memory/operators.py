@@ -90,11 +90,10 @@ class Writer:
         squared = self.tape.op((wide,), x.count, 4, (wide,))
         scale = self.tape.op((squared,), self.tokens, 4, save_output=True)
         normed = self.tape.op((wide, scale), x.count, 4, (wide, scale))
+        gradient = 0 if self.lora_rank else x.count // self.tokens * self.widths.parameter
         if wide_weight:
-            gradient = 0 if self.lora_rank else x.count // self.tokens * self.widths.parameter
             return self.cast(self.tape.op((normed,), x.count, 4, (normed,), parameter_gradient=gradient), x.width)
         narrow = self.cast(normed, x.width)
-        gradient = 0 if self.lora_rank else x.count // self.tokens * self.widths.parameter
         kept = (narrow,) if gradient else ()
         return self.tape.op((narrow,), x.count, x.width, kept, parameter_gradient=gradient)
 

@@ -132,7 +132,7 @@ def stopped(lane: Replica, now: float) -> list[int]:
 
 def _turns(lane: Replica, now: float) -> int:
     """Whole steps of the run under way that are done by now."""
-    passed, turns = now - lane.start, 0
+    passed = now - lane.start
     low, high = 0, lane.count
     while low < high:
         middle = (low + high + 1) // 2
@@ -140,5 +140,4 @@ def _turns(lane: Replica, now: float) -> int:
             low = middle
         else:
             high = middle - 1
-    turns = low
-    return min(turns, lane.count)
+    return low

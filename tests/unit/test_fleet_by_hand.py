@@ -1,0 +1,338 @@
+"""Fleets request by request: who takes which, what is lost when a machine goes, what ports and machines are charged for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
+from whichgpu.base.errors import UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet import (
+    Fleet,
+    FleetOutcome,
+    Interruptions,
+    Port,
+    Role,
+    Routing,
+    Station,
+    fleet_answer,
+    port_of,
+    simulate_fleet,
+)
+from whichgpu.estimate.serving.fleet.lanes import Decoder, Reader, stopped
+from whichgpu.estimate.serving.fleet.links import Wires
+from whichgpu.estimate.serving.fleet.machines import Machine
+from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.replica import Ledger, Replica
+from whichgpu.estimate.serving.simulator import Arrival
+
+STEP = 1e-3
+FAST = Port(out=1e12, into=1e12, latency=0.0, token_bytes=1.0)
+
+
+def station(name: str, role: Role = "both", copies: int = 1, limits: Limits = PLAIN, **fields: Any) -> Station:
+    return Station(name, linear(limits), copies, role, port=FAST, **fields)
+
+
+def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
+    return [(time, prompt, output, ()) for time, prompt, output in lengths]
+
+
+def apart(count: int, prompt: int = 50, output: int = 2) -> list[Arrival]:
+    """So far apart that nobody meets another."""
+    return requests(*((float(place), prompt, output) for place in range(count)))
+
+
+def answered(fleet: Fleet, load: list[Arrival]) -> list[int]:
+    return [one.answered for one in simulate_fleet(fleet, load).stations]
+
+
+def test_of_idle_copies_the_one_that_bears_most_is_asked() -> None:
+    assert answered(Fleet((station("slow"), station("fast", weight=3.0))), apart(4)) == [0, 4]
+    assert answered(Fleet((station("fast", weight=3.0), station("slow"))), apart(4)) == [4, 0]
+
+
+def test_copies_alike_take_turns() -> None:
+    fleet = Fleet((station("three", copies=3),))
+    outcome = simulate_fleet(fleet, requests(*((0.0, 50, 2),) * 3))
+    assert outcome.served.finished.tolist() == [2 * STEP] * 3  # each alone
+    assert simulate_fleet(Fleet((station("one"),)), requests(*((0.0, 50, 2),) * 3)).served.finished.max() > 2 * STEP
+
+
+def test_whole_and_in_halves_each_as_often_as_its_copies_bear() -> None:
+    """One copy that does both bears 1, two that read bear 3 each: of 14 requests 2 and 12."""
+    fleet = Fleet((station("both"), station("read", "prefill", 2, weight=3.0), station("write", "decode")))
+    assert answered(fleet, apart(14)) == [2, 12, 12]
+    assert answered(Fleet((station("both", weight=6.0), *fleet.stations[1:])), apart(14)) == [7, 7, 7]
+
+
+def test_halves_alone_serve_what_is_too_long_for_the_others() -> None:
+    fleet = Fleet((station("both", limits=small(64)), station("read", "prefill"), station("write", "decode")))
+    assert answered(fleet, apart(5, 100, 20)) == [0, 5, 5]
+    only = Fleet((station("both"), station("read", "prefill", limits=small(64)), station("write", "decode")))
+    assert answered(only, apart(5, 100, 20)) == [5, 0, 0]
+
+
+def refused(fleet: Fleet, prompt: int, output: int) -> bool:
+    return bool(simulate_fleet(fleet, requests((0.0, prompt, output))).served.refused)
+
+
+def test_a_request_may_fill_a_cache_to_its_last_block_and_no_further() -> None:
+    for other in ((), (station("large", limits=small(96)),)):  # alone, and beside a larger one
+        fleet = Fleet((station("one", limits=small(64)), *other))
+        most = 96 if other else 64
+        assert not refused(fleet, 40, most - 40)
+        assert refused(fleet, 40, most - 39)
+    assert answered(Fleet((station("one", limits=small(64)), station("large", limits=small(96)))), apart(3, 40, 24)) != [0, 3]
+    assert answered(Fleet((station("one", limits=small(64)), station("large", limits=small(96)))), apart(3, 40, 25)) == [0, 3]
+
+
+def test_what_is_read_must_fit_where_it_is_written() -> None:
+    def fleet(cache: str) -> Fleet:
+        return Fleet((
+            station("read", "prefill", cache="fp16"), station("small", "decode", limits=small(64), cache="fp16"),
+            station("reads", "prefill", cache=cache, limits=small(32)), station("large", "decode", cache=cache),
+        ))  # fmt: skip
+
+    assert refused(fleet("fp8"), 50, 20)  # those who have room to write cannot take what this one reads
+    assert answered(fleet("fp16"), apart(2, 50, 20)) == [2, 0, 0, 2]
+    assert answered(fleet("fp8"), apart(1, 40, 20)) == [1, 1, 0, 0]
+
+
+def test_shares_of_stations_that_cannot_take_a_request_go_to_whoever_bears_most() -> None:
+    routing = Routing("shares", (100,), (), ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
+    fleet = Fleet((station("a", limits=small(64)), station("b"), station("c", weight=2.0)), routing)
+    assert answered(fleet, [*apart(3), *requests((3.0, 200, 2), (4.0, 200, 2))]) == [3, 0, 2]
+    copies = Fleet((fleet.stations[0], station("b", copies=3), fleet.stations[2]), routing)
+    assert answered(copies, requests((0.0, 200, 2))) == [0, 1, 0]
+
+
+def test_shares_are_of_those_who_may_take_it() -> None:
+    routing = Routing("shares", (), (), ((0.8, 0.15, 0.05),))
+    fleet = Fleet((station("a", limits=small(64)), station("b"), station("c")), routing)
+    assert answered(fleet, apart(20)) == [16, 3, 1]
+    assert answered(fleet, apart(20, 100)) == [0, 15, 5]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: station("", copies=10_001), lambda: station("", gpus=0), lambda: station("", spot=-1),
+        lambda: station("", weight=0.0), lambda: station("", weight=inf), lambda: Interruptions(rate=1.001e5),
+        lambda: Interruptions(retries=-1), lambda: Interruptions(notice=-0.1), lambda: Interruptions(warm_up=inf),
+        lambda: Routing("shares", (5, 5), (), ((1.0,),) * 3), lambda: Routing("shares", (), (), ((-0.5,),)),
+        lambda: Routing("shares", (), (), ((inf,),)), lambda: Routing("shares", (), (), ((1.0, 1.0),)),
+    ],
+)  # fmt: skip
+def test_numbers_beyond_their_ends_are_refused(make: Any) -> None:
+    one = make()
+    parts: dict[str, Any] = {"stations": (one,)} if isinstance(one, Station) else {"stations": (station(""),)}
+    parts |= {"routing": one} if isinstance(one, Routing) else {"interruptions": one} if isinstance(one, Interruptions) else {}
+    with pytest.raises(UsageError):
+        Fleet(**parts)
+
+
+def test_numbers_at_their_ends_are_taken() -> None:
+    ends = Interruptions(rate=1e5, notice=0.0, warm_up=0.0, outage=0.0, retries=0)
+    fleet = Fleet((station("most", copies=10_000, spot=10_000, gpus=2), station("none", weight=1e-9)), Routing(), ends)
+    assert fleet.gpus == 20_001
+    assert Routing("shares", (100, 200), (50,)).buckets == 6
+
+
+def lane(kind: type[Replica] = Replica, **requested: int) -> tuple[Replica, Ledger]:
+    ledger = Ledger()
+    made = kind(linear().steps, PLAIN, ledger)
+    ledger.add(0.0, requested.get("prompt", 100), requested.get("output", 10))
+    return made, ledger
+
+
+def writing() -> tuple[Replica, Ledger]:
+    """A lane that has read a prompt of 100 in the first step and has nine tokens to write, a step each."""
+    made, ledger = lane()
+    assert made.accept(0, 0.0)
+    assert made.end == pytest.approx(STEP)
+    assert made.complete() == []
+    made.plan(made.end)
+    return made, ledger
+
+
+@pytest.mark.parametrize(("steps", "whole"), [(4.5, 3), (4.0, 3), (3.999, 2), (1.2, 0), (9.9, 8)])
+def test_tokens_of_whole_steps_are_with_their_users_when_a_machine_goes(steps: float, whole: int) -> None:
+    made, ledger = writing()
+    assert stopped(made, steps * STEP) == [0]
+    assert ledger.generated[0] == 1 + whole
+    assert made.recomputed == 100 + whole  # what the cache held is lost
+    assert made.busy == pytest.approx(steps * STEP)
+    assert made.batch_steps[1] == whole
+    assert (made.running, made.total, made.used, made.load, made.end) == (0, 0, 0, 0, inf)
+    assert sum(made.phases) == 0
+
+
+def test_each_loses_what_it_had_in_the_cache() -> None:
+    """The second joins when the first has written four tokens after its prompt; three steps later all is gone."""
+    made, ledger = writing()
+    ledger.add(0.0, 50, 10)
+    made.accept(1, 3.5 * STEP)
+    for _ in range(2):  # to the end of the step under way, and the one in which the second is read
+        made.complete()
+        made.plan(made.end)
+    assert made.end > 5 * STEP
+    stopped(made, 8.1 * STEP)
+    assert list(ledger.generated) == [8, 4]
+    assert made.recomputed == (100 + 7) + (50 + 3)
+
+
+def test_steps_that_grow_are_counted_as_they_grow() -> None:
+    """Steps of 1, 2, 3, ... ms: after 6.5 ms three are done, after 10 ms four."""
+    for passed, done in ((6.5, 3), (10.0, 4), (9.99, 3), (0.5, 0)):
+        made, ledger = writing()
+        made.step, made.slope = 1e-3, 1e-3
+        stopped(made, made.start + passed * 1e-3)
+        assert ledger.generated[0] == 1 + done
+
+
+def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
+    made, ledger = lane(prompt=1000)
+    ledger.add(0.0, 10, 10)
+    made.accept(0, 0.0)
+    made.accept(1, 0.0)
+    made.complete()  # 512 tokens of the first
+    made.plan(made.end)
+    assert stopped(made, made.start + STEP / 2) == [0, 1]
+    assert made.recomputed == 512
+    assert not made.waiting
+    assert not made.prefilling
+    assert made.accept(1, 5.0)  # it is as new
+    assert made.end == pytest.approx(5.0 + STEP)
+
+
+def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
+    made, ledger = lane(Reader, output=1)
+    ledger.add(0.0, 10, 1)
+    assert isinstance(made, Reader)
+    made.accept(0, 0.0)
+    assert made.complete() == [0]
+    assert (made.used, made.held, made.kept) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
+    made.plan(made.end)
+    assert made.end == inf
+    assert made.release(0, 1.0) is False  # nobody waits
+    assert (made.used, made.held) == (0, 0)
+
+
+def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
+    ledger = Ledger()
+    made = Decoder(linear(small(128)).steps, small(128), ledger)
+    for _ in range(2):
+        ledger.add(0.0, 64, 20)
+    ledger.generated[0] = ledger.generated[1] = 1
+    made.expected.extend((0, 1))
+    assert made.context(0) == 64
+    assert made.ready() == [0]  # four blocks now and a fifth with the next token; twice that is more than the eight there are
+    assert (made.used, made.held, made.landing) == (4, 1, {0: 4})
+    assert made.ready() == []
+    assert made.land(0, 1.0)
+    assert (made.held, made.running) == (0, 1)
+    assert made.end == pytest.approx(1.0 + 19 * STEP)
+    assert not made.landing
+
+
+def test_a_port_s_first_byte() -> None:
+    """NCCL's protocol for large messages: 8.4 us to start, 3.4 a hop of NVLink or 14 to the network, whose own hop is 4."""
+    workload, shape = asked("llama-3.1-8b")
+    h100 = CATALOG.gpu_by_id["h100-sxm"]
+    far, near = (port_of(workload, shape, h100, 2, same_machine=same) for same in (False, True))
+    assert far.latency == pytest.approx((8.4 + 4 + 14) * 1e-6)
+    assert near.latency == pytest.approx((8.4 + 3.4) * 1e-6)
+    assert far.into == far.out == pytest.approx(2 * 400e9 / 8 * 0.92)
+    assert (near.kind, near.token_bytes) == ("nvswitch", 131072)
+
+
+def test_ports_by_hand() -> None:
+    """A megabyte a token: out at 10 tokens a second, in at 5, and half a second before the first byte."""
+    quick, slow = Port(10e6, 10e6, 0.5, 1e6), Port(5e6, 5e6, 0.2, 1e6)
+    wires = Wires([quick, slow, quick])
+    assert wires.send(0, 1, 10, 1.0) == pytest.approx(1.0 + 2.0 + 0.5)  # as slow as the slower end
+    assert wires.send(0, 2, 10, 1.0) == pytest.approx(1.0 + 1.0 + 1.0 + 0.5)  # after the first has left
+    assert wires.send(2, 1, 10, 1.0) == pytest.approx(1.0 + 2.0 + 2.0 + 0.5)  # after the first has come
+    assert (wires.sent, wires.bytes) == (3, 3e7)
+    assert wires.seconds == pytest.approx(2.5 + 2.5 + 4.5)
+    assert wires.waited == pytest.approx(0.0 + 1.0 + 2.0)
+    wires.cut(0, 1.5)
+    assert wires.send(0, 2, 10, 1.5) == pytest.approx(2.0 + 1.0 + 0.5)  # the other end takes in the second until 2
+
+
+def test_machines_are_paid_for_while_they_are_held() -> None:
+    machine = Machine(0, range(1), spot=True, open=True, since=0.0)
+    machine.start(1.0)  # held already
+    machine.stop(3.0)
+    machine.stop(4.0)
+    machine.start(10.0)
+    assert machine.seconds(12.0) == 3.0 + 2.0
+    assert machine.seconds(2.0) == 2.0
+    machine.stop(11.0)
+    assert machine.seconds(99.0) == 4.0
+
+
+def use(outcome: FleetOutcome) -> tuple[float, float, float]:
+    (one,) = outcome.stations
+    return one.busy_seconds, one.mean_batch, one.peak_cache
+
+
+def test_what_a_station_did_by_hand() -> None:
+    """A step to read, nine with one at work; then both are read and written together."""
+    outcome = simulate_fleet(Fleet((station("one", limits=small(256), gpus=4),)), requests((0.0, 100, 10), (1.0, 20, 3)))
+    busy, batch, peak = use(outcome)
+    assert busy == pytest.approx(13 * STEP)
+    assert batch == pytest.approx((9 + 2) / 13)
+    assert peak == pytest.approx(7 / 16)
+    assert outcome.served.busy == pytest.approx(13 * STEP / (1.0 + 3 * STEP))
+    assert outcome.seconds == pytest.approx(1.0 + 3 * STEP)
+    two = replace(station("two"), server=linear(PLAIN, stages=2))
+    assert simulate_fleet(Fleet((two,)), apart(2)).stations[0].busy_seconds == pytest.approx(2 * 2 * STEP / 2)
+
+
+LIKE = Figure(1.0, 0.5, 2.0, "s", "modelled")
+STEADY = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # a tenth of a second apart, three steps each
+
+
+def test_a_fleet_s_answer_by_hand() -> None:
+    heard: list[float] = []
+    told = fleet_answer(Fleet((station("one", gpus=2),)), STEADY, Objectives(ttft_max=1.5 * STEP), LIKE, progress=heard.append)
+    assert heard == pytest.approx([1 / 3, 2 / 3, 1])
+    for times, steps in ((told.ttft, 1), (told.tpot, 1), (told.latency, 3)):
+        assert [times["p50"].value, times["p50"].low, times["p50"].high] == pytest.approx(
+            [steps * STEP, steps * STEP / 2, steps * 2 * STEP]
+        )
+    assert told.hours == pytest.approx((3.9 + 3 * STEP) / 3600)
+    assert (told.requests, told.rate, told.lost, told.refused) == (40, 10.0, 0, 0)
+    assert told.met is not None
+    assert (told.met.value, told.met.low, told.met.high) == (1.0, 0.0, 1.0)  # steps twice as long miss it
+    assert told.goodput is not None
+    assert (told.goodput.value, told.goodput.low) == (told.answered_rate.value, 0.0)
+    (one,) = told.stations
+    assert (one.answered, one.copies, one.gpus) == (40, 1, 2)
+    assert one.utilisation.value == pytest.approx(40 * 3 * STEP / (3.9 + 3 * STEP))
+    assert one.on_demand_hours == pytest.approx(told.hours)
+    assert one.spot_hours == 0.0
+    assert [warning.id for warning in told.warnings] == ["serving.too-few"]
+
+
+def test_a_fleet_s_answer_without_ranges_or_with_objectives_never_met() -> None:
+    alone = fleet_answer(Fleet((station("one"),)), STEADY, Objectives(), LIKE, ranges=False)
+    assert (alone.ttft["p50"].low, alone.ttft["p50"].high) == pytest.approx((STEP, STEP))
+    assert (alone.met, alone.goodput) == (None, None)
+    never = fleet_answer(Fleet((station("one"),)), STEADY, Objectives(ttft_max=1e-6), LIKE)
+    assert never.goodput is not None
+    assert (never.goodput.low, never.goodput.value, never.goodput.high) == (0.0, 0.0, 0.0)
+    assert [warning.id for warning in never.warnings] == ["serving.too-few", "serving.missed"]
+    tight = Fleet((station("one", limits=small(48)), station("large", limits=small(64))))
+    long = Load(10.0, Lengths.histogram((30, 70), (1, 1)), Lengths(3), 40, burstiness=0.0)
+    refused = fleet_answer(tight, long, Objectives(), LIKE)
+    assert refused.refused > 0
+    assert "serving.refused" in [warning.id for warning in refused.warnings]

@@ -1,0 +1,215 @@
+"""Answers of groups and of served loads: what bounds, what is said beside the figures, what a search leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving_cases import linear, small
+from whichgpu.base.figure import Figure
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.answer import GroupTime, _bound, _remarks, group_time_of
+from whichgpu.estimate.group.fabric import Fabric, fabric_of
+from whichgpu.estimate.group.parts import Told
+from whichgpu.estimate.group.scaling import scaling
+from whichgpu.estimate.group.search import Candidate, Screened, best_layout, settle
+from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
+from whichgpu.estimate.serving.answer import _warnings, serve
+from whichgpu.estimate.serving.curve import SHARES, Objectives, Point, _allowed, curve
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.summary import Latency, Summary
+from whichgpu.workload.shapes import Mlp, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+CATALOG = Catalog()
+GPUS = CATALOG.gpu_by_id
+H100 = GPUS["h100-sxm"]
+SMALL = Transformer("small", "llama", 1024, 8, 16, 4, 64, 4096, 32000, True, "rms", "silu", False, True, 0, 4096)
+DEVICES = Devices.of([H100], [fabric_of(H100)])
+
+
+def work(task: Any = "train", **changed: Any) -> Workload:
+    plain: dict[str, Any] = {"precision": "bf16", "batch": 16, "seq_in": 512, "engine": "pytorch", "optimizer": "adamw"}
+    return Workload(task, "small", **(plain | changed))
+
+
+def bound(**seconds: float) -> str:
+    """Of a step of ten seconds, nine of them work."""
+    plain = dict.fromkeys([field.name for field in fields(Told)], 0.0) | {"wall": 10.0, "work": 9.0}
+    told = Told(**{name: np.array([[seconds.get(name, value)]]) for name, value in plain.items()})
+    flops, moved = (np.array([[seconds.get(name, 0.0)]]) for name in ("flops", "moved"))
+    return _bound(GroupGrid("pytorch", "train", told, np.zeros((1, 1)), flops, moved))
+
+
+def test_what_bounds_a_group() -> None:
+    assert bound(flops=8.0, moved=4.0) == "compute"
+    assert bound(flops=4.0, moved=8.0) == "bandwidth"
+    assert bound(flops=8.0, moved=8.0) == "compute"
+    assert bound(flops=8.0, communication=4.1) == "interconnect"
+    assert bound(flops=8.0, communication=4.0) == "compute"
+    assert bound(flops=8.0, host=9.5) == "overhead"
+    assert bound(flops=8.0, host=9.0) == "compute"
+    assert bound(flops=0.01, moved=0.02) == "overhead"
+
+
+FACTS = GroupTime("dp=2", "nvswitch", None, Figure(1.0, 0.5, 2.0, "s", "modelled"), 0.25, 0.0, 0.0, 0.0, None)
+
+
+def said(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
+    fabric: Fabric = fabric_of(H100, instance)
+    return [one.id for one in _remarks(workload, H100, fabric, instance, replace(FACTS, **facts))]
+
+
+def test_links_and_networks_are_named_where_they_are_assumed() -> None:
+    machine = next(one for one in CATALOG.instances if one.gpu == "h100-sxm" and one.interconnect and one.network_gbps)
+    assert said(work()) == ["group.links", "group.cost"]
+    assert said(work(interconnect="pcie")) == ["group.cost"]
+    assert said(work(), machine) == ["group.cost"]
+    assert said(work(), replace(machine, interconnect=None)) == ["group.links", "group.cost"]
+    assert said(work(nodes=2)) == ["group.links", "group.network", "group.cost"]
+    assert said(work(nodes=2, network_gbps=100.0)) == ["group.links", "group.cost"]
+    assert said(work(nodes=2), machine) == ["group.cost"]
+    assert said(work(nodes=2), replace(machine, network_gbps=None)) == ["group.network", "group.cost"]
+    assert said(work(), hidden=0.5) == ["group.links", "group.cost-beside"]
+
+
+def test_a_group_s_figures_are_those_of_its_step() -> None:
+    asked = work(gpus=4, parallel=Parallel(dp=4))
+    estimate, facts = group_time_of(asked, SMALL, H100)
+    told = evaluate_group(asked, SMALL, DEVICES).told
+    wall = float(told.wall[0, 0])
+    assert estimate.time.value == pytest.approx(wall)
+    assert estimate.time_device.value == pytest.approx(wall - float(told.waiting[0, 0]))
+    assert estimate.throughput.value == pytest.approx(16 * 512 / wall)
+    assert (estimate.throughput.low, estimate.throughput.high) == pytest.approx(
+        (16 * 512 / estimate.time.high, 16 * 512 / estimate.time.low)
+    )
+    assert facts.communication_share == pytest.approx(float(told.communication[0, 0]) / wall)
+    assert (facts.layout, facts.links, facts.network) == ("dp=4", "nvswitch", None)
+    assert (estimate.ttft, estimate.tpot) == (None, None)
+    assert group_time_of(replace(asked, nodes=2), SMALL, H100)[1].network == "infiniband"
+    served, _ = group_time_of(work("serve", gpus=2, parallel=Parallel(tp=2), engine="vllm", seq_out=32), SMALL, H100)
+    assert served.tpot == served.time
+    assert served.ttft is not None
+    assert served.ttft.value > served.time.value
+
+
+def test_how_far_more_gpus_help() -> None:
+    copies = scaling(work(gpus=4, parallel=Parallel(dp=4)), SMALL, DEVICES)
+    assert copies is not None
+    assert (copies.axis, [one.gpus for one in copies.points]) == ("dp", [1, 2, 4, 8, 16, 32, 64])
+    one, two = copies.points[:2]
+    assert (one.speed, one.efficiency) == (1.0, 1.0)
+    assert two.speed == pytest.approx(2 * one.seconds / two.seconds)  # twice the work
+    assert two.efficiency == pytest.approx(two.speed / 2)
+    cut = scaling(work("serve", gpus=2, parallel=Parallel(tp=2), engine="vllm", seq_out=32), SMALL, DEVICES)
+    assert cut is not None
+    assert (cut.axis, [one.gpus for one in cut.points]) == ("tp", [1, 2, 4, 8, 16])  # as many as there are heads
+    assert cut.points[1].speed == pytest.approx(cut.points[0].seconds / cut.points[1].seconds)  # the same work
+    alone = scaling(work("serve", engine="vllm", seq_out=32), SMALL, DEVICES)
+    assert alone is not None
+    assert alone.axis == "tp"
+    assert scaling(work("serve", gpus=2, parallel=Parallel(dp=2), engine="vllm", seq_out=32), SMALL, DEVICES) is None
+    assert scaling(work(gpus=2, parallel=Parallel(tp=2)), replace(SMALL, heads=15), DEVICES) is None  # no head can be cut
+
+
+def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
+    """A candidate that needs more than the GPU has comes first and is no answer; the next ones are."""
+    huge, fits = Candidate(Parallel(), 256, 1, "none"), Candidate(Parallel(), 1, 256, "none")
+    found = Screened((huge, fits, replace(fits, checkpointing="full")), np.array([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 1e15]))
+    settled = settle(work(batch=256, seq_in=4096), SMALL, DEVICES, found, 0)
+    assert [one.candidate for one in settled] == [fits, replace(fits, checkpointing="full")]
+    assert settled[1].need == 10**15  # never less than the screen counted
+    assert settled[0].need > 2
+    assert all(one.fits == "fits" for one in settled)
+
+
+def test_the_best_layout_is_the_fastest_that_fits() -> None:
+    net = Mlp("net", (512, 512, 8))
+    found = best_layout(work(precision="fp32", batch=64, gpus=2), net, H100, DEVICES)
+    assert found is not None
+    assert found.candidate.parallel.dp == 2
+    wide = Mlp("wide", (400_000, 400_000, 8))
+    assert best_layout(work(precision="fp32", batch=64), wide, H100, DEVICES) is None
+
+
+LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
+SERVER, LOAD = linear(fixed=0.01), Load(5.0, Lengths(10), Lengths(3), 60, burstiness=0.0)
+
+
+def test_progress_is_told_up_to_its_end() -> None:
+    heard: list[float] = []
+    serve(SERVER, LOAD, Objectives(), LIKE, drawn=False, progress=heard.append)
+    assert heard == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    heard.clear()
+    drawn = curve(SERVER, LOAD, Objectives(), 50.0, heard.append)
+    assert [one.rate for one in drawn.points] == pytest.approx([5, 12.5, 20, 27.5, 35, 40, 45, 48.5, 55])
+    assert drawn.allowed is None
+    assert heard == pytest.approx([place / len(SHARES) for place in range(1, len(SHARES) + 1)])
+    heard.clear()
+    curve(SERVER, LOAD, Objectives(ttft_max=1.0), 50.0, heard.append)
+    assert heard[-1] == pytest.approx(len(SHARES) / (len(SHARES) + 6))  # six narrowings are to come
+
+
+NOTHING = (0.0,)
+
+
+@pytest.mark.parametrize(
+    ("points", "limit", "allowed"),
+    [
+        ([(1.0, 0.96, False), (2.0, 0.95, False), (3.0, 0.949, False)], 9.0, 2.0),
+        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only looks as if it held
+        ([(1.0, 0.5, False), (2.0, 0.99, False)], 9.0, 2.0),
+        ([(1.0, 0.5, False), (2.0, None, False)], 9.0, 0.0),
+        ([(1.0, 1.0, False), (2.0, 1.0, False)], 2.0, 2.0),
+    ],
+)  # fmt: skip
+def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
+    """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
+    drawn = [Point(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
+    assert _allowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
+
+
+def test_a_rate_between_those_drawn_is_narrowed() -> None:
+    """Every rate holds: six halvings towards what it can bear."""
+    drawn = [
+        Point(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
+        Point(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),
+    ]
+    found = _allowed(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
+    assert found == pytest.approx(5.0 - 4.0 / 2**6)
+
+
+NONE = Latency((1.0,), 1.0)
+TOLD = Summary(1000, (50.0, 99.0), NONE, NONE, NONE, 1.0, 1.0, None, None, 1.0, (), growing=False)
+
+
+def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) -> list[str]:
+    outcome = replace(
+        SERVER.run(LOAD.arrivals()), **{name: changed.pop(name) for name in ("refused", "preempted") if name in changed}
+    )
+    found = _warnings(outcome, replace(TOLD, **changed), LOAD, 10.0, saturated, Objectives(1.0, percentile=percentile))
+    return [one.id.removeprefix("serving.") for one in found]
+
+
+def test_what_a_reader_should_know_first() -> None:
+    assert warned() == []
+    assert warned(saturated=True) == ["saturated"]
+    assert warned(requests=999) == ["too-few"]
+    assert warned(refused=1) == ["refused"]
+    assert warned(preempted=1) == ["preempted"]
+    assert warned(met=0.94) == ["missed"]
+    assert warned(met=0.95) == []
+    assert warned(met=0.95, percentile=99.0) == ["missed"]
+    assert warned(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
+
+
+def test_a_short_cache_throws_out_and_says_so() -> None:
+    tight = linear(small(256), fixed=0.01)
+    told = serve(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
+    assert told.preempted > 0
+    assert "serving.preempted" in [one.id for one in told.warnings]
+    assert told.peak_cache > 0.9
