@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unicodedata import normalize
+
 import pytest
 
 from whichgpu import api
 from whichgpu.base.errors import UnknownName
-from whichgpu.catalog.country import countries, countries_named
+from whichgpu.base.messages import language
+from whichgpu.catalog.country import countries, countries_named, is_group
 from whichgpu.catalog.find import find_regions
 from whichgpu.catalog.store import Catalog
 
@@ -60,3 +63,38 @@ def test_offers_tell_which_countries_a_union_is(catalog: Catalog) -> None:
     by_code = api.offers(api.OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)
     by_name = api.offers(api.OffersQuery(gpu="A100", region="Germany, Korea"), catalog=catalog)
     assert by_code.matching == by_name.matching
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("KR", ("한국", "대한민국", "韩国", "韓國", "Hàn Quốc", "hàn quốc", "Han Quoc")),
+        ("US", ("미국", "美国", "Mỹ", "Hoa Kỳ")),
+        ("JP", ("일본", "日本", "Nhật Bản")),
+        ("MY", ("MY", "my", "말레이시아", "马来西亚")),  # and not Mỹ without its mark
+        ("DE", ("독일", "德国", "Đức")),
+    ],
+)
+def test_countries_have_names_in_every_language_composed_or_not(code: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        assert countries_named(name) == (code,), name
+        assert countries_named(normalize("NFD", name)) == (code,), name
+
+
+def test_every_country_is_called_something_else_in_every_other_script() -> None:
+    for one in countries():
+        for other in ("ko", "zh"):
+            said = language(other).fact(one.name)
+            assert said != one.name
+            assert countries_named(said) == (one.code,)
+
+
+def test_continents_are_groups_in_every_language() -> None:
+    for name in ("유럽", "欧洲", "Châu Âu"):
+        assert (countries_named(name), is_group(name)) == (countries_named("Europe"), True)
+    assert not is_group("한국")
+    assert countries_named("m") == ()
+
+
+def test_cities_may_be_typed_letter_by_letter(catalog: Catalog) -> None:
+    assert find_regions(catalog, normalize("NFD", "서울")) == find_regions(catalog, "Seoul")

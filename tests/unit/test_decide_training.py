@@ -45,7 +45,8 @@ def test_where_no_batch_is_asked_for_sizes_are_tried_and_pipelines_are_kept_full
 @pytest.mark.parametrize(
     ("batch", "dp", "own", "sizes", "rounds"),
     [
-        (12, 2, None, [1.0, 2.0], [6.0, 3.0]),
+        (12, 2, None, [1.0, 2.0, 3.0, 6.0], [6.0, 3.0, 2.0, 1.0]),
+        (1023, 1, None, [1.0, 3.0, 11.0, 31.0, 33.0, 93.0], [1023.0, 341.0, 93.0, 33.0, 31.0, 11.0]),
         (8, 1, None, [1.0, 2.0, 4.0, 8.0], [8.0, 4.0, 2.0, 1.0]),
         (7, 2, None, [], []),
         (1, 2, None, [], []),

@@ -38,22 +38,18 @@ def sizes(workload: Workload, shape: Shape = TINY, **layout: Any) -> list[tuple[
     return [(int(size), int(times)) for size, times in zip(micro, rounds, strict=True)]
 
 
-def test_micro_batches_are_powers_of_two_that_divide_a_copy_s_share() -> None:
-    assert sizes(work(), dp=2) == [(1, 12), (2, 6), (4, 3)]
+def test_micro_batches_divide_a_copy_s_share() -> None:
+    """Powers of two that do, and the largest divisor of every octave."""
+    assert sizes(work(), dp=2) == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
     assert sizes(work(), dp=5) == []
     assert sizes(work(), dp=48) == []
     assert sizes(work("serve"), dp=2) == [(12, 1)]
     assert sizes(work(batch=None)) == [(1, 1)]
-    assert sizes(work(batch=1024))[-1] == (256, 4)
-    assert sizes(work(), NET, dp=2) == [
-        (1, 12),
-        (2, 6),
-        (4, 3),
-        (12, 1),
-    ]  # networks that are no transformers: the whole share too
-    assert sizes(work(batch=600), NET)[-1] == (8, 75)
+    assert sizes(work(batch=1024)) == [(1 << power, 1024 >> power) for power in range(9)]
+    assert sizes(work(batch=300))[-3:] == [(60, 5), (100, 3), (150, 2)]
+    assert sizes(work(), NET, dp=2) == sizes(work(), dp=2)
     assert sizes(work(micro_batch=5), dp=2) == [(12, 1)]  # a size that does not divide it
-    assert sizes(work(micro_batch=4), dp=2) == [(1, 12), (2, 6), (4, 3)]
+    assert sizes(work(micro_batch=4), dp=2) == sizes(work(), dp=2)
 
 
 def test_checkpointing_is_as_asked_or_both() -> None:

@@ -191,4 +191,21 @@ def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
     several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
     assert len(several) > 80
     unseen = {"web.unknown-parameters"}  # counts names that it lists
+    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number stands before them
     assert {id for id, text in several.items() if not any(f"{{{name}}}" in text for name in COUNTS)} == unseen
+
+
+@pytest.mark.parametrize(
+    ("id", "hole", "one", "many"),
+    [
+        ("rejected.memory", "n", "does not hold", "do not hold"),
+        ("because.bound", "months", "1 month of", "2 months of"),
+        ("error.nodes", "gpus", "1 GPU cannot", "2 GPUs cannot"),
+        ("warning.rate", "batch", "1 sequence;", "2 sequences at once;"),
+        ("trace.cells", "found", "1 cell where", "2 cells where"),
+    ],
+)
+def test_one_is_one_in_verbs_and_nouns(id: str, hole: str, one: str, many: str) -> None:
+    others = {"cost": "9 USD", "nodes": 4, "wanted": 3}
+    assert one in english().text(id, **{**others, hole: "1"})
+    assert many in english().text(id, **{**others, hole: "2"})

@@ -15,7 +15,7 @@ from whichgpu.estimate.serving.pace import Pace
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.simulator import simulate
 from whichgpu.estimate.serving.summary import summary
-from whichgpu.estimate.serving.tail import tpot_tail
+from whichgpu.estimate.serving.tail import stretched, tpot_tail
 
 WIDE = small(1 << 20, max_sequences=128)
 DRAWN = Load(1.0, Lengths(100), Lengths(20), REQUESTS, seed=TYPICAL)
@@ -84,3 +84,26 @@ def test_saturation_by_formula_is_what_a_flooded_server_answers(prompt: int, out
     ends = np.sort(flood.finished)
     answered = (450 - 150) / (ends[450] - ends[150])
     assert Pace.of(server, prompt, output).saturation == pytest.approx(answered, rel=0.2)
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.3])
+@pytest.mark.parametrize(("prompt", "output", "share"), [(200, 100, 0.6), (50, 300, 0.5)])
+def test_slower_steps_make_users_wait_as_long_as_a_simulation_of_them_says(
+    prompt: int, output: int, share: float, factor: float
+) -> None:
+    server = slowed()
+    pace = Pace.of(server, prompt, output)
+    rate = share * pace.saturation
+    usual, other = (told(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
+    _, each = stretched(pace, rate, 95.0, (1.0, usual), factor, REQUESTS)
+    assert each == pytest.approx(other, rel=0.05)
+    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more at work slow each other, fewer do not
+
+
+def test_a_pace_that_cannot_bear_its_load_is_a_full_server_and_a_queue() -> None:
+    pace = Pace.of(slowed(), 200, 100)
+    rate = 0.9 * pace.saturation
+    first, each = stretched(pace, rate, 95.0, (0.1, 0.02), 2.0, 400)
+    assert each >= pace.scaled(2.0).stay(pace.slots) / 100
+    assert first == pytest.approx(0.2 + 0.95 * 400 * (2.0 / pace.saturation - 1.0 / rate), rel=1e-6)
+    assert stretched(pace, rate, 95.0, (0.1, 0.02), 1.0, 400) == pytest.approx((0.1, 0.02))

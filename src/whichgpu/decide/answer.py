@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -41,7 +41,7 @@ class Candidate:
     """One way to run it: GPUs, machine, terms, layout, and what it takes. `run_time` is the whole run's, seconds.
 
     Under a rate of requests `throughput`, `ttft` and `tpot` are those of that load, `capacity` is what it could bear; `time` is
-    between tokens with `batch` sequences in hand, which `verify` measures.
+    between tokens with `batch` sequences in hand. Answers of one token have no `tpot`.
     """
 
     gpu: str
@@ -144,8 +144,9 @@ def shown(
         term=table.word("term", row), payment=table.word("payment", row) or None, precision=way.precision, parallel=way.parallel,
         batch=way.batch, micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
         time=sure.seconds(way.seconds), throughput=_throughput(asked.workload, way, copies, sure, spoken),
-        ttft=sure.seconds(first) if way.ttft is not None else None, tpot=sure.seconds(each) if spoken else None,
-        capacity=sure.rate(way.capacity * copies, "requests/s") if way.capacity is not None else None,
+        ttft=_waited(way, sure, first, 0) if way.ttft is not None else None,
+        tpot=_waited(way, sure, each, 1) if spoken and asked.workload.seq_out != 1 else None,
+        capacity=_capacity(way, copies, sure),
         simulated=served.requests if served else None,
         memory=Figure(float(way.need), way.need * 0.95, way.need * 1.05, "byte", "modelled"), usable=way.usable, fits=way.fits,
         bound=way.bound, run_time=_run_time(told, place, sure, work), reruns=round(float(told.course.reruns[place]), 3),
@@ -166,6 +167,22 @@ def _whole(count: float) -> int | float:
     return int(count) if count == int(count) else round(count, 4)
 
 
+def _waited(way: Way, sure: Sure, seconds: float, which: int) -> Figure:
+    """What users wait, with its range: under a load, slower steps find more at work and are slower still; none beats physics."""
+    plain = sure.seconds(seconds)
+    if way.served is None:
+        return plain
+    least = way.floor / way.seconds * seconds if way.seconds else 0.0
+    low = min(seconds, max(way.served.fast[which], least, way.lightest))
+    return replace(plain, low=low, high=max(seconds, way.served.slow[which]))
+
+
+def _capacity(way: Way, copies: int, sure: Sure) -> Figure | None:
+    """Requests a second that all copies bear with their objectives kept."""
+    each = way.bears or way.capacity
+    return None if each is None else sure.rate(each * copies, "requests/s")
+
+
 def _throughput(workload: Workload, way: Way, copies: int, sure: Sure, spoken: bool) -> Figure:
     """Work a second of all copies: of a service under a rate what that load asks for, as `estimate` tells it; else all they can.
 
@@ -174,7 +191,8 @@ def _throughput(workload: Workload, way: Way, copies: int, sure: Sure, spoken: b
     if not spoken or workload.rate is None or way.capacity is None:
         return sure.rate(way.rate * copies, way.unit)
     tokens = float(workload.seq_out or 1)
-    least = min(workload.rate, sure.rate(way.capacity * copies, "requests/s").low)
+    bears = _capacity(way, copies, sure)
+    least = min(workload.rate, bears.low if bears else workload.rate)
     asked = workload.rate * tokens
     return Figure(asked, least * tokens, asked, way.unit, sure.basis, sure.sources)
 

@@ -137,7 +137,7 @@ def _copies(workload: Workload, ways: Sequence[Way | None]) -> Floats:
     """Copies of a group that a rate of requests needs; one where no rate is asked for."""
     if workload.rate is None:
         return np.ones(max(1, len(ways)))
-    told = [np.ceil(workload.rate / one.capacity) if one and one.capacity else 1.0 for one in ways]
+    told = [max(one.fewest, np.ceil(workload.rate / one.capacity)) if one and one.capacity else 1.0 for one in ways]
     return np.array(told or [1.0])
 
 

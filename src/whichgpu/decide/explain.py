@@ -137,7 +137,9 @@ def why_not(
             reasons[reason] += int((mine & lost).any())
     if not reasons:
         return (msg("why-not.no-offer", gpu=name),)
-    return (msg("why-not.removed", gpu=name, why=tuple(msg(f"rejected.{reason}") for reason, n in reasons.most_common() if n)),)
+    many = 2  # its candidates, whose verb is theirs
+    why = tuple(msg(f"rejected.{reason}", n=many) for reason, n in reasons.most_common() if n)
+    return (msg("why-not.removed", gpu=name, why=why),)
 
 
 def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:

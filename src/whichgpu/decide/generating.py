@@ -24,6 +24,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
 DEGREES = (1, 2, 4, 8, 16)
+TOGETHER = 1024  # tokens of prompts read in one step at about the price of few: they wait for the weights
 STRAIGHT = 1e-3  # how far off a line the need may be and still be read off it
 
 
@@ -67,7 +68,7 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     most = max(group.gpus for group in groups)
     room = np.array([usable_bytes(group.gpu, workload) for group in devices], dtype=float)
     copies, smallest = [], {}
-    for tp, pp in _degrees(workload, shape, groups):
+    for tp, pp in _degrees(asked, workload, shape, groups):
         need = _need(workload, shape, tp, pp, sizes)
         smallest[tp * pp] = need[1, 0]
         if tp * pp <= most and need[1, 0] <= room.max():
@@ -80,9 +81,11 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     return told
 
 
-def _degrees(workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
-    """Tensor degrees within a machine, and stages over several."""
+def _degrees(asked: Asked, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
+    """Tensor degrees within a machine, and stages over several; the degree asked for, where one is."""
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
+    if "parallel" in asked.given and workload.parallel != Parallel():
+        return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
     found = [(tp, 1) for tp in DEGREES if tp <= widest and cuts(workload, shape, tp, 1, 1)]
     if machines > 1:
         found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and cuts(workload, shape, tp, pp, 1)]
@@ -150,7 +153,7 @@ def _best(
 ) -> Outcome:
     """Of all degrees and batches the one that gets most done."""
     best: Way | None = None
-    reason: Refusal = Refusal("memory", least / room - 1.0 if np.isfinite(least) else np.inf)
+    reason = Refusal("memory", least / room - 1.0) if np.isfinite(least) else Refusal("layout", np.inf)
     for one in copies:
         taken = one.parallel.tp * one.parallel.pp
         if taken > group.gpus or group.gpus % taken or one.parallel.tp > group.per_machine:
@@ -164,10 +167,11 @@ def _best(
         own = fitting if workload.rate is not None or "batch" not in asked.given else fitting & _share(workload, dp, sizes)
         seconds, first = one.seconds[place], one.first[place]
         rate = sizes / seconds * dp
-        capacity, most = None, None
+        capacity, most, read = None, None, 0.0
         if workload.task == "serve":
             within = own | _within(one.need[0], room, workload) if workload.rate is not None else own
-            most = float(np.where(within, hopes(workload, sizes, seconds, first), 0.0).max()) * dp
+            read = _read(workload, sizes, seconds, one.first[place])
+            most = float(np.where(within, _hoped(workload, sizes, seconds, first, read), 0.0).max()) * dp
             capacity, first = stands(workload, sizes, seconds, first)
             missed = own & (capacity <= 0)
             if not (own & (capacity > 0)).any():
@@ -183,7 +187,7 @@ def _best(
         at = int(np.argmax(score))
         way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
         if most is not None:
-            way = replace(way, most=max(most, way.capacity or 0.0), read=_read(workload, sizes, seconds, one.first[place]))
+            way = replace(way, most=max(most, way.capacity or 0.0), read=read)
         if best is None or _better(way, best, workload):
             best = way
     return best or reason
@@ -194,6 +198,13 @@ def _read(workload: Workload, sizes: Floats, seconds: Floats, first: Floats) -> 
     apart = 1.0 - sizes / max(1, workload.seq_out or 1)
     place = int(np.argmax(np.abs(apart)))
     return max(0.0, float((first[place] - seconds[place]) / apart[place])) if apart[place] else 0.0
+
+
+def _hoped(workload: Workload, sizes: Floats, seconds: Floats, first: Floats, read: float) -> Floats:
+    """Requests a second at the most: prompts so short that a step takes several are read for the price of one, at best."""
+    together = max(1, TOGETHER // max(1, workload.seq_in or 1))
+    spared = read * (1.0 - 1.0 / together)
+    return hopes(workload, sizes, seconds - spared * sizes / max(1, workload.seq_out or 1), first, together)
 
 
 def _within(least: Floats, room: float, workload: Workload) -> np.ndarray:
@@ -244,5 +255,6 @@ def _way(
         need=int(value), usable=int(room), fits=verdict(Figure(value, low, high, "byte", "modelled"), int(room)),
         bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
         ttft=float(first[at]) if workload.task == "serve" else None,
-        capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]), curve=curve,
+        capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]),
+        lightest=float(one.floor[place, 0]), curve=curve,
     )  # fmt: skip

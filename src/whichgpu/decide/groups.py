@@ -55,8 +55,11 @@ class Groups:
     left: int = 0  # offers whose machines cannot make up the number of GPUs
 
 
-def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], several: bool) -> Groups:
-    """Groups of the offers left; `several` machines together where the span asks for more GPUs than one holds."""
+def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
+    """Groups of the offers left; `several` machines together where the span asks for more GPUs than one holds.
+
+    Where copies of the work may stand `beside` one another, a machine may have fewer GPUs than are asked for in all.
+    """
     table = found.table.taken(found.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
     words, gpus = table.words, catalog.gpu_by_id
@@ -74,7 +77,7 @@ def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], severa
         share = min(1.0, float(table.gpus[row]))
         fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
         mine = []
-        for copies in _copies(count, share, span, several):
+        for copies in _copies(count, share, span, several, beside):
             key = (gpu.id, share, count, copies, fabric.name, round(fabric.link), round(fabric.network) if copies > 1 else 0)
             if key not in places:
                 places[key] = len(groups)
@@ -114,9 +117,11 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
     )
 
 
-def _copies(count: int, share: float, span: tuple[float, float], several: bool) -> list[int]:
+def _copies(count: int, share: float, span: tuple[float, float], several: bool, beside: bool) -> list[int]:
     """How many machines may stand together: powers of two within the span; slices stand alone."""
     low, high = span
     if not several or share < 1.0:
-        return [1] if low <= count * share <= high else []
-    return [copies for copies in (1, 2, 4, 8, MOST_MACHINES) if low <= count * copies <= high]
+        least = 0.0 if beside and share >= 1.0 else low
+        return [1] if least <= count * share <= high else []
+    alone = [1] if beside and count < low else []
+    return alone + [copies for copies in (1, 2, 4, 8, MOST_MACHINES) if low <= count * copies <= high]

@@ -18,6 +18,7 @@ VCPUS_A_GPU = (8, 16)  # four to eight cores, two threads each (AutoDL's guide; 
 IMAGES = {"aws": "aws-dlami", "gcp": "gcp-dlvm", "azure": "azure-dsvm"}
 SPARE_WATTS, HEADROOM, STEP_WATTS = 250, 1.3, 50  # of a build beside its cards; supplies run best well below their rating
 LANES = 16  # of PCIe a card wants
+FRACTION = 0.4  # of a GPU, below which a slice of it would do
 SPARE_RAM = 1.25  # times what the GPUs hold, for the system and what is read meanwhile (assumed)
 RAM_TIMES, RAM_LEAST = 2, 16 * GIB  # of the GPUs' memory: weights are staged there, data are cached (assumed)
 
@@ -44,11 +45,16 @@ def host_advice(
     said.append(msg(f"host.image-{image}"))
     if term in ("on-demand", "spot"):
         said.append(msg("host.shut-down"))
-    if group.gpus == 1 and way.need < 0.4 * way.usable and not workload.training:
+    if group.gpus == 1 and way.need < FRACTION * way.usable and not workload.training and _idle(way):
         said.append(
             msg("host.fraction-mig" if "mig" in group.gpu.supports else "host.fraction", share=f"{way.need / way.usable:.0%}")
         )
     return tuple(said)
+
+
+def _idle(way: Way) -> bool:
+    """Whether a part of the GPU would bear the load as well, where there is one."""
+    return way.served is None or way.served.rate * way.parallel.dp < FRACTION * (way.bears or 0.0)
 
 
 def _links(workload: Workload, group: Group, way: Way) -> Message:

@@ -45,13 +45,13 @@ def stands(workload: Workload, batches: Floats, tokens: Floats, first: Floats) -
     return np.where(kept, rate, 0.0), told
 
 
-def hopes(workload: Workload, batches: Floats, tokens: Floats, first: Floats) -> Floats:
-    """Requests a second that no copy exceeds at each batch: all places taken all the time.
+def hopes(workload: Workload, batches: Floats, tokens: Floats, first: Floats, together: int = 1) -> Floats:
+    """Requests a second that no copy exceeds at each batch: all places taken all the time, so many prompts read at once.
 
     `tokens` count the prompts of a full server in; below that fewer are read, so objectives hold a little beyond them.
     """
     stay = first + float(max(1, workload.seq_out or 1)) * tokens
-    rate = np.minimum(batches / stay, 1.0 / np.maximum(first, 1e-12)) * HOPE
+    rate = np.minimum(batches / stay, together / np.maximum(first, 1e-12)) * HOPE
     kept = np.ones_like(tokens, dtype=bool)
     if workload.tpot_max is not None:
         kept &= tokens <= workload.tpot_max * HOPE
@@ -67,7 +67,7 @@ def waits(workload: Workload, way: Way) -> tuple[float, float]:
     first = way.ttft or 0.0
     if workload.rate is None or not way.capacity:
         return first, way.seconds
-    copies = max(1.0, ceil(workload.rate / way.capacity - 1e-9))
+    copies = max(way.fewest, ceil(workload.rate / way.capacity - 1e-9))
     return first, at_load(workload, way, workload.rate / copies)
 
 

@@ -18,8 +18,10 @@ import numpy as np
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.recent import Recent
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.decide.borne import most_borne
 from whichgpu.decide.generating import in_precision
 from whichgpu.decide.groups import Group
+from whichgpu.decide.ranges import how_sure
 from whichgpu.decide.way import Asked, Outcome, Refusal, Served, Way
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.group.steps import GroupSteps
@@ -31,7 +33,7 @@ from whichgpu.estimate.serving.pace import MeanLengths, Pace
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.summary import summary
 from whichgpu.estimate.serving.tables import Questions, Sizes, StepTables
-from whichgpu.estimate.serving.tail import tpot_tail
+from whichgpu.estimate.serving.tail import stretched, tpot_tail
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer
@@ -47,6 +49,7 @@ FINE = 64  # rows: between these, products grow in a line, save for the leap aft
 # once piles up is never worked off.
 BUSIEST = 0.82
 LEEWAY = 1.03  # times both, where steps are read off few points: what is hoped for is no less than what will be found
+CAREFUL = 0.95  # times both, where nothing is simulated: formulas are short by so much at the most for nine servers in ten
 FARTHEST = 2.0  # times the copies the formulas ask for, where even these fail
 # What a request says of its load and the run: no step is longer by it, so servers are shared by requests that differ in these.
 UNTIMED: dict[str, Any] = {
@@ -93,7 +96,28 @@ class Simulator:
         copies = None if least is None else _fewest(least, self._range(way)[1], lambda count: tried(count) is not None)
         if copies is None:
             return Refusal("latency", 0.0)
-        return replace(way, capacity=_shared(self._rate / copies), served=tried(copies))
+        served = tried(copies)
+        assert served is not None
+        sure = how_sure(self._asked, group, way)
+        told = served.ttft, served.tpot
+        fast, slow = (
+            stretched(pace, served.rate, self._asked.workload.percentile, told, factor, REQUESTS)
+            for factor in (sure.low, sure.high)
+        )
+        borne = self._borne(way, server, pace, copies)
+        return replace(way, capacity=_shared(self._rate / copies), served=replace(served, fast=fast, slow=slow), bears=borne)
+
+    def _borne(self, way: Way, server: Server, pace: Pace, copies: int) -> float:
+        """Requests a second that a copy bears: by formula, which knows nothing of first tokens; these are simulated."""
+        workload, lanes = self._asked.workload, copies * way.parallel.dp
+
+        def may_hold(rate: float) -> bool:
+            return _may_hold(workload, pace, rate / lanes, CAREFUL)
+
+        def holds(rate: float) -> bool:
+            return workload.ttft_max is None or _tried(workload, server, pace, rate / lanes) is not None
+
+        return most_borne(self._rate, may_hold, holds) / copies
 
     def prepare(self, candidates: Iterable[tuple[Group, Way]]) -> None:
         """Make the servers of candidates that will be asked for; those alike but for the GPU are worked out in one go."""
@@ -119,7 +143,7 @@ class Simulator:
 
     def _range(self, way: Way) -> tuple[int, int]:
         """Copies at the least and at the most that are thought of."""
-        fewest, sure = (max(1, ceil(self._rate / each - 1e-9)) for each in (way.most or inf, way.capacity or inf))
+        fewest, sure = (max(way.fewest, ceil(self._rate / each - 1e-9)) for each in (way.most or inf, way.capacity or inf))
         return fewest, ceil(sure * FARTHEST + 0.5)
 
     def _least(self, way: Way, pace: Pace, leeway: float = 1.0) -> int | None:

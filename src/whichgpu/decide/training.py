@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.estimate.fit import verdict
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.group.need import Needs
-from whichgpu.estimate.group.screen import SIZES, Screen
+from whichgpu.estimate.group.screen import Screen, micro_sizes
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.usable import usable_bytes
@@ -71,7 +71,9 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     tried: dict[tuple[int, int], list[Try]] = {}
     least: dict[tuple[int, int], float] = {}
     like: Screen | None = None
-    own = np.array([float(workload.micro_batch)]) if workload.micro_batch else SIZES if "batch" in asked.given else MICRO
+    own = np.array([float(workload.micro_batch)]) if workload.micro_batch else MICRO
+    if "batch" in asked.given and not workload.micro_batch:
+        own = _all_micro(workload.batch or 1, {gpus for gpus, _ in sizes})
     for gpus, machines in sizes:
         screen = Screen(workload, shape, devices, gpus, machines, like, own)
         like = like or screen
@@ -82,6 +84,13 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
               least[group.gpus, group.machines])
         for group in groups
     ]  # fmt: skip
+
+
+def _all_micro(batch: int, sizes: Iterable[int]) -> Floats:
+    """Whatever micro-batch some number of copies on so many GPUs may take of a batch."""
+    copies = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
+    found: Floats = np.unique(np.concatenate([micro_sizes(batch // dp) for dp in copies if batch >= dp and batch % dp == 0]))
+    return found
 
 
 def _tries(
@@ -155,7 +164,7 @@ def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats
     if workload.micro_batch is not None:
         fits = share % workload.micro_batch == 0
         return (np.array([float(workload.micro_batch)]), np.array([share / workload.micro_batch])) if fits else (MICRO[:0],) * 2
-    micro = SIZES[share % SIZES == 0]
+    micro = micro_sizes(share)
     return micro, share / micro
 
 

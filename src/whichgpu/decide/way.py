@@ -43,6 +43,8 @@ class Served:
     ttft: float
     tpot: float
     requests: int
+    fast: tuple[float, float] = (0.0, 0.0)  # both where steps are as short as they may be
+    slow: tuple[float, float] = (0.0, 0.0)  # and as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Way:
     """Seconds are of a step, a pass, or between one sequence's tokens; `rate` is work a second of the whole group.
 
     `capacity` is requests a second it stands with its objectives kept, where it serves; `most` the rate beyond which no
-    simulation is asked; `served` what one showed.
+    simulation is asked; `served` what one showed. Once simulated, `capacity` is the share of the rate asked for that a copy gets.
     """
 
     precision: str
@@ -73,6 +75,9 @@ class Way:
     served: Served | None = None
     read: float = 0.0  # seconds of one prompt alone, where it serves
     floor: float = 0.0  # seconds that bytes over bandwidth or FLOPs over peak take at the least, where known
+    bears: float | None = None  # requests a second beyond which simulation or formulas say that an objective fails
+    fewest: int = 1  # copies at the least, where so many GPUs are asked for
+    lightest: float = 0.0  # the same between the tokens of a sequence that has a copy to itself
     curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds, rate: what the group could do otherwise
 
 

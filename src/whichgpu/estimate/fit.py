@@ -50,6 +50,14 @@ def needed(found: MemoryEstimate, workload: Workload) -> Figure:
     return Figure(value, value - below, value + above, "byte", found.device.basis, found.device.sources)
 
 
+def filled(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
+    """What the device shows of an engine that was allowed a share of it: all of that is taken at start, and what it needs."""
+    if workload.training or family(engine_of(workload)) not in ("vllm", "sglang"):
+        return device
+    value, low, high = (max(float(usable), bound) for bound in (need.value, need.low, need.high))
+    return Figure(value, low, high, device.unit, device.basis, device.sources)
+
+
 def verdict(need: Figure, usable: int) -> Verdict:
     """Fits when even the upper end of the range does, tight when the limit lies inside it.
 
@@ -62,9 +70,9 @@ def verdict(need: Figure, usable: int) -> Verdict:
     return "tight" if need.low <= usable else "no"
 
 
-def fit(need: Figure, workload: Workload, gpu: Gpu) -> Fit:
-    """The verdict of a GPU on a need (bytes the device has to show)."""
-    usable, fast = usable_bytes(gpu, workload), fast_bytes(gpu)
+def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None) -> Fit:
+    """The verdict of a GPU on a need (bytes the device has to show); `allowed` is the share of it an engine was given."""
+    usable, fast = usable_bytes(gpu, workload, allowed), fast_bytes(gpu)
     found = verdict(need, usable)
     warnings = []
     if fast is not None:

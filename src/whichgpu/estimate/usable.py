@@ -15,15 +15,15 @@ APPLE_SMALL, APPLE_LARGE, APPLE_STEP, SHARED = 2 / 3, 0.75, 37 * GIB, 0.9
 FAST_970 = 7 * GIB // 2  # the quirk `gtx-970-3.5gb`
 
 
-def usable_bytes(gpu: Gpu, workload: Workload | None = None) -> int:
-    """Bytes a process can fill, at the engine's own limit where it has one."""
+def usable_bytes(gpu: Gpu, workload: Workload | None = None, allowed: float | None = None) -> int:
+    """Bytes a process can fill, at the engine's own limit where it has one, or at the share of the GPU it is `allowed`."""
     share = REPORTED if gpu.memory_basis == "reported" else MARKETED
     if "apple-shared-memory" in gpu.quirk_ids:
         share = APPLE_LARGE if gpu.memory_bytes >= APPLE_STEP else APPLE_SMALL
     elif "unified-memory" in gpu.quirk_ids:
         share = SHARED
     own = int(gpu.memory_bytes * share)
-    return min(own, budget_bytes(workload, gpu)) if workload and not workload.training else own
+    return min(own, budget_bytes(workload, gpu, allowed)) if workload and not workload.training else own
 
 
 def fast_bytes(gpu: Gpu) -> int | None:

@@ -214,6 +214,7 @@ class PlanAnswer(Shown):
     warnings: tuple[Message, ...]
     sources: tuple[Any, ...] = ()
     verify: str = ""
+    verify_note: Message | None = None  # what that command measures, and what not
     reproduce: str = ""
     changes: dict[str, int] = field(default_factory=dict)  # GPUs added or given back against the current fleet
     roles: Any = None

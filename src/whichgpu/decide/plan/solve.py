@@ -50,7 +50,7 @@ def _by_level(problem: Problem, seconds: float, gap: float, told: Told) -> Solut
     found = []
     for level in range(problem.levels):
         part = replace(problem, demand=problem.demand[level : level + 1], hours=problem.hours[level : level + 1])
-        one = solve(part, seconds / problem.levels, gap)
+        one = solve(part, seconds / problem.levels, gap) if (part.demand > 0).any() else _nothing(part)
         if one is None:
             return None
         told((level + 1) / problem.levels)
@@ -271,6 +271,13 @@ def _job_least(problem: Problem, k: int) -> float:
         if np.isfinite(job.hours[p])
     ]
     return min(told, default=0.0)
+
+
+def _nothing(problem: Problem) -> Solution:
+    """For hours in which nobody comes."""
+    copies = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
+    shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
+    return Solution(0.0, 0.0, copies, shares, {}, (), len(problem.columns), 0, 0.0)
 
 
 def _whole(problem: Problem, chosen: Ints, found: Found, bound: float, seconds: float) -> Solution:

@@ -27,6 +27,17 @@ MOST_MICRO = 256
 SIZES: Array = 2.0 ** np.arange(MOST_MICRO.bit_length(), dtype=np.float64)
 
 
+def micro_sizes(share: int) -> Array:
+    """Sequences at a time that make up a share: powers of two that divide it, and of every octave the largest divisor.
+
+    >>> micro_sizes(12).astype(int).tolist(), micro_sizes(1023).astype(int).tolist(), micro_sizes(8).astype(int).tolist()
+    ([1, 2, 3, 4, 6, 12], [1, 3, 11, 31, 33, 93], [1, 2, 4, 8])
+    """
+    divisors = [size for size in range(1, min(share, MOST_MICRO) + 1) if share % size == 0]
+    largest = {size.bit_length(): size for size in divisors}
+    return np.array(sorted({*largest.values(), *(size for size in divisors if not size & (size - 1))}), dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True)
 class Timed:
     """A step of one tensor degree with all layers on a stage, and what each layer adds to it: terms by phase.

@@ -15,7 +15,7 @@ from whichgpu.estimate.fit import Verdict, fit, needed
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.layouts import legal_layouts
 from whichgpu.estimate.group.need import Needs, laid_out
-from whichgpu.estimate.group.screen import MOST_MICRO, Screen
+from whichgpu.estimate.group.screen import Screen, micro_sizes
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.usable import usable_bytes
@@ -124,7 +124,7 @@ def best_layout(workload: Workload, shape: Shape, gpu: Gpu, devices: Devices) ->
 
 
 def micro_batches(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[Array, Array]:
-    """Sequences at a time and how many times a step, for the whole batch; powers of two that divide it."""
+    """Sequences at a time and how many times a step, for the whole batch."""
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
@@ -132,10 +132,7 @@ def micro_batches(workload: Workload, shape: Shape, parallel: Parallel) -> tuple
         return np.array([float(share)]), np.ones(1)
     if workload.micro_batch is not None and (isinstance(shape, Traced) or share % workload.micro_batch):
         return np.array([float(share)]), np.ones(1)
-    sizes = [size for size in (1 << power for power in range(20)) if size <= min(share, MOST_MICRO) and share % size == 0]
-    if not isinstance(shape, Transformer) and share <= MOST_MICRO and share not in sizes:
-        sizes.append(share)
-    micro = np.array(sizes, dtype=float)
+    micro = micro_sizes(share)
     return micro, share / micro
 
 

@@ -187,7 +187,7 @@ def lowered_pass(
         attention=terms.seconds[ATTENTION] * share,
         **{name: value * ones for name, value in heard.items()},
         launches=launches,
-        members=float(max(1, parallel.dp * parallel.tp * parallel.cp)) * ones if _waits(workload) else ones,
+        members=float(parallel.dp * parallel.tp * parallel.cp) * ones if _waits(workload) else ones,
         bubble=np.asarray(bubble, dtype=float) * ones,
         copied=(tensors_of(workload, shape) if parallel.threads else 0.0) * ones,
         threads=float(parallel.dp if parallel.threads else 1) * ones,

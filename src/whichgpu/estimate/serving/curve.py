@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.pace import slots_of
@@ -16,6 +16,8 @@ SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)  # of the saturating r
 LEAST, MOST = 600, 3000  # requests of a point: enough to fill the batch a few times over, no more than that takes
 ROUNDS = 3  # times the slots are filled at saturation
 FULL = 0.98  # of the saturating rate, from which no queue comes to rest
+SPARE = 0.98  # of an objective: what so many requests may be off
+CAUTIOUS, STEP = 8, 0.02  # steps back from there, and how far each goes
 NARROWING = 6  # halvings that find the rate objectives allow
 Told = Callable[[float], None]
 
@@ -97,10 +99,10 @@ def point(server: Server, load: Load, rate: float, goals: Objectives, limit: flo
     return Point(rate, told.throughput, told.ttft.at, told.tpot.at, told.latency.at, told.mean_batch, told.met, full)
 
 
-def _simulated(server: Server, load: Load, rate: float, goals: Objectives) -> Summary:
+def _simulated(server: Server, load: Load, rate: float, goals: Objectives, least: int = LEAST) -> Summary:
     lanes = server.copies * server.stages
     slots = slots_of(server.lane, load.prompts.mean, load.outputs.mean) if load.trace is None else server.lane.max_sequences
-    part = load.at(rate, max(LEAST, min(MOST, 2 * slots * lanes)))
+    part = load.at(rate, max(least, min(MOST, 2 * slots * lanes)))
     outcome = server.run(part.arrivals(), hash_tokens=load.hash_tokens)
     return summary(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max)
 
@@ -116,7 +118,18 @@ def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point],
     for _ in range(NARROWING):
         middle = (low + high) / 2
         low, high = (middle, high) if goals.hold(_simulated(server, load, middle, goals)) else (low, middle)
+    spared = replace(
+        goals, tpot_max=_spared(goals.tpot_max), ttft_max=_spared(goals.ttft_max), latency_max=_spared(goals.latency_max)
+    )
+    for _ in range(CAUTIOUS):  # few requests may only look as if they held: many are to say so, with a little to spare
+        if not low or goals.hold(_simulated(server, load, low, spared, MOST)):
+            break
+        low *= 1.0 - STEP
     return low
+
+
+def _spared(most: float | None) -> float | None:
+    return None if most is None else SPARE * most
 
 
 def _at_once(load: Load) -> Iterator[Arrival]:

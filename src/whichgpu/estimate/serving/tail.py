@@ -53,3 +53,22 @@ def tpot_tail(pace: Pace, rate: float, percentile: float) -> float:
     prompts = beyond * sqrt(came / settling) / (1.0 - busy) * read / more
     waited = each * (read + step) * read / more / (1.0 - busy)
     return usual + waited + sqrt(swing * swing + prompts * prompts + TOGETHER * swing * prompts)
+
+
+def stretched(
+    pace: Pace, rate: float, percentile: float, waits: tuple[float, float], factor: float, requests: int
+) -> tuple[float, float]:
+    """Seconds to the first token and between tokens, known for a pace, where steps are so many times as long.
+
+    Slower steps find more at work, which slow each other: waits grow by more than the factor. Where the queue never comes to rest
+    all places are taken, and the last of so many requests wait for what has piled up. Against 59 servers simulated with steps 0.8
+    to 2 times as long: 1.00 of it for the middle one, 0.95 to 1.19 (between tokens) and 0.85 to 1.27 (first) for eight in ten.
+    """
+    first, each = waits
+    other = pace.scaled(factor)
+    usual, slower = (tpot_tail(one, rate, percentile) for one in (pace, other))
+    if slower < inf and usual > 0.0:
+        return first * slower / usual, each * slower / usual
+    full = other.stay(other.slots) / max(1.0, pace.lengths.output) if pace.lengths.output > 1 else 0.0
+    behind = percentile / 100.0 * requests * max(0.0, 1.0 / other.saturation - 1.0 / rate)
+    return first * factor + behind, max(each * factor, full)
