@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ from whichgpu.catalog.store import Catalog
 # Examples are the same on every run, and none is failed for being slow on a busy machine.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
+
+# A shell that starts this in the background has it deaf to Ctrl-C, and with it every programme a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))

@@ -224,13 +224,22 @@ def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) ->
     first = call(*argv)
     assert first.code == 1
     assert "None at or below 1 USD a GPU hour" in first.err
+    assert "This is the first look" in first.err
     path = filled / "colo.csv"
     path.write_text("provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,1.7\n")
     imported(path, "--trust")
     changed = call(*argv, "--json")
     assert changed.code == 1
     assert [(row["kind"], row["after"]["amount"]) for row in changed.json()["changes"]] == [("down", "1.7")]
-    assert call(*argv, "--json").json()["changes"] == []
+    again = call(*argv, "--json").json()
+    assert (again["changes"], again["first"]) == ([], False)
+    assert "0 changes since the last look" in call(*argv).err
+
+
+def test_watch_says_what_to_do_where_the_store_has_no_such_offer(filled: Path) -> None:
+    reply = call("catalog", "watch", "--gpu", "T4", "--below", "1usd/h")
+    assert reply.code == 1
+    assert "whichgpu catalog refresh brings those of today" in reply.err
 
 
 def test_watch_leaves_out_what_is_old(lists: Path) -> None:

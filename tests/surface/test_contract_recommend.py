@@ -235,3 +235,12 @@ def test_a_micro_batch_of_any_size_is_answered_with_it(size: int) -> None:
     reply = call("recommend", "train", "bert-base", "--micro-batch", str(size), "--json")
     assert reply.code == 0, reply.err
     assert reply.json()["answer"]["batch"] % size == 0
+
+
+def test_ranges_of_waits_under_a_load_are_wider_than_those_of_a_step(served: dict[str, Any]) -> None:
+    """At the slow end more are at work at once, and slow each other."""
+    for row in served["candidates"]:
+        step = row["time"]["high"] / row["time"]["value"]
+        for name in ("ttft", "tpot"):
+            assert row[name]["low"] <= row[name]["value"]
+            assert row[name]["high"] / row[name]["value"] >= step - 1e-9

@@ -33,6 +33,29 @@ def test_a_file_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "x"
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("ERROR: No matching distribution found for numpy==2.9", "constraints.txt pins"),
+        ("Failed to establish a new connection\nERROR: No matching distribution found for numpy==2.9", "needs a package index"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("ERROR: something else", "pip says above"),
+    ],
+)
+def test_the_hint_is_of_what_pip_said(tmp_path: Path, said: str, hint: str) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".whichgpu").touch()
+    (tmp_path / "said").write_text(said)
+    pip = venv / "bin" / "python"
+    pip.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exit 0 ;; esac\ncat {tmp_path}/said >&2\nexit 1\n')
+    pip.chmod(0o755)
+    told = environment(venv)
+    assert told.returncode == 3
+    assert said in told.stderr
+    assert hint in told.stderr.splitlines()[-1]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

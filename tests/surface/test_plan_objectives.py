@@ -71,3 +71,38 @@ def test_a_trace_too_short_for_a_rate_is_refused_or_remarked(tmp_path: Path) -> 
     path.write_text(head + "".join(f"{at * 0.7},100,50\n" for at in range(40)))
     short = json.loads(call(*LLAMA, "--gpu", "L4", "--trace", str(path), "--json").out)
     assert any("40 requests" in one for one in short["warnings"])
+
+
+SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "200", "--ttft", "60ms")
+
+
+def test_headroom_is_raised_until_the_fleet_changes() -> None:
+    """A machine or two hardly at work stay the same for long while more is kept free."""
+    told = call(*SMALL, "--percentile", "99", "--json").json()
+    assert told["headroom"] > 0.45
+    assert [row["holds"] for row in told["simulation"]] == [True]
+
+
+def test_a_percentile_that_so_few_requests_cannot_tell_is_said() -> None:
+    told = call(*SMALL, "--percentile", "99.99", "--json").json()
+    assert [one for one in told["warnings"] if "cannot tell p99.99" in one]
+    sure = call(*SMALL, "--percentile", "95", "--json").json()
+    assert not [one for one in sure["warnings"] if "cannot tell" in one]
+
+
+def test_an_objective_beyond_its_limit_is_not_below_it() -> None:
+    said = call(*LATE).err
+    assert " beyond its limit in the simulation" in said
+    assert "% below it in the simulation" not in said
+
+
+def test_hours_in_which_nobody_comes_take_no_machines() -> None:
+    reply = call(
+        "plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--hourly", "0,5", "--json"
+    )
+    assert reply.code == 0, reply.err
+    always = call(
+        "plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--hourly", "5,5", "--json"
+    )
+    amounts = [float(one.json()["cost_per_hour"]["amount"]) for one in (reply, always)]
+    assert 0 < amounts[0] < amounts[1]

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
+import numpy as np
 import pytest
 
 import whichgpu as wg
@@ -353,3 +355,28 @@ def test_the_language_is_asked_for_or_english(answers: dict[str, Any], monkeypat
     assert answer.headline("en") == answer.headline()
     with pytest.raises(wg.UnknownName):
         answer.headline("tlh")
+
+
+@pytest.mark.parametrize("five", [np.int64(5), np.float32(5), np.array(5), Decimal(5), Fraction(5), 5.0])
+def test_numbers_of_every_kind_are_numbers(five: Any) -> None:
+    more: dict[str, Any] = {
+        "gpu": "L40S",
+        "as_of": DAY,
+        "tpot": Decimal("0.08"),
+        "limit": np.int64(2),
+        "max_age": np.float64(400 * 86400),
+    }
+    found = wg.recommend("serve", "llama-3.1-8b", rate=five, **more)
+    assert (found.request["rate"], found.request["tpot_max"]) == (5.0, 0.08)
+
+
+def test_a_config_of_numbers_of_every_kind_is_one_and_other_things_are_an_error_of_ours() -> None:
+    assert wg.fit({**LLAMA, "hidden_size": np.int64(2048), "vocab_size": Decimal(128256)}).to_dict() == wg.fit(LLAMA).to_dict()
+    wrong: tuple[Any, ...] = ({"model_type": {1, 2}}, {"model_type": object()}, {(1, 2): 3})
+    for bad in wrong:
+        with pytest.raises(wg.UsageError):
+            wg.fit(bad)
+    told = list(
+        wg.estimate_requests([{"task": {1}}, {"task": "forward", "model": "resnet50", "gpu": "T4", "batch": np.int64(8)}])
+    )
+    assert [reply.error is None for reply in told] == [False, True]

@@ -242,3 +242,22 @@ def test_the_curve_is_written_as_a_picture(tmp_path: Path) -> None:
 
 def test_a_picture_of_no_known_kind_is_refused() -> None:
     assert_refused(call(*WORDS, "--rate", "5/s", "--plot", "curve.txt"), 2)
+
+
+def test_a_share_of_the_memory_without_room_for_a_cache_does_not_fit() -> None:
+    words = (*WORDS, "--rate", "2/s", "--memory-share")
+    none = document(*words, "0.1")
+    assert none["fits"] == "no"
+    assert none["usable"] < 10 * 2**30
+    assert [one for one in none["warnings"] if "no room for keys and values" in one]
+    some = document(*words, "0.5")
+    assert (some["fits"], some["memory_device"]["value"]) == ("fits", some["usable"])
+
+
+@pytest.mark.parametrize("task", ["serve", "train"])
+def test_a_pipeline_has_no_more_stages_than_layers(task: str) -> None:
+    words = ("estimate", task, "llama-3.1-8b", "--gpu", "h100-sxm")
+    reply = call(*words, "--pp", "1000")
+    assert_refused(reply, 2)
+    assert "at most 32 stages" in reply.err
+    assert call(*words, "--pp", "32").code == 0

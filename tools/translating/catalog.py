@@ -24,6 +24,8 @@ TABLES = {
     "engines": ("what", "note"),
     "targets": ("note",),
     "regions": ("city",),
+    "countries": ("name",),
+    "country_groups": ("name",),
 }  # of facts, and their columns of sentences, or of names each language has its own for
 WORDS_DIR = Path(__file__).resolve().parents[1] / "reference" / "words"
 ENGLISH = LOCALE_DIR / f"{SOURCE_LANGUAGE}.po"

@@ -87,6 +87,7 @@ class WatchAnswer:
     compared: int
     too_old: int
     without_rate: dict[str, int]  # fresh offers that cannot be compared with the limit, by their currency
+    first: bool  # nobody looked at these before, so that there is nothing to compare with
 
 
 def catalog_diff(
@@ -148,7 +149,9 @@ def catalog_watch(
     )
     _remember(name, newest, folder)
     rows = tuple(sorted(met, key=lambda row: row.price_per_gpu_hour.amount))
-    return WatchAnswer(bool(rows), below, rows, changes, len(comparable), len(standing) - len(fresh), dict(without_rate))
+    return WatchAnswer(
+        bool(rows), below, rows, changes, len(comparable), len(standing) - len(fresh), dict(without_rate), since is None
+    )
 
 
 def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path | None) -> dict[object, Observation]:

@@ -64,6 +64,7 @@ class EstimateAnswer(Shown):
     sources: tuple[str, ...]
 
 
+NO_ROOM = ("error.no-cache-room", "serving.refused")  # for the cache of a single request
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
@@ -101,10 +102,15 @@ def estimate(
     return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog, own=own))
 
 
-def estimate_spelled(spelled: Spelled, desk: Desk | None = None, loading: Loading | None = None) -> EstimateAnswer:
-    """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does."""
+def estimate_spelled(
+    spelled: Spelled, desk: Desk | None = None, loading: Loading | None = None, allowed: float | None = None
+) -> EstimateAnswer:
+    """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does.
+
+    `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
+    """
     desk = desk or Desk()
-    return answered(understood(spelled, desk), desk, loading=loading)
+    return answered(understood(spelled, desk), desk, loading=loading, allowed=allowed)
 
 
 def understood(spelled: Spelled, desk: Desk) -> Asked:
@@ -122,13 +128,22 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     return Asked(filled, spelled.given, shape, gpu)
 
 
-def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None, loading: Loading | None = None) -> EstimateAnswer:
+def answered(
+    asked: Asked,
+    desk: Desk,
+    known: TimeEstimate | None = None,
+    loading: Loading | None = None,
+    allowed: float | None = None,
+) -> EstimateAnswer:
     """The answer; its time, where that is already known, is taken as it is."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     found = memory(workload, shape, gpu)
-    fits = fitting.fit(fitting.needed(found, workload), workload, gpu) if gpu else None
+    need = fitting.needed(found, workload)
+    fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
     timed, group = (known, None) if known else _time(asked, desk)
     serving, said = _serving(asked, desk, timed, loading)
+    if fits and serving is None and any(one.id in NO_ROOM for one in said):  # it starts, if at all, to answer nobody
+        fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
     warnings = (*found.warnings, *(fits.warnings if fits else ()), *asked.timeless, *(timed.warnings if timed else ()), *said)
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
@@ -142,7 +157,9 @@ def answered(asked: Asked, desk: Desk, known: TimeEstimate | None = None, loadin
         tpot=timed.tpot if timed else None,
         bound=timed.bound if timed else None,
         memory=found.allocated,
-        memory_device=found.device,
+        memory_device=found.device
+        if fits is None or allowed is None
+        else fitting.filled(need, found.device, fits.usable, workload),
         memory_parts=found.parts,
         fits=fits.fits if fits else None,
         usable=fits.usable if fits else None,

@@ -34,6 +34,7 @@ WISHES = (
     "interruptions",
     "max_age",
 )
+MOST_RATE = 1e6  # requests a second in an hour: a fleet of hundreds of thousands
 LOADS = ("trace", "hourly", "in_spread", "out_spread", "in_histogram", "out_histogram", "latency")
 HOURS = {"hour": 1.0, "hours": 1.0, "month": MONTH, "months": MONTH, "mo": MONTH, "year": 8760.0, "years": 8760.0, "y": 8760.0}
 
@@ -157,7 +158,7 @@ def hourly(value: Any) -> tuple[float, ...]:
     """Requests a second in each hour: a list, or numbers with commas."""
     parts = value.split(",") if isinstance(value, str) else list(value)
     told = tuple(parse_rate(part) if isinstance(part, str) and "/" in part else float(part) for part in parts)
-    if not told or min(told) < 0 or max(told) <= 0 or any(one != one or one > 1e9 for one in told):
+    if not told or min(told) < 0 or max(told) <= 0 or any(one != one or one > MOST_RATE or 0 < one < 1e-9 for one in told):
         raise ValueError
     return told
 

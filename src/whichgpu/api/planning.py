@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+import numpy as np
+
 from whichgpu.api.desk import Desk
 from whichgpu.api.plancheck import check_request
 from whichgpu.api.planrequest import ModelAsked, PlanRequest, spelled
@@ -37,10 +39,13 @@ from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
 from whichgpu.workload.spelling import fill_defaults, from_texts
 from whichgpu.workload.traces import kept_trace
 
-HEADROOMS = (0.15, 0.25, 0.35, 0.45)  # tried in turn until the simulated objectives hold
+# Tried in turn until the simulated objectives hold; the last leave a few machines, hardly at work, time to change.
+HEADROOMS = (0.15, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
 GAP = 0.01
 RATE = 1.0  # requests a second, where nobody says
 Told = Callable[[str, float], None]
+# Built, solved, the cost before kinds were joined, simulated, and the share of time kept free by model.
+Tried = tuple[Built, Solution, float, tuple[Checked, ...], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +104,39 @@ def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, pr
     jobs = jobs_of(wanted, supply.stands, found.wishes.habits)
     built = build(served, supply.stands, limits, jobs, lambda share: progress("estimates", share))
     spare = {one.name: request.headroom if request.headroom is not None else HEADROOMS[0] for one in served}
-    best: tuple[Built, Solution, float, tuple[Checked, ...], dict[str, float]] | None = None
+    tried: list[Tried] = []
     for place in range(len(HEADROOMS)):
         eased = eased_for(built, spare)
         progress("solving", place / len(HEADROOMS))
         solution = solve(eased.problem, request.time_limit, gap)
         if solution is None:
-            if best is not None:
+            if tried:
                 break
             reasons, ways_out = refusal(eased, found.wishes.currency)
             raise _nothing(reasons, ways_out)
         told = simplified(eased.problem, solution, request.tolerance)
         progress("simulating", 0.0)
-        checked = _checked(eased, told, request, progress)
-        best = eased, told, solution.cost, checked, dict(spare)
+        same = tried and _same_fleet(told, tried[-1][1])  # which waits no less for a headroom that changes nothing
+        checked = tried[-1][3] if same else _checked(eased, told, request, progress)
+        tried.append((eased, told, solution.cost, checked, dict(spare)))
         late = [one.model for one in checked if not one.holds]
         if not late or request.headroom is not None:
             break
         for name in late:  # only those that miss their objectives get more
             spare[name] = next((more for more in HEADROOMS if more > spare[name]), spare[name])
-    assert best is not None
     progress("telling", 0.0)
-    return Solved(request, *best, found, supply, limits, desk, overlay, wanted)
+    return Solved(request, *_nearest(tried), found, supply, limits, desk, overlay, wanted)
+
+
+def _same_fleet(one: Solution, other: Solution) -> bool:
+    return one.machines == other.machines and np.array_equal(one.copies, other.copies) and np.allclose(one.shares, other.shares)
+
+
+def _nearest(tried: Sequence[Tried]) -> Tried:
+    """The first whose objectives hold, which is the last; else that in which most requests meet them, the cheapest of such."""
+    if all(one.holds for one in tried[-1][3]):
+        return tried[-1]
+    return max(tried, key=lambda one: (round(min(each.met or 0.0 for each in one[3]), 3), -one[2]))
 
 
 def _checked(built: Built, told: Solution, request: PlanRequest, progress: Told) -> tuple[Checked, ...]:
@@ -141,7 +157,7 @@ def _supply(request: PlanRequest, found: Basket, desk: Desk) -> Supply:
     stands: tuple[Stand, ...] = (*mine, *offers.stands)
     if not stands:
         why = tuple(
-            msg("rejected.counted", why=msg(f"rejected.{name}"), n=count)
+            msg("rejected.counted", why=msg(f"rejected.{name}", n=count), n=count)
             for name, count in found.market.rejected.items()
             if count
         )

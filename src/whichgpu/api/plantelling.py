@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from shlex import join
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from whichgpu.api.planextras import alone_rows, cost_curve, hints_of, own_rows, 
 from whichgpu.api.planrequest import spelled
 from whichgpu.api.planroles import designs_of, policies_of, roles_of
 from whichgpu.api.requests import beyond_context
+from whichgpu.api.verifying import at_work, verifying
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import support
@@ -31,9 +32,11 @@ from whichgpu.decide.plan.breaking import breaks_first
 from whichgpu.decide.plan.build import Built
 from whichgpu.decide.plan.telling import Telling, sure_of
 from whichgpu.decide.work import work_of
+from whichgpu.estimate.serving.summary import enough
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.workload import Parallel
 
 if TYPE_CHECKING:
     from whichgpu.api.planning import Solved
@@ -46,6 +49,7 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
     telling = Telling(built, solution, found.market, currency)
     groups, bill, jobs = telling.groups(), telling.bill(), telling.jobs()
     simulation = _simulation(told)
+    verify, verify_note = _verify(told, groups)
     cost = Cost(money(solution.bill, currency).amount, *(_ends(groups, solution.bill, currency)), currency)
     return PlanAnswer(
         request=spelled(told.request),
@@ -78,7 +82,8 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
         assumptions=tuple(_assumptions(told)),
         warnings=(*_warnings(told), *_unsure(told, simulation), *_engines(told, groups), *_stale(wishes.day, (*bill, *jobs))),
         sources=_sources(told, bill),
-        verify=_verify(told, groups),
+        verify=verify,
+        verify_note=verify_note,
         reproduce=reproduce(told.request, wishes.day.isoformat(), told.overlay, told.desk.own),
         changes=_changes(told),
         roles=roles_of(told, progress) if told.request.roles else None,
@@ -166,7 +171,8 @@ def _margins(told: Solved) -> list[Message]:
     if not near:
         return []
     one = min(near, key=lambda checked: checked.margin)
-    return [msg("plan.breaks-goal", model=one.model, goal=msg(f"plan.goal-{one.worst}"), margin=f"{one.margin:.0%}")]
+    id = "plan.breaks-goal" if one.margin >= 0 else "plan.breaks-goal-missed"
+    return [msg(id, model=one.model, goal=msg(f"plan.goal-{one.worst}"), margin=f"{abs(one.margin):.0%}")]
 
 
 def _assumptions(told: Solved) -> list[Message]:
@@ -219,13 +225,17 @@ def _warnings(told: Solved) -> list[Message]:
         if not one.holds:
             said.append(
                 msg(
-                    "plan.misses",
+                    "plan.misses" if told.request.headroom is not None else "plan.misses-anyway",
                     model=one.model,
                     percentile=f"{one.percentile:g}",
                     ttft=format_seconds(one.ttft),
                     tpot=format_seconds(one.tpot),
                 )
             )
+    for one in told.checked:
+        if not enough(one.requests, one.percentile):
+            beyond = f"{one.requests * (100.0 - one.percentile) / 100.0:.2g}"
+            said.append(msg("plan.thin", model=one.model, percentile=f"{one.percentile:g}", n=one.requests, beyond=beyond))
     said += [msg("plan.foresight", model=one.model) for one in told.checked if one.foresight]
     for m, hard in enumerate(told.built.excused):
         if hard:
@@ -290,24 +300,20 @@ def _sources(told: Solved, bill: Sequence[Any]) -> tuple[Any, ...]:
     return catalog.cited(tuple(row.source for row in bill if row.source), spot, gpus)
 
 
-def _verify(told: Solved, groups: Sequence[GroupRow]) -> str:
-    """The command that measures what one copy of the largest group is said to bear."""
+def _verify(told: Solved, groups: Sequence[GroupRow]) -> tuple[str, Message | None]:
+    """The command that measures a step of one copy of the largest group, and what it does not tell."""
     if not groups:
-        return ""
+        return "", None
     row = groups[0]
     one = next(served for served in told.built.served if served.name == row.model)
-    words = [
-        "estimate",
-        "serve",
-        one.asked_for,
-        f"--gpu={row.gpu}",
-        f"--gpus={row.gpus_per_copy}",
-        f"--tp={row.gpus_per_copy}",
-        f"--rate={row.rate / max(1, row.copies):.4g}/s",
-        f"--in={round(one.traffic.prompt)}",
-        f"--out={round(one.traffic.output)}",
-    ]
-    return join(["whichgpu", "measure", "--verify", join(words)])
+    check = next((checked for checked in told.checked if checked.model == row.model), None)
+    tokens, each = round(one.traffic.output), row.rate / max(1, row.copies)
+    batch = row.batch if check is None else at_work(each, check.ttft, check.tpot, tokens, max(1, row.batch))
+    asked = replace(
+        one.asked.bare, model=one.asked_for, gpu=row.gpu, precision=row.precision, parallel=Parallel(tp=row.gpus_per_copy),
+        seq_in=max(1, round(one.traffic.prompt)), seq_out=max(1, tokens),
+    )  # fmt: skip
+    return verifying(asked, one.asked.shape, batch)
 
 
 def _changes(told: Solved) -> dict[str, int]:

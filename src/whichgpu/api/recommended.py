@@ -62,6 +62,7 @@ class RecommendAnswer(Shown):
     warnings: tuple[Message, ...]
     sources: tuple[Source, ...]
     verify: str
+    verify_note: Message  # what that command measures, and what not
     reproduce: Reproduce
     terms: tuple[TermLine, ...]  # of the answer's machine
     curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer's GPUs

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import fields
 from math import floor
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import parse_seconds
+from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
     from whichgpu.api.shopping import Query
@@ -38,6 +41,19 @@ def refuse(query: Query) -> None:
             raise bad_wish(name, value, msg("wants.lasting"))
         if seconds is not None and seconds > MOST_YEARS * YEAR:
             raise bad_wish(name, value, msg("wants.years", most=MOST_YEARS))
+
+
+def refuse_for_task(query: Query, workload: Workload, given: Collection[str], speaking: bool) -> None:
+    """Raise where a wish has no meaning for what is asked, rather than pass it by."""
+    if query.deadline is not None and workload.task == "serve":
+        raise UsageError("contradiction", msg("error.deadline-service"), msg("hint.deadline-service"), ("--deadline",))
+    if "parallel" not in given or (workload.training and speaking):
+        return
+    usual = Parallel(tp=workload.parallel.tp) if speaking else Parallel()
+    asked = tuple(f"--{one.name}" for one in fields(Parallel) if getattr(workload.parallel, one.name) != getattr(usual, one.name))
+    if asked:
+        hint = "hint.layout-service" if speaking else "hint.layout-passes"
+        raise UsageError("contradiction", msg("error.layout-recommend", flags=asked, task=workload.task), msg(hint), asked)
 
 
 def refuse_percentile(percentile: float) -> None:

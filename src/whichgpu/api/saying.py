@@ -30,8 +30,8 @@ def kind_of(modelled: bool, work: Work) -> str:
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 
-def sentence(one: Candidate, kind: str) -> Message:
-    """The answer in a sentence."""
+def sentence(one: Candidate, kind: str, listed: str | None = None) -> Message:
+    """The answer in a sentence, its price with its day; `listed` is that of a card's list price, None where one was given."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
         "gpus": counted(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_several(one)}",
@@ -44,11 +44,13 @@ def sentence(one: Candidate, kind: str) -> Message:
     id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
-        return msg(f"recommend.sentence-{kind}-buy", price=amount(one.purchase.amount), **values)
+        seen = msg("recommend.seen-list", day=listed) if listed else msg("recommend.seen-given")
+        return msg(f"recommend.sentence-{kind}-buy", price=amount(one.purchase.amount), seen=seen, **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
     where = msg("recommend.anywhere" if one.region in ("", ANYWHERE) else "recommend.where", **values)
-    return msg(f"recommend.sentence-{kind}", where=where, **values)
+    seen = msg("recommend.seen-stale" if one.price_stale else "recommend.seen", day=one.price_observed_at, n=one.price_age_days)
+    return msg(f"recommend.sentence-{kind}", where=where, seen=seen, **values)
 
 
 def starved(what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float) -> Message:

@@ -72,7 +72,7 @@ def serve_spelled(
     ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
         return under_load(workload, shape, gpu, catalog, like, asked, trace, progress)
 
-    return estimate_spelled(spelled, desk, loading)
+    return estimate_spelled(spelled, desk, loading, asked.limits.memory_share)
 
 
 def under_load(

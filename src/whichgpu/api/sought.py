@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
+from math import ceil
 from pathlib import Path
 
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommended import ANY_MODEL
-from whichgpu.api.refusals import refuse_percentile
+from whichgpu.api.refusals import refuse_for_task, refuse_percentile
 from whichgpu.api.shopping import Basket, Query, basket
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.decide.candidates import Candidates, candidates
 from whichgpu.decide.evaluate import ways
-from whichgpu.decide.groups import Groups, groups_of
+from whichgpu.decide.groups import Group, Groups, groups_of
 from whichgpu.decide.market import terms_of
 from whichgpu.decide.relax import only_first
 from whichgpu.decide.settle import settled
-from whichgpu.decide.way import Asked, Outcome
+from whichgpu.decide.way import Asked, Outcome, Way
 from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.run import Terms
@@ -78,12 +79,16 @@ class Sought:
         """The question understood and every group looked at."""
         asked = self._asked()
         found = self._basket(asked)
-        span = found.wishes.span
-        groups = groups_of(found.market, self.desk.catalog, _span(self.query, span), several=span[1] > MACHINE)
+        span, beside = found.wishes.span, self.modelled and asked.workload.rate is not None
+        within = _span(self.query, span)
+        groups = groups_of(found.market, self.desk.catalog, within, several=span[1] > MACHINE, beside=beside)
         offered = terms_of(found.market)
         if self.modelled:
             work = work_of(asked.workload, asked.shape, found.wishes.duration)
-            return Evaluated(asked, found, groups, ways(asked, groups.groups), work, offered)
+            told = ways(asked, groups.groups)
+            if beside:
+                told = [_copied(one, group, span[0]) for one, group in zip(told, groups.groups, strict=True)]
+            return Evaluated(asked, found, groups, told, work, offered)
         from whichgpu.decide.mix import AMOUNT
         from whichgpu.decide.mixed import mixed
 
@@ -106,6 +111,7 @@ class Sought:
             workload = replace(workload, rate=SERVICE_RATE)
         shape = desk.shape(workload.model)
         refuse_nonsense(workload, shape)
+        refuse_for_task(self.query, workload, given, isinstance(shape, Transformer) if workload.training else speaks(shape))
         if workload.task == "serve" and speaks(shape) and not {"tpot_max", "ttft_max", "batch"} & given:
             workload = replace(workload, tpot_max=SERVICE_TPOT)
         if workload.seq_out == 1:
@@ -123,6 +129,12 @@ class Sought:
         engine = next((one for one in engines if one.id == asked.workload.engine), None)
         slices = self.modelled and not asked.workload.training
         return basket(self.query, self.day, self.desk.catalog, self.overlay, slices=slices, engine=engine)
+
+
+def _copied(one: Outcome, group: Group, least: float) -> Outcome:
+    """With as many copies at the least as make up the number of GPUs asked for."""
+    fewest = ceil(least / group.size - 1e-9)
+    return replace(one, fewest=fewest) if isinstance(one, Way) and fewest > 1 else one
 
 
 def _span(query: Query, span: tuple[float, float]) -> tuple[float, float]:

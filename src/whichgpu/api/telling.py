@@ -16,6 +16,7 @@ from whichgpu.api.recommended import RecommendAnswer, Rejected, Reproduce
 from whichgpu.api.requests import beyond_context
 from whichgpu.api.saying import assumptions, kind_of, near_limits, sentence, starved, warnings
 from whichgpu.api.shopping import Basket
+from whichgpu.api.verifying import WHOLE, at_work, verifying
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.catalog.host import Instance, Source
@@ -75,6 +76,7 @@ class Telling:
         best = rows[places[0]]
         group, way = group_at(places[0], told, self.groups)
         engine = next((one for one in self.desk.catalog.engines if one.id == asked.workload.engine), None)
+        verify, verify_note = self._verify(best)
         speaking = self.modelled and isinstance(asked.shape, Transformer) and speaks(asked.shape)
         lacking = lacks(group.gpu, asked.workload, speaking)
         return RecommendAnswer(
@@ -90,7 +92,7 @@ class Telling:
             assumptions=(*assumptions(best, asked, self.found.wishes, self.work, self.rank, self.modelled),
                          *self.found.assumptions),
             warnings=(*warnings(best, group.gpu, engine), *self._remarks(best)), sources=self._sources(rows.values(), lacking),
-            verify=self._verify(best), reproduce=self._reproduce(), curve=way.curve, terms=term_lines(best, market),
+            verify=verify, verify_note=verify_note, reproduce=self._reproduce(), curve=way.curve, terms=term_lines(best, market),
         )  # fmt: skip
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
@@ -114,11 +116,13 @@ class Telling:
         return money(float(price) * one.gpus * self.found.market.rate, self.found.wishes.currency)
 
     def _explained(self, place: int, one: Candidate, other: Candidate | None) -> Candidate:
-        launched = self.desk.catalog.gpu_by_id[one.gpu].launch_date
-        listed = None if one.gpu in self.found.given else launched
         serving = self.work.hours is not None
         billed = None if serving or not self.modelled else explain.billed_of(place, self.told)
-        return replace(one, because=explain.because(one, other, self.asked.workload, serving, listed, billed))
+        return replace(one, because=explain.because(one, other, self.asked.workload, serving, self._listed(one), billed))
+
+    def _listed(self, one: Candidate) -> str | None:
+        """The day of a card's list price; None where the user gave its price."""
+        return None if one.gpu in self.found.given else self.desk.catalog.gpu_by_id[one.gpu].launch_date
 
     def _why_not(self, asked: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         why = {}
@@ -131,7 +135,7 @@ class Telling:
 
     def _sentence(self, place: int, best: Candidate) -> Message:
         """The answer, and at once what holds it up where its host cannot feed its GPUs."""
-        said = sentence(best, kind_of(self.modelled, self.work))
+        said = sentence(best, kind_of(self.modelled, self.work), self._listed(best))
         machine = self._machine(place)
         if not (self.modelled and self.asked.workload.training and sees(self.asked.shape) and machine and machine.vcpus):
             return said
@@ -172,21 +176,24 @@ class Telling:
         said = lacks_sources(lacking)
         return self.desk.catalog.cited(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
 
-    def _verify(self, best: Candidate) -> str:
-        """The command that measures this very claim on that hardware."""
+    def _verify(self, best: Candidate) -> tuple[str, Message]:
+        """The command that measures what this rests on, on that hardware, and what it does not tell."""
         if not self.modelled:
-            return "whichgpu measure"
-        return join(["whichgpu", "measure", "--verify", f"estimate {self._argv(best)}"])
-
-    def _argv(self, best: Candidate) -> str:
-        workload = self.asked.workload
+            return WHOLE, msg("verify-note.gpu")
         told = replace(
             self.asked.bare, gpu=best.gpu, gpus=max(1, int(best.gpus / best.copies)), parallel=best.parallel,
             precision=best.precision, batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation,
             checkpointing=best.checkpointing, rate=None,
         )  # fmt: skip
-        words = [word for word in to_argv(told) if not word.startswith(("--task", "--model"))]
-        return join([workload.task, KINDS["model"].write_text(workload.model), *words])
+        return verifying(told, self.asked.shape, self._at_once(best))
+
+    def _at_once(self, best: Candidate) -> int:
+        """Sequences of one copy: as many as the load keeps at work, else the batch it was chosen by."""
+        workload, each = self.asked.workload, max(1, best.batch // best.parallel.dp)
+        if workload.rate is None or best.ttft is None:
+            return each
+        rate, between = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
+        return at_work(rate, best.ttft.value, between, workload.seq_out or 1, each)
 
     def _reproduce(self) -> Reproduce:
         bare = self.asked.bare

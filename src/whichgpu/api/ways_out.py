@@ -10,16 +10,18 @@ from whichgpu.api.shopping import Query
 from whichgpu.api.sought import MACHINE, Evaluated, Sought
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.relax import MOVED, WAIVED, change_of_both, least_change, short_of, up
 from whichgpu.decide.way import Outcome
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import Parallel, Workload
 
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # GPUs tried where fewer do not hold it
 NARROWER = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")
 FILTERS = ("needs", "provider", "region", "max_latency", "term", "min_memory", "instance", "gpu", "max_age")
 OBJECTIVES = ("tpot_max", "ttft_max")
+LATE = ("latency", "copies", "gpus-in-all", "budget")  # what a looser objective may mend
 FARTHEST, NEAR = 1000.0, 1.03  # times an objective that is tried at most; how near the smallest that will do is sought
 USUAL = {one.name: one.default for one in fields(Query)}
 
@@ -27,12 +29,24 @@ USUAL = {one.name: one.default for one in fields(Query)}
 def refusal(seen: Evaluated, told: Candidates, outcomes: Sequence[Outcome], sought: Sought) -> NoAnswer:
     """Which wish removed how many, and the least changes that would help."""
     counts = told.rejected.most_common()
-    reasons = tuple(msg("rejected.counted", why=msg(f"rejected.{name}"), n=f"{count:,}") for name, count in counts if count)
+    reasons = tuple(
+        msg("rejected.counted", why=msg(f"rejected.{name}", n=count), n=f"{count:,}") for name, count in counts if count
+    )
     found = _Way(sought, seen, told, list(outcomes)).all()
     message = msg("error.nothing-recommended", day=seen.found.wishes.day.isoformat())
     if reasons:
         message = msg("error.because", what=message, why=reasons)
+    if _by_default(seen, told):
+        most = seen.asked.workload.tpot_max or 0.0
+        message = msg("error.default-objective", what=message, time=format_seconds(most))
     return NoAnswer("nothing-fits", message, msg("hint.relax", ways=tuple(found)) if found else msg("hint.relax-filters"))
+
+
+def _by_default(seen: Evaluated, told: Candidates) -> bool:
+    """Whether an objective nobody gave had a part in it."""
+    workload, given = seen.asked.workload, seen.asked.given
+    assumed = workload.task == "serve" and workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given
+    return assumed and any(told.rejected[name] for name in LATE)
 
 
 class _Way:
@@ -102,6 +116,10 @@ class _Way:
                 yield self._with(**{name: usual}), msg("relax.without", flag=f"--{name.replace('_', '-')}")
         if "engine" in self.sought.spelled.given and self.told.rejected["engine"]:
             yield self._working("engine", None), msg("relax.without", flag="--engine")
+        if "parallel" in self.sought.spelled.given and self.told.rejected["layout"]:
+            spelled = self.sought.spelled
+            free = Spelled(replace(spelled.workload, parallel=Parallel()), spelled.given - {"parallel"})
+            yield replace(self.sought, spelled=free), msg("relax.without-layout")
 
     def _others(self) -> Iterator[tuple[Sought, Message]]:
         """With more GPUs or a narrower precision, where memory is what is wanting; with a number of GPUs that machines have."""

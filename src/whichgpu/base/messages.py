@@ -41,7 +41,9 @@ UNITS = {
     "request/s": "unit.requests-rate",
 }
 # Holes whose number chooses among the forms of a sentence that has several: the first of them that it has.
-COUNTS = ("models", "tp", "n", "rate", "count", "more", "years", "gpus", "part", "vcpus", "speed")
+COUNTS = tuple(
+    "models tp n rate count more years gpus part vcpus speed batch reruns hours months have found cells now considered".split()
+)
 
 Value = object  # a word, a number, a Message or a tuple of them
 

@@ -35,6 +35,15 @@ def unaccented(name: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
 
 
+def spoken_name(name: str) -> str:
+    """A name as it is compared in scripts of their own: composed (macOS types 한 as ㅎ, ㅏ, ㄴ), without case and outer blanks.
+
+    >>> spoken_name(unicodedata.normalize("NFD", " 한국 ")) == "한국"
+    True
+    """
+    return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
+
+
 def words(name: str) -> tuple[str, ...]:
     """Its words in small letters.
 

@@ -1,4 +1,4 @@
-"""Countries by code, name and short name (`DE`, `Germany`, `UK`), and continents and unions as the countries in them."""
+"""Countries by code, name and short name (`DE`, `Germany`, `UK`), in any of the languages; continents and unions as theirs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from whichgpu.base.names import squash
+from whichgpu.base.messages import SOURCE_LANGUAGE, language, languages
+from whichgpu.base.names import spoken_name, squash
 from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.schema import DATA_DIR
-
-# Names of groups of countries, and the continents or unions each is made of.
-GROUPS: dict[str, tuple[str, ...]] = {
-    "EU": ("EU",),
-    "European Union": ("EU",),
-    "Europe": ("Europe",),
-    "Asia": ("Asia", "Middle East"),
-    "Middle East": ("Middle East",),
-    "Africa": ("Africa",),
-    "North America": ("North America",),
-    "South America": ("South America",),
-    "Latin America": ("South America", "MX"),
-    "Oceania": ("Oceania",),
-    "Asia Pacific": ("Asia", "Oceania"),
-    "APAC": ("Asia", "Oceania"),
-    "EMEA": ("Europe", "Middle East", "Africa"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +35,49 @@ def countries_named(name: str) -> tuple[str, ...]:
 
     >>> countries_named("uk"), countries_named("Holland"), countries_named("Oceania"), countries_named("us-east-1")
     (('GB',), ('NL',), ('AU', 'NZ'), ())
+    >>> countries_named("한국"), countries_named("美国"), countries_named("Mỹ")
+    (('KR',), ('US',), ('US',))
     """
-    return _by_name().get(squash(name), ())
+    said = spoken_name(name)
+    found = () if said.isascii() else _by_spoken_name().get(said, ())
+    return found or _by_name().get(squash(name), ())
 
 
 def is_group(name: str) -> bool:
     """Whether a name means a continent or a union, whose countries an answer should tell."""
-    return squash(name) in {squash(group) for group in GROUPS}
+    said = spoken_name(name)
+    if not said.isascii():
+        return any(said in _spoken(group) for group in groups())
+    return squash(name) in {squash(group) for group in groups()}
+
+
+@cache
+def groups() -> dict[str, tuple[str, ...]]:
+    """Names of groups of countries, and the continents, unions or countries each is made of."""
+    _, rows = read_cells(DATA_DIR / "country_groups.csv")
+    return {name: tuple(parts.split(";")) for _, (name, parts) in rows}
 
 
 @cache
 def _by_name() -> dict[str, tuple[str, ...]]:
-    known = {squash(group): _codes(parts) for group, parts in GROUPS.items()}
+    known = {squash(group): _codes(parts) for group, parts in groups().items()}
     for one in countries():
-        known |= {squash(text): (one.code,) for text in (one.code, one.name, *one.also)}
+        known |= {squash(text): (one.code,) for text in (one.code, one.name, *one.also) if text.isascii()}
     return known
+
+
+@cache
+def _by_spoken_name() -> dict[str, tuple[str, ...]]:
+    """The same in scripts of their own and with the marks on their letters: 한국, 韩国, Hàn Quốc. Read where one is typed."""
+    known = {text: _codes(parts) for group, parts in groups().items() for text in _spoken(group)}
+    for one in countries():
+        known |= dict.fromkeys((*_spoken(one.name), *map(spoken_name, one.also)), (one.code,))
+    return known
+
+
+def _spoken(name: str) -> tuple[str, ...]:
+    """What each language calls it."""
+    return tuple(spoken_name(language(code).fact(name)) for code in languages() if code != SOURCE_LANGUAGE)
 
 
 def _codes(parts: Sequence[str]) -> tuple[str, ...]:

@@ -34,12 +34,17 @@ def columns(answer: RecommendAnswer) -> tuple[str, ...]:
     return tuple("whole" if name == "wait" and answer.answer.tpot is None else name for name in names)
 
 
-def cell(name: str, one: Candidate, text: Callable[[str], str]) -> str:
-    """One cell of a candidate's row."""
+def cell(name: str, one: Candidate, text: Callable[..., str], best: Candidate) -> str:
+    """One cell of a candidate's row; `best` is the answer."""
     if name == "term":
-        term = text(f"term.{one.term}")
-        return text("list.separator").join(filter(None, (one.region, term)))
+        old = text("recommend.cell-old", n=one.price_age_days) if _aged(one, best) else ""
+        return text("list.separator").join(filter(None, (one.region, text(f"term.{one.term}"), old)))
     return CELLS[name](one)
+
+
+def _aged(one: Candidate, best: Candidate) -> bool:
+    """Whether a row says how old its price is: a stale one that moves every day, or is older than the answer's, which says so."""
+    return one.price_stale and one.term != "owned" and (one.term == "spot" or one.price_age_days > best.price_age_days)
 
 
 def _machine(one: Candidate) -> str:

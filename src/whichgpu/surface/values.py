@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any
 
 import click
@@ -30,6 +32,7 @@ MODELS = ("model", "what")  # a mapping is a config.json
 MAPPED = (*MODELS, "parallel", "exchange_rate", "price", "quota", "in_histogram", "out_histogram")
 LARGEST = 10**24  # beyond, the command says what is wrong with it
 PLACES = 12  # after the point, of a number with a unit
+DIGITS = 40  # in all, of any number below the largest
 Several = (list, tuple, set, frozenset)
 
 
@@ -61,6 +64,7 @@ def no_list(name: str, value: object) -> UsageError:
 
 def value_text(name: str, value: Any, metavar: str = "") -> str:
     """A value as the command line spells it; numbers of an option with a unit are in its base unit."""
+    value = plain(value)
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -79,12 +83,49 @@ def value_text(name: str, value: Any, metavar: str = "") -> str:
     return str(value)  # a path
 
 
+def plain(value: Any) -> Any:
+    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions; all else as it is.
+
+    >>> from fractions import Fraction
+    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain("5/s")
+    (2.5, Decimal('0.05'), '5/s')
+    """
+    if isinstance(value, bool | str | Decimal) or type(value) in (int, float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return plain(value.item())
+    return value
+
+
+def _in_json(value: Any) -> Any:
+    """What JSON has no word for: a number of another kind, or an error."""
+    found = plain(value)
+    if isinstance(found, Decimal) and found.is_finite():
+        return int(found) if found == found.to_integral_value() else float(found)
+    if found is value:
+        raise TypeError(type(value).__name__)
+    return found
+
+
+def config_text(value: Mapping[Any, Any]) -> str:
+    """A config as JSON; an error of ours where it holds what JSON cannot."""
+    try:
+        return json.dumps(value, default=_in_json)
+    except (TypeError, ValueError, RecursionError) as problem:
+        what = str(problem)[:80] if isinstance(problem, TypeError) else type(problem).__name__
+        raise UsageError("bad-config", msg("error.config-beyond-json", what=what), msg("hint.config-beyond-json")) from problem
+
+
 def _mapped(name: str, value: Mapping[Any, Any]) -> str:
     """`{"KRW": 1190}` is KRW=1190, a histogram's `{512: 0.3}` is 512:0.3, a model's config is JSON."""
     if name not in MAPPED:
         raise no_list(name, value)
     if name in MODELS:
-        return json.dumps(value)
+        return config_text(value)
     sign = ":" if name.endswith("histogram") else "="
     return ",".join(f"{key}{sign}{_item(name, item)}" for key, item in value.items())
 
@@ -100,10 +141,12 @@ def _number(name: str, value: float | Decimal) -> str:
     kind = KINDS.get(name)
     if kind is not None:
         try:
-            return kind.write_text(kind.read(value))
-        except Refused:
+            return kind.write_text(kind.read(float(value) if isinstance(value, Decimal) else value))
+        except (Refused, ValueError):  # or a number that signals, and is none
             pass  # the command says what is wrong with it
-    if name not in _UNIT or not -LARGEST < value < LARGEST:
+    finite = not isinstance(value, Decimal) or value.is_finite()
+    if name not in _UNIT or not finite or not -LARGEST < value < LARGEST:
         return str(value)
-    exact = round(Decimal(repr(value)) if isinstance(value, float) else Decimal(value), PLACES)
+    with localcontext(prec=DIGITS):
+        exact = round(Decimal(repr(value)) if isinstance(value, float) else Decimal(value), PLACES)
     return f"{exact:f}".rstrip("0").rstrip(".") + _UNIT[name] if "." in f"{exact:f}" else f"{exact:f}{_UNIT[name]}"

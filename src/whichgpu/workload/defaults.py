@@ -60,11 +60,13 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     silent = not reads or (isinstance(shape, Transformer) and not _speaks(shape))
     if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):
         raise UsageError("wrong-task", msg("error.wrong-task", task=workload.task, model=shape.name), msg("hint.wrong-task"))
-    split = workload.parallel.dp * (workload.accumulation if workload.training else 1)
     if workload.batch is None:
         return
-    if workload.micro_batch is not None and workload.batch != workload.micro_batch * split:
-        values = {"batch": workload.batch, "micro": workload.micro_batch, "split": split}
+    rounds = workload.accumulation if workload.training else 1
+    split = workload.parallel.dp * rounds
+    usual = _laid_out(workload, shape).parallel.dp * rounds if workload.micro_batch else split
+    if workload.micro_batch is not None and workload.batch not in (workload.micro_batch * split, workload.micro_batch * usual):
+        values = {"batch": workload.batch, "micro": workload.micro_batch, "split": usual}
         raise UsageError("batch-mismatch", msg("error.batch-mismatch", **values), msg("hint.batch-mismatch"))
     if workload.training and workload.batch % split:
         raise UsageError("batch-split", msg("error.batch-split", batch=workload.batch, split=split), msg("hint.batch-mismatch"))
@@ -172,9 +174,20 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
     if isinstance(shape, Transformer) and shape.heads % workload.parallel.tp:
         message = msg("error.tensor-parallel", tp=workload.parallel.tp, heads=shape.heads)
         raise UsageError("bad-field", message, msg("hint.tensor-parallel"), ("parallel",))
+    stages, layers = workload.parallel.pp * workload.parallel.chunks, _layers(shape)
+    if layers is not None and stages > layers:
+        message = msg("error.pipeline-parallel", stages=stages, layers=layers)
+        raise UsageError("bad-field", message, msg("hint.pipeline-parallel", layers=layers), ("parallel",))
     if workload.gpus % workload.nodes:
         raise UsageError("bad-field", msg("error.nodes", gpus=workload.gpus, nodes=workload.nodes), msg("hint.nodes"), ("nodes",))
     return workload
+
+
+def _layers(shape: Shape) -> int | None:
+    """Layers that stages can be made of, where they are known."""
+    if isinstance(shape, Mlp):
+        return len(shape.units) - 1
+    return shape.layers + shape.encoder_layers if isinstance(shape, Transformer) else None
 
 
 def _refuse_empty_parts(workload: Workload) -> None:

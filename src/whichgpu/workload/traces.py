@@ -138,7 +138,10 @@ def check_trace(path: Path) -> None:
 
 def _opened(path: Path) -> TextIO:
     """A regular file; a pipe or a device would be waited for without end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as problem:  # no name a file can have
+        raise OSError(errno.EINVAL, "not a name of a file", repr(path)) from problem
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -143,7 +143,8 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
 
 def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     """Every figure of the answer in the order it is shown."""
-    timed = ((name, getattr(answer, name)) for name in TIMED)
+    first = serving.of_one_token(answer.serving)
+    timed = ((name, getattr(answer, name)) for name in TIMED if not (first and name == "time"))
     shown = [(name, figure) for name, figure in timed if figure is not None]
     return [
         *shown,
@@ -171,14 +172,16 @@ def _speed(answer: EstimateAnswer) -> Message:
     """How fast, in a sentence: the step, what it gets done, what holds it back."""
     assert answer.time is not None
     assert answer.throughput is not None
-    rate = answer.throughput
+    rate, time = answer.throughput, answer.time
     kind = "train" if answer.request["task"] in TRAINING else answer.request["task"]
     kind = "forward" if kind in ("serve", "batch") and "token" not in rate.unit else kind
+    if serving.of_one_token(answer.serving) and answer.ttft is not None:
+        kind, time = "first", answer.ttft
     return msg(
         f"estimate.time-{kind}",
-        time=format_seconds(answer.time.value),
-        low=format_seconds(answer.time.low),
-        high=format_seconds(answer.time.high),
+        time=format_seconds(time.value),
+        low=format_seconds(time.low),
+        high=format_seconds(time.high),
         gpu=_devices(answer),
         rate=with_unit(rate.value, rate.unit),
         bound=msg(f"bound.{answer.bound}"),

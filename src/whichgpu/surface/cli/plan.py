@@ -25,10 +25,11 @@ from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import significant
 from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.plan.answer import GroupRow, PlanAnswer
 from whichgpu.decide.plan.hints import TOOLS, exported
+from whichgpu.decide.relax import up
 from whichgpu.surface.cli.frame import GPU, INSTANCE, SELLER, Parsed, Words, catalog_of, command, option
 from whichgpu.surface.cli.planlines import lines
 from whichgpu.surface.cli.session import Session
@@ -235,7 +236,8 @@ def missing(answer: PlanAnswer) -> NoAnswer | None:
 
 
 def _limit(figure: Figure) -> str:
-    return format_seconds(figure.value).replace(" ", "")
+    """As a flag takes it, rounded up: what is asked for is no less than what was seen."""
+    return f"{up(figure.value * 1000)}ms"
 
 
 def _show(session: Session, answer: PlanAnswer) -> None:
@@ -256,6 +258,8 @@ def _show(session: Session, answer: PlanAnswer) -> None:
     say_sources(session, answer.sources, SOURCES)
     if answer.verify:
         session.say(msg("recommend.verify", command=answer.verify))
+    if answer.verify_note is not None:
+        session.say(msg("recommend.lacks", what=answer.verify_note))
     session.say(msg("recommend.reproduce", command=answer.reproduce))
 
 

@@ -142,7 +142,9 @@ def watch(session: Session, below: Money | None, term: tuple[str, ...] | None, *
         session.say(msg("watch.unmet", n=answer.compared, limit=words(below)))
     if answer.too_old:
         session.say(msg("watch.too-old", n=answer.too_old, days=wanted["max_age"]))
-    session.say(msg("watch.changes", n=len(answer.changes)))
+    if not answer.compared and not answer.too_old:
+        session.say(msg("watch.none-known"))
+    session.say(msg("watch.first") if answer.first else msg("watch.changes", n=len(answer.changes)))
     _show_changes(session, answer, answer.changes)
     return 0 if below is None and answer.changes else 1
 

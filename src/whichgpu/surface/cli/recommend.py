@@ -139,12 +139,13 @@ def show(session: Session, answer: RecommendAnswer) -> None:
     session.say(answer.sentence)
     text = session.language.text
     heads = columns(answer)
-    cells = [[cell(name, one, text) for name in heads] for one in answer.candidates]
+    cells = [[cell(name, one, text, answer.answer) for name in heads] for one in answer.candidates]
     session.table([text(f"recommend.column-{name}") for name in heads], cells)
     for line in _lines(answer):
         session.say(line)
     say_sources(session, answer.sources, SOURCES)
     session.say(msg("recommend.verify", command=answer.verify))
+    session.say(msg("recommend.lacks", what=answer.verify_note))
     session.say(msg("recommend.reproduce", command=answer.reproduce.command))
 
 
@@ -181,6 +182,6 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
         others = tuple(msg("recommend.engine", name=one.engine, speed=significant(one.speed, 2)) for one in answer.engines)
         said.append(msg("recommend.engines", what=others))
     counts = answer.rejected.reasons.items()
-    why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}"), n=f"{count:,}") for name, count in counts if count)
+    why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=f"{n:,}") for name, n in counts if n)
     said.append(msg("recommend.considered" if why else "recommend.considered-all", considered=f"{answer.considered:,}", why=why))
     return said

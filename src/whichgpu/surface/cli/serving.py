@@ -102,12 +102,18 @@ def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     serving = answer.serving
     if serving is None:
         return []
-    shown = [("ttft_no_load", serving.ttft_no_load), ("tpot_no_load", serving.tpot_no_load)]
-    for name in ("ttft", "tpot", "latency"):
+    between = () if of_one_token(serving) else ("tpot",)
+    shown = [("ttft_no_load", serving.ttft_no_load), *(("tpot_no_load", serving.tpot_no_load) for _ in between)]
+    for name in ("ttft", *between, "latency"):
         shown += [(f"{name}_{at}", figure) for at, figure in getattr(serving, name).items()]
     shown += [("answered_rate", serving.answered_rate), ("sustainable_rate", serving.sustainable_rate)]
     more = (("goodput", serving.goodput), ("allowed_rate", serving.allowed_rate))
     return [*shown, *((name, figure) for name, figure in more if figure is not None)]
+
+
+def of_one_token(serving: ServingAnswer | None) -> bool:
+    """Whether answers end with their first token: nothing lies between tokens then, and nothing is told of it."""
+    return serving is not None and serving.load.mean_output <= 1.0
 
 
 def overloaded(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
@@ -125,7 +131,8 @@ def tell(session: Session, answer: EstimateAnswer) -> None:
     load, text = serving.load, session.language.text
     session.say(
         msg(
-            "serving.sentence", rate=f"{load.rate:.3g}", simulated=load.requests, copies=serving.copies,
+            "serving.sentence-first" if of_one_token(serving) else "serving.sentence",
+            rate=f"{load.rate:.3g}", simulated=load.requests, copies=serving.copies,
             ttft=format_seconds(serving.ttft["p50"].value), ttft_late=format_seconds(serving.ttft["p99"].value),
             tpot=format_seconds(serving.tpot["p50"].value), tpot_late=format_seconds(serving.tpot["p99"].value),
         )

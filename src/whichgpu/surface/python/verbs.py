@@ -7,12 +7,13 @@ Keywords are the command's options (`options.py`). An answer has `headline()`, `
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from whichgpu.base.errors import UsageError
 from whichgpu.surface.python import options as of
 from whichgpu.surface.python.asking import asked
+from whichgpu.surface.values import config_text
 
 if TYPE_CHECKING:
     from whichgpu import api
@@ -208,10 +209,11 @@ def measure(minutes: float = 3, no_keep: bool = False, catalog: of.Path | None =
     """Benchmark this machine's GPU and keep its own calibration; `NoAnswer` where there is none, or no torch.
 
     >>> import whichgpu as wg
-    >>> wg.measure(minutes=1000)
-    Traceback (most recent call last):
-    ...
-    whichgpu.base.errors.UsageError: ...1000...
+    >>> try:
+    ...     wg.measure(minutes=1000)
+    ... except wg.UsageError as refused:
+    ...     print(refused)
+    not a number of minutes: 1000
     """
     found: api.MeasureAnswer = asked("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
     return found
@@ -221,10 +223,11 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.Path | Non
     """Run what a command line of `estimate` claims on this machine's GPU: an answer's own `verify` is such a line.
 
     >>> import whichgpu as wg
-    >>> wg.verify("make me a sandwich")
-    Traceback (most recent call last):
-    ...
-    whichgpu.base.errors.UsageError: ...
+    >>> try:
+    ...     wg.verify("make me a sandwich")
+    ... except wg.UsageError as refused:
+    ...     print(refused)
+    not a command of estimate: make me a sandwich
     """
     given = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
     found: api.VerifyAnswer = asked("measure", (), given)
@@ -269,10 +272,11 @@ def catalog_diff(a: of.Day, b: of.Day, **options: Unpack[of.DiffOptions]) -> api
     """What changed in your own price store between two days or snapshots.
 
     >>> import whichgpu as wg
-    >>> wg.catalog_diff("yesterday-ish", "today")
-    Traceback (most recent call last):
-    ...
-    whichgpu.base.errors.UsageError: ...
+    >>> try:
+    ...     wg.catalog_diff("yesterday-ish", "today")
+    ... except wg.UsageError as refused:
+    ...     print(refused)
+    'yesterday-ish' is not a date this catalog can know
     """
     found: api.DiffAnswer = asked("catalog diff", (a, b), options)
     return found
@@ -298,4 +302,9 @@ for _verb in _KEYWORDED:
 def _line(request: Mapping[str, Any] | str | bytes) -> bytes:
     if isinstance(request, bytes):
         return request
-    return request.encode() if isinstance(request, str) else json.dumps(request).encode()
+    if isinstance(request, str):
+        return request.encode()
+    try:
+        return config_text(request).encode()
+    except UsageError:
+        return repr(request).encode("utf-8", "replace")  # a bad line, which is told of in its turn

@@ -104,7 +104,9 @@ def recommend(page: Page[State]) -> Shown:
         "cards": cards(answer, page.language),
         "rows": rows(answer, page.language),
         "each": page.language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
-        "rejected": [(page.language.text(f"rejected.{why}"), f"{count:,}") for why, count in answer.rejected.reasons.items()],
+        "rejected": [
+            (page.language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in answer.rejected.reasons.items()
+        ],
     }
     return Shown("recommend.html", context | shown, command, charts)
 

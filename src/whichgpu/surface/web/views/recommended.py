@@ -19,7 +19,12 @@ Row = dict[str, Any]
 
 def is_service(answer: RecommendAnswer) -> bool:
     """Whether it is kept up rather than run to its end."""
-    return answer.request["task"] == "serve" and answer.answer.tpot is not None
+    return answer.kind == "service"
+
+
+def _late(one: Candidate) -> Figure:
+    """What a user of a service waits: between tokens, or for an answer that has none between."""
+    return one.tpot or one.ttft or one.time
 
 
 def cards(answer: RecommendAnswer, language: Language) -> list[Row]:
@@ -77,8 +82,8 @@ def _row(one: Candidate, answer: RecommendAnswer, language: Language) -> Row:
         "machine": one.instance if one.machines == 1 else f"{one.machines}× {one.instance}",
         "provider": one.provider, "region": one.region, "term": language.text(f"term.{one.term}"),
         "speed": significant(one.throughput.value), "unit": one.throughput.unit, "speed_raw": one.throughput.value,
-        "late": format_seconds(one.tpot.value) if one.tpot else run_time(one.run_time.value),
-        "late_raw": one.tpot.value if one.tpot else one.run_time.value,
+        "late": format_seconds(_late(one).value) if service else run_time(one.run_time.value),
+        "late_raw": _late(one).value if service else one.run_time.value,
         "cost": amount(one.cost_per_month.amount if service else one.cost.amount), "currency": one.cost.currency,
         "cost_raw": float(one.cost_per_month.amount if service else one.cost.amount),
         "hour": amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
@@ -97,7 +102,8 @@ def front_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
     kinds = [text("web.kind-answer"), text("web.kind-front"), text("web.kind-other")]
     for point in points:
         point["kind"] = kinds[0] if _same(point, best) else kinds[1] if any(_same(point, one) for one in front) else kinds[2]
-    x = quantity("time", text("web.axis-tpot" if service else "web.axis-hours"), log=True, axis={"format": PLAIN, "tickCount": 5})
+    axis = "web.axis-hours" if not service else "web.axis-tpot" if answer.answer.tpot else "web.axis-ms"
+    x = quantity("time", text(axis), log=True, axis={"format": PLAIN, "tickCount": 5})
     currency = answer.answer.cost.currency
     y = quantity(
         "cost", text("web.axis-month" if service else "web.axis-cost", currency=currency), log=True, axis={"format": "~s"}
@@ -134,7 +140,7 @@ def _point(one: Candidate, service: bool, language: Language) -> Row:
     return {
         "name": f"{one.gpus}× {one.gpu_name}",
         "machine": language.listed(filter(None, (one.provider, one.instance, one.region, language.text(f"term.{one.term}")))),
-        "time": float(f"{(one.tpot.value * 1e3 if service and one.tpot else one.run_time.value / 3600):.4g}"),
+        "time": float(f"{(_late(one).value * 1e3 if service else one.run_time.value / 3600):.4g}"),
         "cost": float(one.cost_per_month.amount if service else one.cost.amount),
     }
 

@@ -9,6 +9,7 @@ from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.estimate.serving.answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
+from whichgpu.surface.cli.serving import of_one_token
 from whichgpu.surface.web.views.pictures import CHOSEN, PLAIN, SOFT, coloured, picture, quantity, shaped, tips
 
 METRICS = ("ttft", "tpot", "latency")
@@ -17,8 +18,13 @@ METRICS = ("ttft", "tpot", "latency")
 def served(serving: ServingAnswer, language: Language) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What the template shows, and the charts."""
     shown = {"cards": _cards(serving, language), "times": _times(serving, language), "curve": _points(serving)}
-    charts = {metric: curve_picture(serving, metric, language) for metric in METRICS[:2]} if len(serving.curve) > 1 else {}
-    return shown, charts
+    drawn = [metric for metric in _metrics(serving) if metric in METRICS[:2]] if len(serving.curve) > 1 else []
+    return shown, {metric: curve_picture(serving, metric, language) for metric in drawn}
+
+
+def _metrics(serving: ServingAnswer) -> tuple[str, ...]:
+    """Those that say something: nothing lies between the tokens of answers of one."""
+    return tuple(metric for metric in METRICS if metric != "tpot" or not of_one_token(serving))
 
 
 def _cards(serving: ServingAnswer, language: Language) -> list[dict[str, Any]]:
@@ -37,7 +43,7 @@ def _cards(serving: ServingAnswer, language: Language) -> list[dict[str, Any]]:
     shown = [
         card("ttft-p50", serving.ttft["p50"], format_seconds),
         card("ttft-p99", serving.ttft["p99"], format_seconds),
-        card("tpot-p50", serving.tpot["p50"], format_seconds),
+        *([] if of_one_token(serving) else [card("tpot-p50", serving.tpot["p50"], format_seconds)]),
         card("sustains", serving.sustainable_rate, unit="requests/s"),
     ]
     if serving.allowed_rate is not None:
@@ -52,7 +58,7 @@ def _times(serving: ServingAnswer, language: Language) -> list[dict[str, Any]]:
             "at": [format_seconds(getattr(serving, metric)[f"p{one:g}"].value) for one in PERCENTILES],
             "mean": format_seconds(getattr(serving, metric)["mean"].value) if "mean" in getattr(serving, metric) else "",
         }
-        for metric in METRICS
+        for metric in _metrics(serving)
     ]
 
 

@@ -1,0 +1,52 @@
+"""The command that checks a recommendation on its hardware: one step of it, and what that step does not tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from shlex import join
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.estimate.time.grid import speaks
+from whichgpu.measure.bench.able import unable
+from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.spelling import fill_defaults, to_argv
+from whichgpu.workload.workload import Parallel, Workload
+
+WHOLE = "whichgpu measure"  # of the GPU, where there is no step to run
+
+
+def verifying(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
+    """The command for a request laid out as recommended, with so many sequences or samples at once on one copy; and its note.
+
+    Loads and engines are not run: of a service or an offline run it is one step, of tokens half-way through their answers.
+    """
+    step = told if told.training else _step(told, shape, batch)
+    words = [word for word in to_argv(step) if not word.startswith(("--task", "--model"))]
+    claim = join(["estimate", step.task, KINDS["model"].write_text(step.model), *words])
+    why = unable(fill_defaults(step, shape), shape)
+    note = msg("verify-note.unable", why=why) if why else msg(f"verify-note.{step.task}", n=batch, task=told.task)
+    return join(["whichgpu", "measure", "--verify", claim]), note
+
+
+def at_work(rate: float, first: float, each: float, tokens: int, most: int) -> int:
+    """Sequences a copy has at work on average under a rate (Little's law), no more than it takes at once.
+
+    >>> at_work(5.0, 0.1, 0.02, 200, 128), at_work(0.1, 0.1, 0.02, 200, 128), at_work(90.0, 0.1, 0.02, 200, 128)
+    (20, 1, 128)
+    """
+    return max(1, min(most, round(rate * (first + tokens * each))))
+
+
+def _step(told: Workload, shape: Shape, batch: int) -> Workload:
+    """The step that a copy on its GPUs does over and over."""
+    copy = replace(told.parallel, dp=1)
+    bare = replace(
+        told, engine=None, rate=None, ttft_max=None, tpot_max=None, percentile=95.0, seq_out=None, batch=batch,
+        gpus=copy.tp * copy.pp * copy.cp, nodes=1, parallel=copy if copy != Parallel(sp=copy.sp, zero=copy.zero) else Parallel(),
+        epochs=None, steps=None, tokens=None, samples=None, micro_batch=None,
+    )  # fmt: skip
+    if not speaks(shape):
+        return replace(bare, task="forward")
+    filled = fill_defaults(replace(told, engine=None), shape)
+    return replace(bare, task="decode", seq_in=(filled.seq_in or 1) + (filled.seq_out or 0) // 2)

@@ -1,0 +1,140 @@
+"""What a recommendation tells beside its choice: the day of its price, GPUs in all, what servers bear, what is refused."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from tests.surface.cli import assert_refused, call
+from whichgpu.api.desk import Desk
+from whichgpu.api.verifying import verifying
+from whichgpu.measure.bench.able import unable
+from whichgpu.workload.spelling import fill_defaults, from_texts
+
+DAY = ("--as-of", "2026-09-01")
+SERVE = ("recommend", "serve", "llama-3.1-8b", "--rate", "5/s", "--in", "500", "--out", "200", *DAY)
+
+
+def asked(*argv: str) -> Any:
+    done = call(*argv, "--json")
+    assert done.code == 0, done.out
+    return done.json()
+
+
+@pytest.mark.parametrize("lang", ["en", "ko", "vi", "zh"])
+@pytest.mark.parametrize("words", [SERVE, ("recommend", "train", "resnet50", *DAY), ("recommend", "train", *DAY)])
+def test_the_first_sentence_has_the_day_of_its_price(words: tuple[str, ...], lang: str) -> None:
+    answer = asked(*words, "--gpu", "L40S", "--lang", lang)
+    assert answer["answer"]["price_observed_at"] in answer["sentence"]
+
+
+def test_an_old_price_is_told_in_the_sentence_and_in_its_row() -> None:
+    reply = call("recommend", "train", "resnet50", "--gpu", "A100 SXM 80GB", "--term", "spot", "--as-of", "2026-11-15")
+    assert reply.code == 0, reply.err
+    assert re.search(r"price of 20\d\d-\d\d-\d\d, \d+ days old", reply.err.splitlines()[0])
+    assert re.search(r"as spot, \d+ days old", reply.out.splitlines()[1])
+    fresh = call(*SERVE, "--gpu", "L40S")
+    assert "days old" not in fresh.err.splitlines()[0]
+
+
+def test_a_bought_card_has_the_day_of_its_list_price_or_is_as_given() -> None:
+    words = ("recommend", "train", "resnet50", "--buy", "--gpu", "RTX 4090", *DAY)
+    assert "list price of 2022-" in asked(*words)["sentence"]
+    assert "price as given" in asked(*words, "--price", "RTX 4090=1500usd")["sentence"]
+
+
+def test_gpus_of_a_service_are_those_of_all_its_machines() -> None:
+    answer = asked(*SERVE, "--gpu", "A10G", "--gpus", "3")["answer"]
+    assert (answer["gpus"], answer["machines"], answer["copies"]) == (3, 3, 3)
+    fewer = asked(*SERVE, "--gpu", "A10G", "--gpus", "1..2")["answer"]
+    assert fewer["gpus"] <= 2
+    assert answer["tpot"]["value"] < fewer["tpot"]["value"]  # each of three has less to do
+
+
+def test_what_servers_bear_is_no_less_than_is_asked_and_holds_when_asked_for() -> None:
+    one = asked(*SERVE, "--gpu", "L40S", "--gpus", "1")["answer"]
+    most = one["capacity"]["value"]
+    assert most > 5.5
+    words = ("recommend", "serve", "llama-3.1-8b", "--in", "500", "--out", "200", "--gpu", "L40S", "--gpus", "1", *DAY)
+    assert call(*words, "--rate", f"{0.97 * most:.3f}/s").code == 0
+    assert call(*words, "--rate", f"{1.3 * most:.3f}/s").code == 1
+
+
+def test_a_tensor_degree_is_kept_to() -> None:
+    answer = asked(*SERVE, "--tp", "2")
+    assert {one["parallel"]["tp"] for one in answer["candidates"]} == {2}
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (("serve", "llama-3.1-8b", "--deadline", "3h"), "a service has no end", "--ttft"),
+        (("serve", "llama-3.1-8b", "--pp", "2"), "--pp", "--tp"),
+        (("batch", "llama-3.1-8b", "--dp", "2"), "--dp", "--gpus"),
+        (("serve", "resnet50", "--tp", "2"), "--tp", "--gpus"),
+    ],
+)
+def test_what_has_no_meaning_for_the_task_is_refused(words: tuple[str, ...], said: str, hint: str) -> None:
+    reply = call("recommend", *words)
+    assert_refused(reply, 2)
+    assert said in reply.err.splitlines()[0]
+    assert hint in reply.err.splitlines()[1]
+
+
+def test_answers_of_one_token_have_no_time_between_tokens() -> None:
+    answer = asked("recommend", "serve", "llama-3.1-8b", "--in", "100", "--out", "1", "--gpu", "L40S", *DAY)
+    assert answer["answer"]["tpot"] is None
+    assert "a token" not in answer["sentence"]
+    reply = call("estimate", "serve", "llama-3.1-8b", "--gpu", "L40S", "--in", "100", "--out", "1", "--rate", "2/s")
+    assert "which is the whole answer" in reply.err
+    assert not [line for line in reply.out.splitlines() if "between tokens" in line or "\t0 s\t" in line]
+
+
+def test_a_refusal_names_the_objective_nobody_gave() -> None:
+    words = ("recommend", "serve", "llama-3.1-70b", "--gpu", "L4", "--gpus", "8", *DAY)
+    assert "100 ms between tokens at most" in call(*words).err.splitlines()[0]
+    assert "where no objective is given" not in call(*words, "--tpot", "90ms").err
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "step"),
+    [("serve", "llama-3.1-8b", "decode"), ("batch", "gpt2", "decode"), ("serve", "resnet50", "forward")],
+)
+def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str) -> None:
+    told = from_texts({"task": task, "model": model, "gpu": "l40s"}).workload
+    shape = Desk().shape(model)
+    command, note = verifying(told, shape, 8)
+    words = shlex.split(shlex.split(command)[3])
+    assert words[:3] == ["estimate", step, model]
+    assert note.id == f"verify-note.{step}"
+    read = from_texts({"task": step, "model": model, "gpu": "l40s", "batch": "8"}).workload
+    assert unable(fill_defaults(read, shape), shape) is None
+    assert call(*words).code == 0
+
+
+def test_verify_says_where_measure_cannot_run_it() -> None:
+    answer = asked("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
+    assert "one GPU is run, not 4" in answer["verify_note"]
+
+
+def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:
+    """A step has room for many of them: one GPU bears what eight would if each was read alone."""
+    reply = call(
+        "recommend", "serve", "llama-3.1-8b", "--rate", "300/s", "--in", "10", "--out", "2", "--gpu", "H100 SXM", "--json"
+    )
+    assert reply.code == 0, reply.err
+    assert reply.json()["answer"]["copies"] == 1
+
+
+def test_between_tokens_nothing_is_told_quicker_than_weights_can_be_read() -> None:
+    reply = call(
+        "recommend", "serve", "llama-3.1-8b", "--rate", "0.001/s", "--in", "1000", "--out", "300", "--gpu", "L4", "--json"
+    )
+    assert reply.code == 0, reply.err
+    answer = reply.json()["answer"]
+    read = (8.03e9 - 128256 * 4096) * 2 / 300e9  # all weights but the table of tokens, at 300 GB/s
+    assert answer["gpu"] == "l4"
+    assert read <= answer["tpot"]["low"] <= answer["tpot"]["value"]
