@@ -73,7 +73,7 @@ def test_a_trace_too_short_for_a_rate_is_refused_or_remarked(tmp_path: Path) -> 
     assert any("40 requests" in one for one in short["warnings"])
 
 
-SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "200", "--ttft", "60ms")
+SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "200", "--ttft", "55ms")
 
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:

@@ -18,7 +18,7 @@ from whichgpu.estimate.group.scaling import scaling
 from whichgpu.estimate.group.search import Candidate, Screened, best_layout, settle
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
 from whichgpu.estimate.serving.answer import _warnings, serve
-from whichgpu.estimate.serving.curve import SHARES, Objectives, Point, _allowed, curve
+from whichgpu.estimate.serving.curve import SHARES, Objectives, Point, _allowed, _narrowed, curve
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.summary import Latency, Summary
 from whichgpu.workload.shapes import Mlp, Transformer
@@ -170,7 +170,8 @@ NOTHING = (0.0,)
 def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
     """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
     drawn = [Point(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
-    assert _allowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
+    assert _narrowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
+    assert _allowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) <= 0.86 * allowed  # many requests say it does not hold
 
 
 def test_a_rate_between_those_drawn_is_narrowed() -> None:

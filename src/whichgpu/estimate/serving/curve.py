@@ -110,6 +110,22 @@ def _simulated(server: Server, load: Load, rate: float, goals: Objectives, least
 def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point], limit: float) -> float:
     """The largest rate at which the objectives hold; 0 where they never do.
 
+    Few requests may only look as if they held: many are to say so, with a little to spare.
+    """
+    low = _narrowed(server, load, goals, points, limit)
+    spared = replace(
+        goals, tpot_max=_spared(goals.tpot_max), ttft_max=_spared(goals.ttft_max), latency_max=_spared(goals.latency_max)
+    )
+    for _ in range(CAUTIOUS):
+        if not low or goals.hold(_simulated(server, load, low, spared, MOST)):
+            break
+        low *= 1.0 - STEP
+    return low
+
+
+def _narrowed(server: Server, load: Load, goals: Objectives, points: list[Point], limit: float) -> float:
+    """Between the last point that holds and the next.
+
     Never more than it can bear: above that, a drawn load that has not yet queued up only looks as if they held.
     """
     held = [one.rate for one in points if one.met is not None and one.met >= goals.percentile / 100 and not one.saturated]
@@ -118,13 +134,6 @@ def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point],
     for _ in range(NARROWING):
         middle = (low + high) / 2
         low, high = (middle, high) if goals.hold(_simulated(server, load, middle, goals)) else (low, middle)
-    spared = replace(
-        goals, tpot_max=_spared(goals.tpot_max), ttft_max=_spared(goals.ttft_max), latency_max=_spared(goals.latency_max)
-    )
-    for _ in range(CAUTIOUS):  # few requests may only look as if they held: many are to say so, with a little to spare
-        if not low or goals.hold(_simulated(server, load, low, spared, MOST)):
-            break
-        low *= 1.0 - STEP
     return low
 
 
