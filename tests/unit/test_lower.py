@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.lower import generation, lower
+from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager import Writer
 from whichgpu.estimate.time.lower.fused_layers import touched
 from whichgpu.estimate.time.lower.layers import Pass, layer
@@ -186,7 +186,7 @@ def test_a_window_bounds_what_is_looked_at() -> None:
 def test_a_batch_of_answers_is_prompts_and_tokens_at_the_mean_context() -> None:
     shape = shape_of("llama-3.1-8b")
     request = fill_defaults(Workload("batch", "llama-3.1-8b", batch=8, seq_in=1000, seq_out=200, precision="bf16"), shape)
-    prompts, token = generation(request, shape)
+    prompts, token = lower(replace(request, task="prefill"), shape), lower(request, shape)
     assert next(op for op in prompts.ops if op.kind == "attention").sizes["queries"] == 1000
     assert next(op for op in token.ops if op.kind == "decode_attention").sizes["keys"] == 1100
 

@@ -23,13 +23,19 @@ class Recent(Generic[Value]):
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The value of a key, made where it is not there."""
-        if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]
-        value = self._values[key] = make()
+        if key not in self._values:
+            value = make()
+            self.put(key, value)
+            return value
+        self._values.move_to_end(key)
+        return self._values[key]
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """A value made elsewhere, the most recently used one now."""
+        self._values[key] = value
+        self._values.move_to_end(key)
         if len(self._values) > self._most:
             self._values.popitem(last=False)
-        return value
 
     def known(self, key: Hashable) -> Value | None:
         """The value of a key, where it is there."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from whichgpu.base.recent import Recent
@@ -41,7 +40,9 @@ def _generated(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     new = [group for group, one in zip(groups, known, strict=True) if one is None]
     told = iter(generate(asked, new))
     found = [one or ((next(told),), (asked, group)) for group, one in zip(groups, known, strict=True)]
-    return [_ALONE.get(key, partial(_same, one))[0][0] for key, one in zip(keys, found, strict=True)]
+    for key, one in zip(keys, found, strict=True):
+        _ALONE.put(key, one)
+    return [one[0][0] for one in found]
 
 
 def _stepped(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
@@ -52,10 +53,6 @@ def _stepped(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     from whichgpu.decide.passing import pass_through
 
     return pass_through(asked, groups)
-
-
-def _same(one: Known) -> Known:
-    return one
 
 
 def _work(asked: Asked) -> Hashable:

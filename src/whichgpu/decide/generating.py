@@ -24,7 +24,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
 DEGREES = (1, 2, 4, 8, 16)
-TOGETHER = 1024  # tokens of prompts read in one step at about the price of few: they wait for the weights
+TOGETHER = 1024  # tokens of prompts that a step reads for the price of one prompt at the very best (assumed): a bound on hopes
 STRAIGHT = 1e-3  # how far off a line the need may be and still be read off it
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil, inf
 from typing import Any
 
@@ -26,7 +25,7 @@ from whichgpu.decide.way import Asked, Outcome, Refusal, Served, Way
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.group.steps import GroupSteps
 from whichgpu.estimate.serving.alike import serve_alike
-from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.curve import SPARE, Objectives
 from whichgpu.estimate.serving.limits import Limits, lanes, limits_of
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.pace import MeanLengths, Pace
@@ -42,14 +41,13 @@ from whichgpu.workload.workload import Parallel, Workload
 # Drawn for one try, with a seed whose draw is like many: in windows of every length as many come as Poisson says (a test holds
 # it to that). Against 20,000 requests on 230 servers its 95th percentiles were 0.95 to 1.02 for nine in ten of them.
 REQUESTS, TYPICAL = 400, 498
-SPARE = 0.98  # of an objective: what so few requests may be off
 WIDEST = 512  # sequences at once a table is made for; more than that no objective is kept with
 FINE = 64  # rows: between these, products grow in a line, save for the leap after each
 # Of what saturates it by formula, since flooded servers answered 0.82 of that or more: above, it may go well for long, but what
 # once piles up is never worked off.
 BUSIEST = 0.82
 LEEWAY = 1.03  # times both, where steps are read off few points: what is hoped for is no less than what will be found
-CAREFUL = 0.95  # times both, where nothing is simulated: formulas are short by so much at the most for nine servers in ten
+CAREFUL = 0.95  # times both, where nothing is simulated (set after rates told without it were refused when asked for)
 FARTHEST = 2.0  # times the copies the formulas ask for, where even these fail
 # What a request says of its load and the run: no step is longer by it, so servers are shared by requests that differ in these.
 UNTIMED: dict[str, Any] = {
@@ -211,7 +209,7 @@ def _tried(workload: Workload, server: Server, pace: Pace, rate: float) -> Serve
     sequences one after the other; where few are, formulas know less of it.
     """
     load = _load(workload, rate)
-    goals = Objectives(_spared(workload.ttft_max), _spared(workload.tpot_max), workload.percentile)
+    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).spared
     lengths = round(load.prompts.mean), round(load.outputs.mean)
     outcome = serve_alike(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
     outcome = outcome or server.run(load.arrivals())
@@ -221,10 +219,6 @@ def _tried(workload: Workload, server: Server, pace: Pace, rate: float) -> Serve
     if told.growing or (goals.any and not goals.hold(told)):
         return None
     return Served(load.rate, told.ttft.at[0], max(told.tpot.at[0], tpot_tail(pace, load.rate, goals.percentile)), told.requests)
-
-
-def _spared(most: float | None) -> float | None:
-    return None if most is None else SPARE * most
 
 
 def _key(group: Group, way: Way) -> Hashable:
@@ -270,10 +264,6 @@ def _steps(asked: Asked, workload: Workload, groups: Sequence[Group]) -> GroupSt
     return GroupSteps(workload, asked.shape, gpus[0], None, devices)
 
 
-def _same(told: Timed) -> Timed:
-    return told
-
-
 def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
     """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
     workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, asked.shape
@@ -292,5 +282,5 @@ def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
         timed = zip(steps.decode_on_each(*wanted.decode), steps.mixed_on_each(*wanted.mixed), strict=True)
     for copy, key, one in zip(copies, keys, known, strict=True):
         told = one or (*next(timed), copy.group.gpu, asked.calibration)
-        _TIMED.get(key, partial(_same, told))
+        _TIMED.put(key, told)
         yield Server(StepTables.holding(wanted.answered(*told[:2])), copy.limits, copy.lane, 1, pp)

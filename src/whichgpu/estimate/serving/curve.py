@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.pace import slots_of
@@ -59,6 +59,13 @@ class Objectives:
         """Whether there are some."""
         return not (self.ttft_max is None and self.tpot_max is None and self.latency_max is None)
 
+    @property
+    def spared(self) -> Objectives:
+        """The same with a little to spare: what a few hundred or thousand requests may be off."""
+        limits = (self.ttft_max, self.tpot_max, self.latency_max)
+        ttft, tpot, latency = (None if most is None else SPARE * most for most in limits)
+        return Objectives(ttft, tpot, self.percentile, latency)
+
     def hold(self, told: Summary) -> bool:
         """Whether enough requests met them."""
         return told.met is not None and told.met >= self.percentile / 100.0 and not told.growing
@@ -113,11 +120,8 @@ def _allowed(server: Server, load: Load, goals: Objectives, points: list[Point],
     Few requests may only look as if they held: many are to say so, with a little to spare.
     """
     low = _narrowed(server, load, goals, points, limit)
-    spared = replace(
-        goals, tpot_max=_spared(goals.tpot_max), ttft_max=_spared(goals.ttft_max), latency_max=_spared(goals.latency_max)
-    )
     for _ in range(CAUTIOUS):
-        if not low or goals.hold(_simulated(server, load, low, spared, MOST)):
+        if not low or goals.hold(_simulated(server, load, low, goals.spared, MOST)):
             break
         low *= 1.0 - STEP
     return low
@@ -135,10 +139,6 @@ def _narrowed(server: Server, load: Load, goals: Objectives, points: list[Point]
         middle = (low + high) / 2
         low, high = (middle, high) if goals.hold(_simulated(server, load, middle, goals)) else (low, middle)
     return low
-
-
-def _spared(most: float | None) -> float | None:
-    return None if most is None else SPARE * most
 
 
 def _at_once(load: Load) -> Iterator[Arrival]:

@@ -1,6 +1,6 @@
 """From a workload to the operators one GPU runs for it: what the framework or engine launches, forward, backward, optimizer.
 
-`lower` gives one step, pass or token; `generation` a batch's prompts and one of its tokens. Sizes may be arrays over batches.
+`lower` gives one step, pass or token. Sizes may be arrays over batches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload)
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowered:
     """Operators of one step on one GPU. `workload` has its defaults filled in; `batch`, of this GPU, may be an array.
 
-    For tasks that generate, the step is one token of each sequence at the mean context.
+    For tasks that generate, the step is one token of each sequence at the mean context: a token's time is very nearly a line over
+    the context, so all tokens of an answer take so many times that.
     """
     samples = float(workload.local_batch) if batch is None else batch
     model = workload.model if isinstance(workload.model, str) else ""
@@ -68,16 +69,6 @@ def _lowered(workload: Workload, shape: Shape, samples: Number) -> Lowered:
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", model=shape.name), msg("hint.weights-only"))
     return Lowered(tuple(_transformer(workload, shape, samples)))
-
-
-def generation(workload: Workload, shape: Shape, batch: Number | None = None) -> tuple[Lowered, Lowered]:
-    """Reading the prompts of a batch, and one token of each of its sequences at the mean context.
-
-    A token's time is very nearly a line over the context, so seq_out tokens take seq_out times the second.
-    """
-    samples = float(workload.local_batch) if batch is None else batch
-    prompts = lower(replace(workload, task="prefill"), shape, samples)
-    return prompts, lower(workload, shape, samples)
 
 
 def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
