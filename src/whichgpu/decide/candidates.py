@@ -212,13 +212,12 @@ def pareto(told: Candidates, order: Ints) -> list[int]:
     """
     cost, hours = told.course.cost, told.pace
     ranked = order[np.lexsort((hours[order], cost[order]))]
-    best, front, seen = np.inf, [], set()
+    best, front = np.inf, []
     for place in ranked.tolist():
-        key = (int(told.group[place]), float(told.copies[place]))
-        if hours[place] < best * (1 - 1e-9) and key not in seen:
+        if hours[place] < best * (1 - 1e-9):
             best = float(hours[place])
-            seen.add(key)
             front.append(place)
-    if len(ranked) and hours[fastest := int(ranked[np.argmin(hours[ranked])])] < best * (1 - 1e-9):
-        front.append(fastest)
-    return front
+    once: dict[tuple[int, float], int] = {}
+    for place in front:
+        once.setdefault((int(told.group[place]), float(told.copies[place])), place)
+    return [place for place in front if place in once.values() or place == front[-1]]
