@@ -16,14 +16,14 @@ from whichgpu.estimate.time.curves.stack import Stack, stack
 from whichgpu.estimate.time.operators import Op
 
 ZEROS = """gemm.start gemm.edge gemm.ramp gemm.edge.fp32 gemm.ramp.fp32 gemm.split_seconds conv.edge conv.ramp
-    conv.edge.fp32 conv.ramp.fp32 conv.split_seconds conv.resident conv.turn conv.turn_seconds conv.winograd_setup
-    conv.gather_seconds
+    conv.edge.fp32 conv.ramp.fp32 conv.split_seconds conv.resident conv.turn.half conv.turn.tf32 conv.turn_seconds.half
+    conv.turn_seconds.tf32 conv.winograd_setup conv.gather_seconds conv.tap.pixel conv.tap.warp
     conv.group_seconds conv.tap.besides conv.start.half conv.start.fp32 conv.start.tf32 conv.start.depthwise conv.tap_seconds.half
     conv.tap_seconds.single memory.resident memory.element memory.row memory.serial memory.start attention.causal
     attention.exponent attention.key attention.start""".split()
 ONES = """gemm.share gemm.share.wide gemm.share.emulated gemm.share.widened gemm.slowdown gemm.odd gemm.odd.tf32 gemm.odd.older
     gemm.even gemm.tf32.wgrad gemm.tf32.dgrad gemm.bandwidth gemm.draw gemm.small gemm.cache conv.cache conv.bandwidth conv.block
-    conv.winograd
+    conv.winograd conv.winograd.plane conv.plane conv.plane1 conv.few.planar conv.tap.plane
     conv.winograd.planar conv.stride conv.grouped conv.few.turned conv.few.half conv.few.fp32 conv.few.tf32 conv.share.half
     conv.share.fp32 conv.share.tf32 conv.share1.half conv.share1.fp32 conv.share1.tf32 conv.planar conv.tap.single conv.tap.half
     conv.tap.far conv.tap.turned memory.cache memory.share memory.share.softmax.short attention.dropout attention.share
@@ -44,7 +44,7 @@ def column(value: float) -> np.ndarray:
 def toy(**changed: Any) -> GpuColumns:
     """The GPU; `rates={"fp16": 2e13}` and the like change one unit."""
     each: dict[str, float] = {"matrix": 1.0, "dots": 1.0, "winograd": 1.0, "wide": 0.0, "bandwidth": 1e12, "sms": 10.0, "l2": 1e6,
-                              "clock": 1e9, "tdp": np.inf}  # fmt: skip
+                              "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
     units: dict[str, float] = {"peaks": 1e13, "rates": 1e13, "balance": 1.0, "sm_rates": 1e12, "native": 1.0}
     made: dict[str, Any] = {name: column(value) for name, value in each.items()}
     made |= {name: {unit: column(value) for unit in UNITS} for name, value in units.items()}

@@ -62,7 +62,6 @@ def test_2015_a_cluster_is_bound_by_its_network() -> None:
     assert answer.bound == "interconnect"
 
 
-@pytest.mark.xfail(reason="0.75 against 0.90: half a gigabyte of gradients at 28 Gb/s a GPU is half of VGG's step", strict=True)
 def test_2015_over_infiniband_copies_hardly_wait() -> None:
     """Two machines joined by InfiniBand do as well as one of four GPUs."""
     fields: dict[str, Any] = {"precision": "fp32", "year": 2016}
@@ -117,7 +116,6 @@ def a_whole_node() -> tuple[Scaling, list[str]]:
     return answer.group.scaling, [english().render(warning) for warning in answer.warnings]
 
 
-@pytest.mark.xfail(strict=True, reason="0.598 since links were fitted anew; measured: 2.5 times from two to eight")
 def test_2024_a_whole_node_gets_six_tenths_of_its_gpus_done() -> None:
     assert next(point for point in a_whole_node()[0].points if point.gpus == 8).efficiency > 0.6
 

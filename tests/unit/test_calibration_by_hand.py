@@ -70,6 +70,33 @@ def test_nothing_is_known_of_other_makers() -> None:
     assert load_calibration().tier("pytorch", H100) != "none"
 
 
+def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_others() -> None:
+    fitted = load_calibration()
+    t4, a10 = GPUS["t4"], GPUS["a10"]
+    assert fitted.tier("vllm", t4, "decode", "fp16") == "generation"
+    assert fitted.tier("vllm", t4, "decode", "int4") == "other"
+    assert fitted.tier("vllm", a10, "decode", "int4") == fitted.tier("vllm", a10, "decode", "bf16") == "generation"
+    assert fitted.tier("pytorch", t4, "train", "amp-bf16") == "other"  # it has no units for it
+    assert fitted.tier("pytorch", t4, "train", "amp-fp16") == "gpu"
+
+
+def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others() -> None:
+    fitted = load_calibration()
+    a100 = GPUS["a100-sxm-80gb"]
+    assert fitted.tier("tensorflow", a100, "train", "amp-fp16") == "gpu"
+    assert fitted.tier("tensorflow", a100, "decode", "fp16") == "other"
+    # Whole answers were measured there: prompts and tokens.
+    assert fitted.tier("vllm", GPUS["a100-sxm-40gb"], "decode", "fp16") == "gpu"
+
+
+def test_far_from_an_engine_s_few_generations_all_engines_count() -> None:
+    fitted = load_calibration()
+    low, high = fitted.spread("other", "decode", engine="cuda-graphs")
+    every = fitted.spread("other", "decode", engine="an engine nobody measured")
+    assert low <= every[0] < every[1] <= high
+    assert fitted.spread("gpu", "decode", engine="cuda-graphs")[1] < every[1]
+
+
 def test_cards_of_little_power_are_a_build_of_their_own() -> None:
     assert build(H100) == "datacenter"
     assert [build(replace(H100, tdp_watts=watts)) for watts in (70, 80, 81, None)] == [

@@ -53,10 +53,20 @@ def test_shares_of_peak_are_of_the_unit_and_of_filters_with_and_without_neighbou
     assert convolved(filters(), **{"gemm.factor.tensor.Hopper": 0.5}) == pytest.approx(2 * many, rel=NEAR)
     dots = toy(matrix=0.0, dots=0.5, winograd=0.0)
     assert convolved(filters(), dots, **{"conv.planar": 0.5}) == pytest.approx(4 * many, rel=NEAR)
-    planes = filters(unit="fp32", nhwc=0.0)
-    assert convolved(planes, toy(winograd=0.0), **{"conv.planar": 0.5}) == pytest.approx(
-        2 * convolved(planes, toy(winograd=0.0)), rel=NEAR
-    )
+    older = toy(winograd=0.0, native={"tf32": 0.0})
+    planes, point = filters(unit="fp32", nhwc=0.0), filters(unit="fp32", nhwc=0.0, kernel=1.0)
+    assert convolved(planes, older, **{"conv.planar": 0.5}) == pytest.approx(2 * convolved(planes, older), rel=NEAR)
+    newer = toy(winograd=0.0)
+    for op, name in ((planes, "conv.plane"), (point, "conv.plane1")):
+        assert convolved(op, newer, **{name: 0.5}) == pytest.approx(2 * convolved(op, newer), rel=NEAR)
+        assert convolved(op, older, **{name: 0.5}) == pytest.approx(convolved(op, older), rel=NEAR)
+
+
+def test_fp32_on_planes_does_not_split_the_inner_sum() -> None:
+    """64 pixels and 32 channels are one tile: on one SM of ten, however long its sum."""
+    planes, last = (filters(unit="fp32", nhwc=nhwc, batch=1.0, height=8.0, width=8.0, cout=32.0) for nhwc in (0.0, 1.0))
+    assert convolved(planes, toy(winograd=0.0), **{"conv.split": 1.5}) == pytest.approx(2 * 64 * 32 * 2304 / 1e12, rel=NEAR)
+    assert convolved(last, toy(winograd=0.0), **{"conv.split": 1.5}) == pytest.approx(1.5 * 2 * 64 * 32 * 2304 / 1e13, rel=NEAR)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +86,9 @@ def test_shares_of_peak_are_of_the_unit_and_of_filters_with_and_without_neighbou
         ({"nhwc": 0.0}, "conv", True),
         ({"nhwc": 0.0, "cin": 32.0}, "conv", True),
         ({"nhwc": 0.0, "cin": 31.0}, "conv", False),
-        ({"nhwc": 0.0, "kernel": 25.0}, "conv", False),
+        ({"nhwc": 0.0, "kernel": 25.0}, "conv", True),
+        ({"nhwc": 0.0, "kernel": 49.0}, "conv", False),
+        ({"height": 30.0, "width": 30.0, "kernel": 25.0}, "conv", False),
         ({"nhwc": 0.0, "stride": 2.0}, "conv", False),
         ({"nhwc": 0.0, "groups": 2.0}, "conv", False),
     ],
@@ -100,7 +112,8 @@ def test_matrix_units_multiply_rather_than_transform() -> None:
 def test_transforms_gain_where_they_pay_for_themselves() -> None:
     planes, last = filters(unit="fp32", nhwc=0.0), filters(unit="fp32", height=30.0, width=30.0)
     plain, small = (convolved(op, toy(winograd=0.0)) for op in (planes, last))
-    assert convolved(planes, **{"conv.winograd.planar": 2.0}) == pytest.approx(plain / 2, rel=NEAR)
+    assert convolved(planes, **{"conv.winograd.plane": 2.0}) == pytest.approx(plain / 2, rel=NEAR)
+    assert convolved(planes, toy(native={"tf32": 0.0}), **{"conv.winograd.planar": 2.0}) == pytest.approx(plain / 2, rel=NEAR)
     setup = 256 * 256 * 1.0 / (10 * 1e9)
     assert convolved(last, **{"conv.winograd": 2.0, "conv.winograd_setup": 1.0}) == pytest.approx(small / 2 + setup, rel=NEAR)
     assert convolved(last, **{"conv.winograd": 2.0, "conv.winograd_setup": 1e9}) == pytest.approx(small, rel=NEAR)
@@ -139,6 +152,10 @@ def test_images_of_three_channels_run_on_plain_lanes_padded_to_four() -> None:
     assert convolved(op, plain, **{"conv.few.half": 0.5}) == pytest.approx(2 * 2 * least * inner / 1e11, rel=NEAR)
     eight = filters(cin=8.0, cout=64.0, kernel=49.0)
     assert convolved(eight, plain) < convolved(op, plain)  # those are loaded as they are
+    single = filters(cin=3.0, cout=64.0, kernel=49.0, nhwc=0.0, unit="fp32")
+    older = toy(rates={"fp32": 1e12}, sm_rates={"fp32": 1e11}, native={"tf32": 0.0})
+    assert convolved(single, older, **{"conv.few.planar": 0.5}) == pytest.approx(2 * convolved(single, older), rel=NEAR)
+    assert convolved(single, plain, **{"conv.few.planar": 0.5}) == pytest.approx(convolved(single, plain), rel=NEAR)
     turned = filters(cin=3.0, cout=64.0, kernel=49.0, nhwc=0.0)
     assert convolved(turned, plain, **{"conv.few.turned": 3.0}) == pytest.approx(3 * convolved(op, plain), rel=NEAR)
 
@@ -156,6 +173,25 @@ def test_depthwise_filters_take_every_tap_on_plain_lanes() -> None:
     for unit, kernel, factor in (("fp32", 49.0, 5.0), ("fp32", 25.0, 1.0), ("fp16", 49.0, 1.0)):
         op = filters(unit=unit, kernel=kernel, **sizes)
         assert convolved(op, **{"conv.tap.far": 5.0}) == pytest.approx(factor * taps, rel=NEAR)
+
+
+def test_depthwise_filters_on_planes_in_fp32_are_the_frameworks_own() -> None:
+    """256 channels of nine weights each: for every one as many warps as there are images, at most eight, begin to sum."""
+    sizes: Any = {"unit": "fp32", "nhwc": 0.0, "cin": 256.0, "cout": 256.0, "groups": 256.0, "flops": 2e9}
+    taps = 2e9 / (2 * 10 * 1e9)
+    assert convolved(filters(**sizes), **{"conv.tap.plane": 3.0, "conv.tap.turned": 9.0}) == pytest.approx(3 * taps, rel=NEAR)
+    assert convolved(filters(**sizes), **{"conv.tap.pixel": 9.0}) == pytest.approx(2 * taps, rel=NEAR)
+    assert convolved(filters(kernel=49.0, **sizes), **{"conv.tap.far": 5.0}) == pytest.approx(taps, rel=NEAR)
+    for images, warps in ((4.0, 4), (64.0, 8)):
+        begun = 256 * 9 * warps * 1e3 / (10 * 1e9)
+        op = filters("conv_wgrad", batch=images, **sizes)
+        assert convolved(op, **{"conv.tap.warp": 1e3}) == pytest.approx(taps + begun, rel=NEAR)
+    assert convolved(filters(**sizes), **{"conv.tap.warp": 1e3}) == pytest.approx(taps, rel=NEAR)
+
+
+def test_kernels_begin_later_where_clocks_are_slower() -> None:
+    starts: Any = {"conv.start.half": 1.0, "conv.gather_seconds": 0.5}
+    assert convolved(filters(), toy(latency=2.0), **starts) - convolved(filters()) == pytest.approx(3.0, abs=1e-6)
 
 
 def test_bytes_that_a_stride_skips_are_not_read() -> None:
@@ -187,9 +223,9 @@ def test_a_convolution_of_many_bytes_is_bound_by_them() -> None:
 )  # fmt: skip
 def test_planes_of_pixels_are_turned_for_tensor_cores(sizes: Any, unit: str, turns: bool) -> None:
     op = filters(unit=unit, moved=1e9, **sizes)
-    more = convolved(op, conv__turn=2.0, conv__turn_seconds=0.5) - convolved(op)
+    more = convolved(op, conv__turn__half=2.0, conv__turn_seconds__half=0.5) - convolved(op)
     assert more == pytest.approx(0.5 + 2e9 / 1e12 if turns else 0.0, abs=1e-9)
-    assert convolved(op, toy(matrix=0.0), conv__turn_seconds=0.5) == pytest.approx(convolved(op, toy(matrix=0.0)))
+    assert convolved(op, toy(matrix=0.0), conv__turn_seconds__half=0.5) == pytest.approx(convolved(op, toy(matrix=0.0)))
 
 
 def test_kernels_take_their_time_to_begin() -> None:

@@ -38,15 +38,17 @@ def test_passes_that_wait_for_one_another_take_the_longer_of_host_and_device_eac
     assert overlapped == pytest.approx(7.0 + 0.5, rel=0.1)
 
 
-def test_the_slope_of_the_cost_is_its_own() -> None:
-    design = Design([example(apart=True), example(apart=False)])
-    rows, weights = np.arange(2), np.ones(2)
+@pytest.mark.parametrize("soft", [None, 8.0])
+def test_the_slope_of_the_cost_is_its_own(soft: float | None) -> None:
+    held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, True, GROUPS)
+    design = Design([example(apart=True), example(apart=False), held])
+    rows, weights = np.arange(3), np.ones(3)
     point = np.linspace(-0.5, 0.5, len(design.parameters))
-    _, slope = design._cost(point, rows, weights, 0.2)
+    _, slope = design._cost(point, rows, weights, 0.2, soft)
     for place in range(len(point)):
         aside = np.zeros(len(point))
         aside[place] = 1e-6
-        more, less = (design._cost(point + sign * aside, rows, weights, 0.2)[0] for sign in (1, -1))
+        more, less = (design._cost(point + sign * aside, rows, weights, 0.2, soft)[0] for sign in (1, -1))
         assert slope[place] == pytest.approx((more - less) / 2e-6, rel=1e-4, abs=1e-4)
 
 

@@ -88,6 +88,7 @@ def test_old_stacks_have_cudnn_s_norm_with_its_activation_in_16_bits() -> None:
         wide = [replace(one, dtype="float32") for one in (NORM, RELU, ADD)]
         assert len(left(engine, *wide)) == 3
         assert len(left(engine, NORM, call("silu", IMAGE))) == 2
+        assert len(left(engine, NORM, RELU, ADD, nhwc=False)) == 3  # cuDNN has it for channels last alone
 
 
 def test_a_guest_shared_by_several_hosts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from calibration.curve_rows import Sample
 from calibration.fit_curves import TURNS, Parameters, Problem, fit_all
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 
-OURS = ("h200", "micro")
+OURS = ("h200", "h200-planes", "micro")
 
 
 def report(chosen: Sequence[Sample], gpus: Mapping[str, GpuColumns], p: Parameters, thorough: bool) -> None:
@@ -24,8 +24,12 @@ def report(chosen: Sequence[Sample], gpus: Mapping[str, GpuColumns], p: Paramete
         lambda sample: f"{sample.source} {sample.gpu} {sample.kind}" if sample.source != "h200" else "",
     )
     if thorough:
-        left = _without_families(chosen, gpus, p)
-        _table("each shape family left out (H200)", chosen, left, lambda sample: sample.curve if sample.source == "h200" else "")
+        ours = [place for place, sample in enumerate(chosen) if sample.source == "h200"]
+        for title, turns in (("rows", _rows_in_turns(ours)), ("shape families", _families_in_turns(ours, chosen))):
+            left = _without(turns, chosen, gpus, p)
+            _table(
+                f"{title} left out in turn (H200)", chosen, left, lambda sample: sample.curve if sample.source == "h200" else ""
+            )
         left = _without_gpus(chosen, gpus, p)
         _table(
             "each GPU left out, by source",
@@ -41,13 +45,22 @@ def report(chosen: Sequence[Sample], gpus: Mapping[str, GpuColumns], p: Paramete
         )
 
 
-def _without_families(chosen: Sequence[Sample], gpus: Mapping[str, GpuColumns], p: Parameters) -> np.ndarray:
-    """Predictions from fits that have not seen the sample's family."""
+def _rows_in_turns(ours: Sequence[int]) -> list[list[int]]:
+    """Rows drawn without regard to what they are of: others of the same shape stay."""
+    drawn = np.random.default_rng(0).permutation(ours)
+    return [drawn[turn::TURNS].tolist() for turn in range(TURNS)]
+
+
+def _families_in_turns(ours: Sequence[int], chosen: Sequence[Sample]) -> list[list[int]]:
+    """All rows of a shape together."""
+    families = sorted({chosen[place].family for place in ours})
+    return [[place for place in ours if chosen[place].family in set(families[turn::TURNS])] for turn in range(TURNS)]
+
+
+def _without(turns: Iterable[list[int]], chosen: Sequence[Sample], gpus: Mapping[str, GpuColumns], p: Parameters) -> np.ndarray:
+    """Predictions of each turn's samples by a fit that has not seen them."""
     told = np.full(len(chosen), np.nan)
-    families = sorted({sample.family for sample in chosen if sample.source == "h200"})
-    for turn in range(TURNS):
-        out = set(families[turn::TURNS])
-        left = [place for place, sample in enumerate(chosen) if sample.source == "h200" and sample.family in out]
+    for left in turns:
         told[left] = _predicted_without(left, chosen, gpus, p)
     return told
 

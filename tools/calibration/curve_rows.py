@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,9 @@ SOURCES = ("neusight", "vidur", "aiconfigurator", "stas00")
 # Products with a scale for every block run kernels that differ from GPU to GPU more than the GPUs do.
 APART = {("aiconfigurator", "fp8_block")}
 _H200 = "h200-sxm"
+# Convolutions in fp32 and tf32 on planes of pixels, of which ops.jsonl has none: its shapes and small images, measured in the
+# same way (replayed from CUDA graphs) on an H200 on 2026-11-16, with cuDNN's benchmark on; each gradient by itself.
+PLANES = Path(__file__).with_name("planes.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,9 @@ class Sample:
 
     @property
     def curve(self) -> str:
-        """The curve it tells most about."""
+        """The curve it tells most about; convolutions on planes tell of what is theirs alone."""
+        if self.source == "h200-planes":
+            return "planes"
         return KINDS[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
@@ -44,6 +50,7 @@ def samples(folder: Path) -> list[Sample]:
     return [
         *h200_operators(folder / "h200" / "ops.jsonl"),
         *h200_micro(folder / "h200" / "micro.jsonl"),
+        *h200_planes(PLANES),
         *published(folder / "public"),
     ]
 
@@ -56,6 +63,17 @@ def h200_operators(file: Path) -> Iterator[Sample]:
             kind = row["op"] + ("." + row["dir"] if "dir" in row else "")
             hot = tuple(replace(op, sizes={**op.sizes, "resident": op.sizes.get("resident", 1.0)}) for op in ops)
             yield Sample("h200", _H200, f"{kind}.{row['dtype']}", _family(row), hot, row["us"] * 1e-6)
+
+
+def h200_planes(file: Path) -> Iterator[Sample]:
+    """Our own measurements of what ops.jsonl lacks."""
+    with file.open(encoding="utf-8", newline="") as text:
+        for words in csv.DictReader(text):
+            row = {name: word if name in ("dtype", "dir") else int(word) for name, word in words.items() if name != "us"}
+            ops = _convolution({**row, "op": "conv", "layout": "nchw"})
+            hot = tuple(replace(op, sizes={**op.sizes, "resident": 1.0}) for op in ops)
+            kind = f"conv.planes.{row['dir']}.{row['dtype']}"
+            yield Sample("h200-planes", _H200, kind, _family({**row, "op": "conv"}), hot, float(words["us"]) * 1e-6)
 
 
 def h200_micro(file: Path) -> Iterator[Sample]:
@@ -166,6 +184,9 @@ def _lowered(row: Mapping[str, Any]) -> tuple[Op, ...]:
     return _moved(row)
 
 
+_GRADIENTS = {"fwd": ("conv",), "dgrad": ("conv_dgrad",), "wgrad": ("conv_wgrad",)}
+
+
 def _convolution(row: Mapping[str, Any]) -> tuple[Op, ...]:
     """Forward, or both gradients: the input's is made unless the input is an image."""
     width, groups, taps = BYTES[row["dtype"]], row["groups"], row["k"] ** 2
@@ -186,7 +207,7 @@ def _convolution(row: Mapping[str, Any]) -> tuple[Op, ...]:
         "groups": float(groups),
         "nhwc": float(row["layout"] == "nhwc"),
     }
-    kinds = ("conv",) if row["dir"] == "fwd" else ("conv_wgrad",) if row["cin"] == 3 else ("conv_dgrad", "conv_wgrad")
+    kinds: tuple[str, ...] = _GRADIENTS.get(row["dir"], ("conv_wgrad",) if row["cin"] == 3 else ("conv_dgrad", "conv_wgrad"))
     flops = 2.0 * row["b"] * out**2 * row["cout"] * row["cin"] / groups * taps
     total = float(sum(sides.values()))
     return tuple(Op(kind, row["dtype"], flops, total - sides[kind], float(sides[kind]), sizes) for kind in kinds)

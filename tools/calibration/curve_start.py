@@ -144,14 +144,25 @@ CONV = {
     "conv.group_seconds": 0.9e-6,
     "conv.group_seconds.conv_dgrad": 2.0e-6,
     "conv.group_seconds.conv_wgrad": 2.0e-6,
-    "conv.turn": 3.9,
-    "conv.turn_seconds": 5.3e-6,
+    "conv.turn.half": 3.9,
+    "conv.turn_seconds.half": 5.3e-6,
     **{f"conv.tap.half.{kind}": value for kind, value in (("conv", 0.036), ("conv_dgrad", 0.05), ("conv_wgrad", 0.06))},
     **{f"conv.tap.single.{kind}": value for kind, value in (("conv", 0.09), ("conv_dgrad", 0.1), ("conv_wgrad", 0.15))},
     "conv.tap.turned": 4.5,
     "conv.tap.besides": 3.0,
     "conv.tap.far": 8.0,
     "conv.tap.far.conv": 1.35,
+}
+# Of planes of pixels in fp32 and tf32 alone: fitted after the others, on rows of their own.
+PLANES = {
+    "conv.turn.tf32": 3.9,
+    "conv.turn_seconds.tf32": 5.3e-6,
+    **{f"conv.plane.{kind}": value for kind, value in (("conv", 0.65), ("conv_dgrad", 0.68), ("conv_wgrad", 0.8))},
+    **{f"conv.plane1.{kind}": value for kind, value in (("conv", 0.7), ("conv_dgrad", 0.55), ("conv_wgrad", 0.58))},
+    "conv.winograd.plane": 1.2,
+    **{f"conv.tap.plane.{kind}": value for kind, value in (("conv", 0.14), ("conv_dgrad", 0.17), ("conv_wgrad", 0.29))},
+    **{f"conv.tap.pixel.{kind}": value for kind, value in (("conv", 0.9), ("conv_dgrad", 2.0), ("conv_wgrad", 1.0))},
+    "conv.tap.warp": 170.0,
 }
 ATTENTION = {
     "attention.share": 0.95,
@@ -179,9 +190,11 @@ FIXED = {
     "memory.serial.batch_norm_backward.channels_first": 3.5,
     "memory.serial": 0.0,
     "conv.resident": 0.5,
-    "conv.planar": 0.85,  # fp32 in planes of pixels, from published fp32 networks on GPUs before Ampere
-    "conv.planar.conv_wgrad": 0.75,
-    "conv.winograd.planar": 2.0,
+    "conv.planar": 0.95,  # this and the next four: fp32 in planes of pixels, from published fp32 networks on GPUs before Ampere
+    "conv.planar.conv_wgrad": 0.85,
+    "conv.winograd.planar": 1.7,
+    "conv.few.planar": 0.9,
+    "conv.few.planar.conv_wgrad": 0.7,
     "gemm.factor.single.Kepler": 0.67,  # 192 lanes an SM, of which its schedulers fill 128 without pairs of instructions
     "gemm.share.emulated": 0.7,  # of fp32: bf16 where there are no units for it
     "gemm.share.widened": 0.85,  # of 16-bit products: weights stored narrower than the chip's units
@@ -242,6 +255,7 @@ AT_MOST = {
     "conv.split.wgrad": 3.0,
     "conv.winograd_setup": 3000.0,
     "conv.winograd": 4.0,
+    "conv.plane": 1.0,
 }
 AT_LEAST = {
     "conv.split": 1.0,

@@ -23,7 +23,7 @@ from calibration.ranges import ranges, widening
 from calibration.rows import measured_rows
 from calibration.scores import Held, held_out, save
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import DATA_FILE
+from whichgpu.estimate.time.calibration import DATA_FILE, bits
 
 # Whose results they are, as the catalog's sources name them.
 SOURCE_IDS = {"h200": "speed-h200"}
@@ -72,7 +72,7 @@ def kinds_of(design: Design) -> list[str]:
 
 
 def evidence(found: list[Example] | Any) -> dict[str, Any]:
-    """What each engine's numbers rest on: rows, GPUs, generations, tasks, years and sources."""
+    """What each engine's numbers rest on: rows, GPUs, generations, tasks, years, sources; and widths of numbers by generation."""
     engines: dict[str, dict[str, Any]] = {}
     gpus: dict[str, int] = defaultdict(int)
     for example in found:
@@ -97,7 +97,10 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
         name: {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
         for name, one in engines.items()
     }
-    return {"engines": plain, "gpus": dict(gpus)}
+    widths: dict[str, set[int]] = defaultdict(set)
+    for example in found:
+        widths[example.setting.generation].add(bits(example.row.request["precision"]))
+    return {"engines": plain, "gpus": dict(gpus), "bits": {name: sorted(known) for name, known in widths.items()}}
 
 
 def digest(truth: Path) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from calibration.curve_rows import Sample, samples
-from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NUISANCE
+from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NUISANCE, PLANES
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import CURVES, bounds, groups
 from whichgpu.estimate.time.curves.gemm import unit_class
@@ -76,7 +76,10 @@ class Problem:
                 owners = np.array([found[place][0] for place in places])
                 self.pieces.append(Piece(KINDS[group.ops[0].kind], group, gpus[gpu], owners))
         counts = Counter((sample.source, sample.gpu) for sample in chosen)
-        capped = [min(1.0, ROWS / counts[sample.source, sample.gpu]) if sample.source != "h200" else 1.0 for sample in chosen]
+        capped = [
+            min(1.0, ROWS / counts[sample.source, sample.gpu]) if not sample.source.startswith("h200") else 1.0
+            for sample in chosen
+        ]
         self.weights = np.sqrt(np.array(capped))
 
     def predict(self, p: Parameters) -> np.ndarray:
@@ -141,6 +144,7 @@ def starts(chosen: Iterable[Sample], gpus: Mapping[str, GpuColumns]) -> dict[str
         "memory": {**MEMORY, **CACHE},
         "gemm": {**GEMM, **factors, **OFFSETS},
         "conv": CONV,
+        "planes": PLANES,
         "attention": ATTENTION,
     }
 

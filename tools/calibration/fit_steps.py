@@ -57,10 +57,13 @@ ENOUGH_A_YEAR = 5  # rows: a year with fewer is no reason to believe that softwa
 ROW_SPREAD = 0.2  # of a measurement against the best model there could be
 FREEDOM = 4.0  # of Student's t
 DEVICE_LEVELS = ("architecture", "build", "generation", "generation-unit", "generation-task", "vendor-engine", "chip")
-# Fitting begins with wide tolerance, so that no source is given up as strange before its turn has come.
-SPREADS = (0.5, ROW_SPREAD)
-# Rounds from nothing, and from a fit that differs by a group: enough of them that nothing of what was left out lingers.
-ROUNDS, ROUNDS_AGAIN, TOLERANCE = 600, 1500, 1e-9
+# Fitting begins with wide tolerance, so that no source is given up as strange before its turn has come; and with floors that
+# round off, so that a term at its floor still feels its multiplier: it then ends in one place wherever it starts, while with
+# sharp floors alone it ends in one of many. Spread and sharpness of the floors of each stage.
+SOFT = 8.0
+STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
+# Rounds of a stage: enough of them that nothing of what was left out lingers.
+ROUNDS, TOLERANCE = 1500, 1e-9
 TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
 CALLS = ("forward_calls", "backward_calls")
 MACHINE = "machine"
@@ -131,22 +134,24 @@ class Design:
         weights = weights * (kept.sum() / max(weights.sum(), 1e-9))
         rows = np.flatnonzero(kept)
         scaled = np.zeros(len(self.parameters)) if start is None else start / self.widths  # in widths of the priors
-        for spread in SPREADS if start is None else SPREADS[-1:]:
+        for stage in STAGES if start is None else STAGES[-1:]:
             found = minimize(
-                lambda point, spread=spread: self._cost(point, rows, weights[rows], spread),
+                lambda point, stage=stage: self._cost(point, rows, weights[rows], *stage),
                 scaled,
                 jac=True,
                 method="L-BFGS-B",
-                options={"maxiter": ROUNDS if start is None else ROUNDS_AGAIN, "maxcor": 20, "ftol": TOLERANCE},
+                options={"maxiter": ROUNDS, "maxcor": 20, "ftol": TOLERANCE},
             )
             scaled = found.x
         return np.asarray(scaled * self.widths)
 
-    def _cost(self, scaled: np.ndarray, rows: np.ndarray, weights: np.ndarray, spread: float) -> tuple[float, np.ndarray]:
+    def _cost(
+        self, scaled: np.ndarray, rows: np.ndarray, weights: np.ndarray, spread: float, soft: float | None
+    ) -> tuple[float, np.ndarray]:
         """Minus twice the log posterior and its slope: Student's t for the rows, Gaussian for the multipliers."""
         theta = scaled * self.widths
         chosen = self._chosen(rows)
-        predicted, slopes = self._derivatives(theta, rows, chosen)
+        predicted, slopes = self._derivatives(theta, rows, chosen, soft)
         residual = (predicted - self.actual[rows]) / spread
         cost = (weights * (FREEDOM + 1) * np.log1p(residual**2 / FREEDOM)).sum() + (scaled**2).sum()
         pull = weights * 2 * (FREEDOM + 1) * residual / (FREEDOM + residual**2) / spread
@@ -163,29 +168,27 @@ class Design:
             self._last = rows, csr_matrix((np.ones(pointers[-1]), places[used], pointers), shape)
         return self._last[1]
 
-    def _derivatives(self, theta: np.ndarray, rows: np.ndarray, chosen: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _derivatives(self, theta: np.ndarray, rows: np.ndarray, chosen: Any, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Log predictions of these rows, and their derivatives by the log of each term."""
         factors = np.exp(chosen @ theta).reshape(len(rows), -1)
-        total, slopes = self._part(0, rows, factors)
+        total, slopes = self._part(0, rows, factors, soft)
         waiting = np.flatnonzero(self.waits[rows])
         if len(waiting):
-            more, further = self._part(1, rows[waiting], factors[waiting])
+            more, further = self._part(1, rows[waiting], factors[waiting], soft)
             total[waiting] += more
             slopes[waiting] += further
         return np.log(total), slopes / total[:, None]
 
-    def _part(self, part: int, rows: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _part(self, part: int, rows: np.ndarray, factors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of a part of these rows, and their derivatives by the log of each term."""
         (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE)
         corrected = terms * factors
-        free = np.ones_like(corrected)
-        free[:, :count] = corrected[:, :count] > floors[:, :count]
-        corrected[:, :count] = np.maximum(corrected[:, :count], floors[:, :count])
-        device = corrected[:, :count].sum(1)
+        held, free = _above(corrected[:, :count], floors[:, :count], soft)
+        device = held.sum(1)
         host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
         wall = soft_maximum(device, host)
-        slopes = corrected * free
-        slopes[:, :count] *= ((device / wall) ** (SHARPNESS - 1))[:, None]
+        slopes = corrected.copy()
+        slopes[:, :count] = held * free * ((device / wall) ** (SHARPNESS - 1))[:, None]
         slopes[:, count : count + 2] *= ((host / wall) ** (SHARPNESS - 1))[:, None]
         return wall + corrected[:, count + 2 :].sum(1), slopes
 
@@ -219,6 +222,15 @@ class Design:
             ]
             found.append(Seconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))
         return found
+
+
+def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Times that do not go below their floors, and their derivatives: logs by logs."""
+    largest = np.maximum(np.maximum(corrected, floors), 1e-30)
+    if soft is None:
+        return largest, (corrected > floors).astype(float)
+    held = largest * np.maximum((corrected / largest) ** soft + (floors / largest) ** soft, 1e-30) ** (1 / soft)
+    return held, (corrected / held) ** soft
 
 
 def _told_by_others(examples: Sequence[Example]) -> dict[str, str]:

@@ -84,7 +84,7 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
         workload = fill_defaults(from_object({**item.request, "precision": precision}).workload, shape)
         grid = evaluate(replace(workload, model=shape.name), shape, group, calibration=calibration)
         for place, gpu in enumerate(group):
-            seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu)
+            seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu, grid.kind, precision)
             low, high = calibration.spread(tier, grid.kind, engine=grid.engine)
             if isfinite(seconds) and seconds > 0:
                 found[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in NEAR)

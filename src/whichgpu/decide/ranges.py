@@ -35,7 +35,7 @@ class Sure:
 def how_sure(asked: Asked, group: Group, way: Way) -> Sure:
     """Of one way on one group."""
     engine, gpu, fitted = asked.workload.engine or "pytorch", group.gpu, asked.calibration
-    alone_tier = fitted.tier(engine, gpu, way.kind)
+    alone_tier = fitted.tier(engine, gpu, way.kind, asked.workload.precision or "")
     tier: str = alone_tier
     low, high = fitted.spread(alone_tier, way.kind, gpu.id, engine)
     basis: Basis = BASES.get(alone_tier, "modelled")

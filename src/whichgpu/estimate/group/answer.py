@@ -49,7 +49,7 @@ def group_time_of(
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
     tier = devices.groups.tier(grid.engine, gpu)
-    low, high = _spread(devices, grid, gpu)
+    low, high = _spread(devices, grid, gpu, workload.precision or "")
     basis: Basis = "modelled" if tier == "group-other" else "calibrated"
     sources = _sources(devices, grid.engine, gpu)
 
@@ -99,10 +99,10 @@ def layout_words(parallel: Parallel) -> str:
     return ",".join(words) or "one copy"
 
 
-def _spread(devices: Devices, grid: GroupGrid, gpu: Gpu) -> tuple[float, float]:
+def _spread(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
     """The group's range, or the GPU's own where that is wider because nothing of its kind was measured."""
     low, high = devices.groups.spread(devices.groups.tier(grid.engine, gpu), grid.kind)
-    alone = devices.calibration.tier(grid.engine, gpu)
+    alone = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if alone in OTHER_KINDS:
         own = devices.calibration.spread(alone, grid.kind, engine=grid.engine)
         return min(low, own[0]), max(high, own[1])

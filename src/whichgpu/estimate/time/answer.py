@@ -50,7 +50,7 @@ def times_of(workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration:
 
 def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: Grid, place: int, calibration: Calibration) -> TimeEstimate:
     """Figures of one GPU of a grid."""
-    tier = calibration.tier(grid.engine, gpu, grid.kind)
+    tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
     low, high = calibration.spread(tier, grid.kind, gpu.id, grid.engine)
     basis = BASES.get(tier, "modelled")
     sources = (SOURCE, *calibration.sources_of(grid.engine, gpu.id))

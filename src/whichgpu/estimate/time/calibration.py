@@ -26,6 +26,13 @@ Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # 
 TIERS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
 UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
+WIDTHS = {  # in bits
+    32: ("fp32", "fp32-default", "tf32"),
+    16: ("fp16", "bf16", "amp-fp16", "amp-bf16", "f16"),
+    8: ("fp8", "int8", "q8_0"),
+}
+GENERATING = ("prefill", "decode", "generate")
+SEVERAL = 3  # generations
 LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
 
 # A level is a kind of group that may have its own multiplier of a term; the first is the most general.
@@ -110,14 +117,36 @@ class Calibration(Fitted):
                 found.append(groups.get(setting.key(level), {}))
         return found
 
-    def tier(self, engine: str, gpu: Gpu, kind: str = "") -> Tier:
-        """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none."""
-        return TIERS[self.nearness(engine, gpu)] if gpu.vendor in MEASURED_VENDORS else "none"
+    def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
+        """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none.
+
+        Where nothing of its generation was measured in numbers so wide, or no such step under the engine, only others were.
+        """
+        if gpu.vendor not in MEASURED_VENDORS:
+            return "none"
+        strange = (precision and not self._known(gpu, precision)) or (kind and not self._done(engine, kind))
+        return "other" if strange else TIERS[self.nearness(engine, gpu)]
+
+    def _known(self, gpu: Gpu, precision: str) -> bool:
+        """Whether numbers of this width were measured on a GPU's generation; bf16 without units for it is another thing."""
+        emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
+        return not emulated and bits(precision) in self.evidence.get("bits", {}).get(generation(gpu), ())
+
+    def _done(self, engine: str, kind: str) -> bool:
+        """Whether steps of a kind were measured under an engine; answers as a whole tell of their prompts and tokens."""
+        tasks = self.evidence.get("engines", {}).get(engine, {}).get("tasks", {})
+        return kind in tasks or (kind in GENERATING and any(one in tasks for one in GENERATING))
 
     def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind."""
+        """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind.
+
+        An engine measured on a few generations tells little of others: there the range of all engines counts, too.
+        """
         table = self.ranges.get(tier, {})
-        low, high = table.get(f"{engine}/{kind}", table.get(kind, table.get("any", UNKNOWN_SPREAD)))
+        all_engines = table.get(kind, table.get("any", UNKNOWN_SPREAD))
+        low, high = table.get(f"{engine}/{kind}", all_engines)
+        if tier == "other" and len(self.evidence.get("engines", {}).get(engine, {}).get("generations", ())) < SEVERAL:
+            low, high = min(low, all_engines[0]), max(high, all_engines[1])
         return low, high
 
     def factors(self, settings: Sequence[Setting]) -> np.ndarray:
@@ -174,6 +203,15 @@ def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Settin
     """The setting of a step on a GPU."""
     architecture, kind = KIN.get(generation(gpu), (gpu.architecture, generation(gpu)))
     return Setting(engine, year, task, unit, gpu.id, architecture, kind, build(gpu), gpu.chip or gpu.id, gpu.vendor)
+
+
+def bits(precision: str) -> int:
+    """How wide the numbers of a precision are; types of GGUF files and of other stores of weights are 4 bits and a little more.
+
+    >>> bits("amp-bf16"), bits("fp32-default"), bits("int8"), bits("q4_k_m")
+    (16, 32, 8, 4)
+    """
+    return next((wide for wide, names in WIDTHS.items() if precision in names), 4)
 
 
 def build(gpu: Gpu) -> str:

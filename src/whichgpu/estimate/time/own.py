@@ -55,12 +55,12 @@ class OwnCalibration(Calibration):
 
     own: Mapping[str, Own] = field(default_factory=dict)
 
-    def tier(self, engine: str, gpu: Gpu, kind: str = "") -> Tier:
+    def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
         """Where this kind of step was measured on this GPU under this engine, nothing is nearer."""
         own = self.own.get(gpu.id)
         if own and f"{engine}/{kind}" in own.kinds:
             return "measured" if own.basis == "measured" else "imported"
-        return Calibration.tier(self, engine, gpu)
+        return Calibration.tier(self, engine, gpu, kind, precision)
 
     def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """What was measured on a GPU itself has its own range."""

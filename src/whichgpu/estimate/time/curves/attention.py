@@ -40,7 +40,7 @@ def _blocks(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     exponents = pairs * p["attention.exponent"] * np.maximum(alone, 1.0 / gpus.sms) / gpus.clock
     compute = np.maximum((products + exponents) * (uneven * padded), power_bound(stack.flops, unit, gpus, p))
     memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
-    return soft_max(compute, memory, p["attention.sharpness"]) + stack.each(p, "attention.start")
+    return soft_max(compute, memory, p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
 
 
 def _decode(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -53,4 +53,6 @@ def _decode(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     serial = one * np.maximum(blocks / (gpus.sms * p["attention.occupancy"]), 1.0)
     compute = stack.flops / (gpus.rates[stack.unit] * p["attention.decode"])
     memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
-    return soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"]) + stack.each(p, "attention.start")
+    return (
+        soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
+    )

@@ -18,7 +18,8 @@ MANY, PLANAR_MANY = 128.0, 32.0  # channels from which Winograd's transforms pay
 SMALL, LARGE = 100.0, 900.0  # pixels of an image between which channels-last kernels have such transforms
 BACKWARD_SMALL = 700.0  # and from which those for gradients do
 WINOGRAD = 2.25  # multiplications saved by the smallest of them, F(2x2, 3x3)
-FAR = 25.0  # taps beyond which depthwise gradients in fp32 have no kernel of their own
+FAR = 25.0  # taps beyond which depthwise gradients in fp32 have no kernel of their own with channels last
+WARPS = 8.0  # that sum the gradient of one depthwise weight, at most: one for each image
 
 
 def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -34,7 +35,8 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     held += 1.0
     held *= bytes_ / stack.each(p, "conv.bandwidth")
     held /= gpus.bandwidth
-    return soft_max(compute, held, p["conv.sharpness"]) + _converting(stack, gpus, p) + _starting(stack, depthwise, p)
+    begun = _starting(stack, depthwise, p) * gpus.latency
+    return soft_max(compute, held, p["conv.sharpness"]) + _converting(stack, gpus, p) + begun
 
 
 def moved(stack: Stack) -> Array:
@@ -79,11 +81,14 @@ def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
         np.where(weights, inner * taps, np.where(backward, inner, outer)),
         np.where(weights, pixels, np.where(backward, outer, inner) * taps),
     )
-    cut = _tiling(unit, taps, np.where(weights, p["conv.split.wgrad"], p["conv.split"]), p)
+    whole = _planes(stack) & stack.kind("conv") & (unit_class(unit) == "single")  # no kernel there splits the inner sum
+    split = np.where(weights, p["conv.split.wgrad"], np.where(whole, np.inf, p["conv.split"]))
+    cut = _tiling(unit, taps, split, p)
     compute = tiled(products, cut, unit, gpus) / _share(stack, taps, gpus, p)
     transformed = _winograd(stack) & (gpus.winograd > 0) & ((unit == "fp32") | (gpus.matrix < 1))
     if transformed.any():
-        gain = np.where(_planes(stack), p["conv.winograd.planar"], p["conv.winograd"])
+        planar = np.where(_newer(gpus), p["conv.winograd.plane"], p["conv.winograd.planar"])
+        gain = np.where(_planes(stack), planar, p["conv.winograd"])
         setup = np.where(_planes(stack), 0.0, cin * cout * p["conv.winograd_setup"]) / (gpus.sms * gpus.clock)
         compute = np.where(transformed, np.minimum(compute, compute / gain + setup), compute)
     strided = np.where(backward & (stack.size("stride") > 1) & (taps > 1), p["conv.stride"], 1.0)
@@ -91,8 +96,10 @@ def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     if few.any() and not narrow:
         padded = replace(products, n=np.where(weights, cin * taps, products.n), k=np.where(weights, pixels, PADDED * taps))
         slower = np.where(_planes(stack), p["conv.few.turned"], 1.0) if unit_class(unit) != "single" else 1.0
-        plain = tiled(padded, cut, "fp32", gpus) * (slower / stack.each(p, f"conv.few.{unit_name(unit)}"))
-        compute = np.where(few, plain, compute)
+        reached = stack.each(p, f"conv.few.{unit_name(unit)}")
+        if unit_name(unit) == "fp32":
+            reached = np.where(_planes(stack) & ~_newer(gpus), stack.each(p, "conv.few.planar"), reached)
+        compute = np.where(few, tiled(padded, cut, "fp32", gpus) * (slower / reached), compute)
     return compute
 
 
@@ -109,11 +116,18 @@ def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
     reached = np.where(taps > 1, stack.each(p, f"conv.share.{unit}"), stack.each(p, f"conv.share1.{unit}"))
     planar = stack.each(p, "conv.planar")
     if unit == "fp32":
-        reached = np.where(_planes(stack), planar, reached)
+        newer = np.where(taps > 1, stack.each(p, "conv.plane"), stack.each(p, "conv.plane1"))
+        reached = np.where(_planes(stack), np.where(_newer(gpus), newer, planar), reached)
     else:
         fed = reached ** np.sqrt(gpus.balance[stack.unit])  # slower matrix units are easier to feed
         reached = np.where(gpus.matrix > 0, fed, planar * gpus.dots)
     return reached * gpus.factor(p, f"gemm.factor.{unit_class(stack.unit)}")
+
+
+def _newer(gpus: GpuColumns) -> Mask:
+    """Chips whose fp32 kernels on planes are those written for Ampere: libraries before had others for each generation."""
+    newer: Mask = gpus.native["tf32"] > 0
+    return newer
 
 
 def _planes(stack: Stack) -> Mask:
@@ -124,15 +138,18 @@ def _planes(stack: Stack) -> Mask:
 def _winograd(stack: Stack) -> Mask:
     """Where libraries trade multiplications for transforms (arXiv 1509.09308): fp32, 3x3 filters over many channels.
 
-    With channels last there are such kernels for small images only, and for gradients on larger ones.
+    With channels last there are such kernels for small images only, and for gradients on larger ones; on planes there are some
+    for 5x5 filters too (by Fourier transforms, arXiv 1412.7580).
     """
     fewest = np.minimum(stack.size("cin"), stack.size("cout"))
     image = stack.size("height") * stack.size("width")
     most = np.maximum(stack.size("cin"), stack.size("cout"))
     forward = (fewest >= MANY) & (image >= SMALL) & (image <= LARGE)
     last = np.where(stack.kind("conv"), forward, (most >= MANY) & (image >= BACKWARD_SMALL))
-    plain: Mask = (stack.size("kernel") == 9) & (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
-    return plain & np.where(_planes(stack), fewest >= PLANAR_MANY, last)
+    plain: Mask = (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
+    three, five = (stack.size("kernel") == taps for taps in (9, 25))
+    apt: Mask = np.where(_planes(stack), (three | five) & (fewest >= PLANAR_MANY), three & last)
+    return plain & apt
 
 
 def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
@@ -145,12 +162,24 @@ def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
 def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     """Depthwise: every tap of every pixel on plain lanes; the input's gradient visits the pixels that a stride skips too."""
     single = element_bytes(stack.unit) > 2.0
-    each = stack.each(p, "conv.tap.single" if single else "conv.tap.half")
-    skipped = np.where(stack.kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
-    slow = np.where(stack.size("kernel") > FAR, stack.each(p, "conv.tap.far"), 1.0) if single else 1.0
-    turned = np.where(_planes(stack), p["conv.tap.turned"], 1.0)
-    besides = 1.0 + p["conv.tap.besides"] / stack.size("kernel")  # what a pixel costs apart from its taps
-    return stack.flops * (each * skipped * slow * turned * besides) / (2.0 * gpus.sms * gpus.clock)
+    taps = stack.size("kernel")
+    visited = stack.flops / 2.0 * np.where(stack.kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
+    besides = 1.0 + p["conv.tap.besides"] / taps  # what a pixel costs apart from its taps
+    clocks = visited * stack.each(p, "conv.tap.single" if single else "conv.tap.half") * besides
+    if single:
+        far = np.where(taps > FAR, stack.each(p, "conv.tap.far"), 1.0)
+        clocks = np.where(_planes(stack), _plane_clocks(stack, visited, p), clocks * far)
+    else:
+        clocks = clocks * np.where(_planes(stack), p["conv.tap.turned"], 1.0)
+    return clocks / (gpus.sms * gpus.clock)
+
+
+def _plane_clocks(stack: Stack, visited: Array, p: Parameters) -> Array:
+    """Depthwise in fp32 on planes, as frameworks' own kernels do it: those of the weights begin some warps for each of them."""
+    taps = stack.size("kernel")
+    warps = stack.size("cin") * taps * np.minimum(stack.size("batch"), WARPS)
+    begun = np.where(stack.kind("conv_wgrad"), warps * p["conv.tap.warp"], 0.0)
+    return visited * (stack.each(p, "conv.tap.plane") + stack.each(p, "conv.tap.pixel") / taps) + begun
 
 
 def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -160,7 +189,8 @@ def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     turned = _planes(stack) & ~plain & ~_depthwise(stack) & ~_few(stack)
     if unit_class(stack.unit) != "tensor" or not turned.any():
         return np.zeros((1, 1, 1))
-    cost = (stack.read + stack.write) * (p["conv.turn"] / gpus.bandwidth) + p["conv.turn_seconds"]
+    unit = unit_name(stack.unit)
+    cost = (stack.read + stack.write) * (p[f"conv.turn.{unit}"] / gpus.bandwidth) + p[f"conv.turn_seconds.{unit}"]
     return np.where(turned & (gpus.matrix > 0), cost, 0.0)
 
 

@@ -45,7 +45,7 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, again = bandwidth_seconds(stack, products, small, gpus, p)
     np.minimum(compute, again, out=compute)
-    return soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"]
+    return soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"] * gpus.latency
 
 
 def tiling(unit: str, odd: Mask, small: Mask, p: Parameters) -> Tiling:

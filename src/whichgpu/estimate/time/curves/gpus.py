@@ -91,6 +91,7 @@ class GpuColumns:
     sms: Array
     l2: Array  # the last cache before memory
     clock: Array
+    latency: Array  # of a kernel that has little to do, against the H200's: as many clocks, where they are slower
     tdp: Array  # watts; infinite where unknown
     among: tuple[GpuColumns, NDArray[np.intp]] | None = None  # where GPUs come again: each once, and which of these each is
 
@@ -170,6 +171,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         sms=_column([_sms(gpu) for gpu in gpus]),
         l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or L2_UNKNOWN.get(gpu.architecture, L2_SMALLEST)) for gpu in gpus]),
         clock=_column([clock * more for clock, more in zip(clocks, raised, strict=True)]),
+        latency=_column([max(CLOCK_UNKNOWN["Hopper"] / (clock * more), 1.0) for clock, more in zip(clocks, raised, strict=True)]),
         tdp=_column([float(gpu.tdp_watts or inf) for gpu in gpus]),
     )
 

@@ -27,7 +27,7 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     work = soft_max(held, elements(stack) * stack.each(p, "memory.element") * pace, p["memory.sharpness"])
     work += rows(stack) * stack.each(p, "memory.row") * pace
     work = np.maximum(work, one_by_one(stack, gpus, p))
-    work += stack.each(p, "memory.start")
+    work += stack.each(p, "memory.start") * gpus.latency
     return work
 
 

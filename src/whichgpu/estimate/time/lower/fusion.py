@@ -59,7 +59,7 @@ FUSING = {
     "pytorch-compile": COMPILED,
     "tensorrt": Fusing(PRODUCTS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
 }
-# cuDNN's normalisation with addition and activation inside, for 16 bits: NVIDIA's stacks of 2018 to 2022.
+# cuDNN's normalisation with addition and activation inside, for 16 bits and channels last: NVIDIA's stacks of 2018 to 2022.
 STACKS = frozenset({"ngc", "mxnet", "tensorflow"})
 NORM_ACTIVATION = Fusing(BATCH_NORMS, ACTIVATIONS | {"add_"})
 
@@ -67,7 +67,7 @@ NORM_ACTIVATION = Fusing(BATCH_NORMS, ACTIVATIONS | {"add_"})
 def fused(lowered: Sequence[Lowered], engine: str, settings: Settings) -> list[Op]:
     """The operators that are left."""
     rules = FUSING.get(engine)
-    if engine in STACKS and any(call.width == 2 for call, ops in lowered if ops):
+    if engine in STACKS and settings.nhwc and any(call.width == 2 for call, ops in lowered if ops):
         rules = NORM_ACTIVATION
     if rules is None:
         return [op for _, ops in lowered for op in ops]

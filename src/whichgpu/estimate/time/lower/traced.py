@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message, msg
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 CAPTURED = frozenset({"cuda-graphs", "tensorrt"})
 # Engines that lay images out as their convolutions like it best, whatever they are given.
 OWN_LAYOUT = frozenset({"pytorch-compile", "tensorrt"})
+# From this year on TensorFlow lays images out with channels last where it computes in 16 bits; before, and in fp32, in planes.
+TENSORFLOW_TURNS = 2019
 # TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
 TF32_MATMUL_YEARS = range(2020, 2022)
+IMAGE_AXES = 4
 NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625)}
 
 
@@ -38,7 +42,10 @@ def lower_model(workload: Workload, model: Model, batch: Number | None = None) -
     """The same of a model's operators."""
     area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
-    ops = _passed(model, settings_of(workload), workload.engine or "pytorch", area, samples)
+    settings = settings_of(workload)
+    if _turns_images(model):
+        settings = replace(settings, nhwc=True)
+    ops = _passed(model, settings, workload.engine or "pytorch", area, samples)
     if workload.training:
         ops = _stepped(ops, workload, model)
     if workload.engine in CAPTURED:
@@ -75,12 +82,26 @@ def settings_of(workload: Workload) -> Settings:
         half="fp16" if precision in ("fp16", "amp-fp16", *NARROW) or workload.engine == "tensorrt" else "bf16",
         gemm32=matmul,
         conv32="tf32" if default else single,
-        nhwc=workload.memory_format != "contiguous" or workload.engine in OWN_LAYOUT,
+        nhwc=_channels_last(workload),
         amp=precision.startswith("amp"),
         training=workload.training,
         narrow=unit,
         narrow_width=width,
     )
+
+
+def _channels_last(workload: Workload) -> bool:
+    """How images lie. TensorFlow turns them as its own rule says (grappler's layout optimizer), whatever it is given."""
+    if workload.engine == "tensorflow":
+        half = TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16") != "fp32"
+        return half and (workload.year or TENSORFLOW_TURNS) >= TENSORFLOW_TURNS
+    return workload.memory_format != "contiguous" or workload.engine in OWN_LAYOUT
+
+
+def _turns_images(model: Model) -> bool:
+    """Whether a network normalises images over their channels alone: it turns them for that, and they stay so (ConvNeXt)."""
+    over = {one.name for one in model.operators if one.inputs and len(one.inputs[0]) == IMAGE_AXES}
+    return "native_layer_norm" in over and "native_batch_norm" not in over
 
 
 def _notes(workload: Workload, model: Model) -> tuple[Message, ...]:

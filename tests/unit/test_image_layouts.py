@@ -1,0 +1,42 @@
+"""How images lie in memory: as asked, as an engine decides, as a network turns them."""
+
+from __future__ import annotations
+
+import pytest
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.lower import lower
+from whichgpu.workload.defaults import fill_defaults
+from whichgpu.workload.models import find_model
+from whichgpu.workload.workload import Workload
+
+CATALOG = Catalog()
+LAST, PLANES = "channels_last", "contiguous"
+
+
+def channels_last(model: str, precision: str, asked: str, engine: str = "pytorch", year: int = 2021) -> bool:
+    """Whether the convolutions of a training step have channels last."""
+    shape = find_model(model, CATALOG)
+    workload = Workload(task="train", model=model, batch=8, precision=precision, engine=engine, year=year, memory_format=asked)
+    filled = fill_defaults(workload, shape)
+    (found,) = {op.sizes["nhwc"] for op in lower(filled, shape).ops if op.kind in ("conv", "conv_wgrad", "conv_dgrad")}
+    return bool(found)
+
+
+@pytest.mark.parametrize("asked", [LAST, PLANES])
+def test_pytorch_leaves_images_as_they_are(asked: str) -> None:
+    assert channels_last("resnet50", "amp-bf16", asked) == (asked == LAST)
+
+
+@pytest.mark.parametrize("asked", [LAST, PLANES])
+@pytest.mark.parametrize(
+    ("precision", "year", "expected"),
+    [("amp-fp16", 2021, True), ("fp16", 2019, True), ("fp32", 2021, False), ("tf32", 2021, False), ("fp16", 2018, False)],
+)
+def test_tensorflow_turns_images_for_16_bits_whatever_it_is_given(precision: str, year: int, expected: bool, asked: str) -> None:
+    assert channels_last("resnet50", precision, asked, "tensorflow", year) is expected
+
+
+def test_a_network_that_normalises_over_channels_turns_its_images_itself() -> None:
+    assert channels_last("convnext_tiny", "fp32", PLANES)
+    assert not channels_last("maxvit_t", "fp32", PLANES)  # batches are normalised there, too
