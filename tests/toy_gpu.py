@@ -19,15 +19,15 @@ ZEROS = """gemm.start gemm.edge gemm.ramp gemm.edge.fp32 gemm.ramp.fp32 gemm.spl
     conv.edge.fp32 conv.ramp.fp32 conv.split_seconds conv.resident conv.turn.half conv.turn.tf32 conv.turn_seconds.half
     conv.turn_seconds.tf32 conv.winograd_setup conv.gather_seconds conv.tap.pixel conv.tap.warp
     conv.group_seconds conv.tap.besides conv.start.half conv.start.fp32 conv.start.tf32 conv.start.depthwise conv.tap_seconds.half
-    conv.tap_seconds.single memory.resident memory.element memory.row memory.serial memory.start attention.causal
+    conv.tap_seconds.single memory.resident memory.element memory.row memory.serial memory.channel memory.start attention.causal
     attention.exponent attention.key attention.start""".split()
 ONES = """gemm.share gemm.share.wide gemm.share.emulated gemm.share.widened gemm.slowdown gemm.odd gemm.odd.tf32 gemm.odd.older
     gemm.even gemm.tf32.wgrad gemm.tf32.dgrad gemm.bandwidth gemm.draw gemm.small gemm.cache conv.cache conv.bandwidth conv.block
     conv.winograd conv.winograd.plane conv.plane conv.plane1 conv.few.planar conv.tap.plane
     conv.winograd.planar conv.stride conv.grouped conv.few.turned conv.few.half conv.few.fp32 conv.few.tf32 conv.share.half
     conv.share.fp32 conv.share.tf32 conv.share1.half conv.share1.fp32 conv.share1.tf32 conv.planar conv.tap.single conv.tap.half
-    conv.tap.far conv.tap.turned memory.cache memory.share memory.share.softmax.short attention.dropout attention.share
-    attention.bandwidth attention.occupancy attention.decode""".split()
+    conv.tap.far conv.tap.turned memory.abreast memory.kept memory.older memory.cache memory.share memory.share.softmax.short
+    attention.dropout attention.share attention.bandwidth attention.occupancy attention.decode""".split()
 SHARP, NEVER = 1e4, 1e9
 PLAIN = {
     **dict.fromkeys(ZEROS, 0.0), **dict.fromkeys(ONES, 1.0), "cache.full": 1.0, "cache.fits": 0.5,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.toy_gpu import PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import attention, conv, memory
+from whichgpu.estimate.time.curves.evaluate import bounds
 from whichgpu.estimate.time.operators import Op
 
 NEAR = 1e-3
@@ -343,8 +344,46 @@ def test_softmax_reads_short_rows_once_and_its_gradient_twice() -> None:
     assert moved(moving("softmax_backward", width=16384.0)) == pytest.approx(2e-3, rel=NEAR)  # the loss's is one kernel
 
 
-def test_one_block_may_go_over_all_rows_of_a_channel() -> None:
-    op = moving("batch_norm", rows=1e6, width=10.0)
-    assert moved(op, memory__serial=10.0) == pytest.approx(1e6 * 10 / 1e9, rel=NEAR)
-    wide = moving("batch_norm", rows=1e6, width=60.0)
-    assert moved(wide, memory__serial=10.0) == pytest.approx(3e6 * 10 / 1e9, rel=NEAR)
+def together(bytes_seconds: float, block_seconds: float) -> float:
+    """Bandwidth and a block's pace, which overlap but in part."""
+    return float((bytes_seconds**4 + block_seconds**4) ** 0.25)
+
+
+@pytest.mark.parametrize(("width", "turns"), [(1.0, 1.0), (10.0, 2 ** (1 / 3)), (60.0, 6.0)])  # of ten SMs
+def test_one_block_may_go_over_all_rows_of_a_channel(width: float, turns: float) -> None:
+    op = moving("batch_norm", rows=1e6, width=width)
+    assert moved(op, memory__serial=10.0) == pytest.approx(together(2e-3, 1e-2 * turns), rel=2e-3)
+    assert moved(op, memory__serial=10.0, memory__channel=1e5) == pytest.approx(
+        together(2e-3, 1e-2 * turns) + width / 10 * 1e-4, rel=2e-3
+    )
+
+
+def test_blocks_abreast_share_the_channels_and_older_chips_are_quicker_with_a_row() -> None:
+    op = moving("batch_norm", rows=1e6, width=120.0)
+    assert moved(op, memory__serial=10.0, memory__abreast=2.0) == pytest.approx(together(2e-3, 6e-2), rel=2e-3)
+    older = toy(native={"tf32": 0.0})
+    assert moved(op, older, memory__serial=10.0, memory__abreast=2.0, memory__older=0.5) == pytest.approx(
+        together(2e-3, 3e-2), rel=2e-3
+    )
+
+
+@pytest.mark.parametrize(("kind", "sides", "share"), [("batch_norm", 1, 2 / 3), ("batch_norm_backward", 2, 3 / 5)])
+@pytest.mark.parametrize(("unit", "width"), [("fp32", 4), ("fp16", 2)])
+def test_a_channel_that_a_block_keeps_is_read_once(kind: str, sides: int, share: float, unit: str, width: int) -> None:
+    most = 100 * 1024 / sides / width
+
+    def normalised(rows: float, role: str = "cudnn_planes") -> tuple[float, float]:
+        op = moving(kind, unit, rows=rows, width=1.0, role=role)
+        changed = {f"memory.serial.{kind}.{role}": 1e-9, f"memory.kept.{kind}.{role}": 1e-9}
+        floor = told(bounds(of(op), toy(), PLAIN)[1])
+        return moved(op, **changed), floor
+
+    assert normalised(most) == pytest.approx((2e-3 * share, 2e-3 * share), rel=NEAR)
+    assert normalised(most + 1) == pytest.approx((2e-3, 2e-3), rel=NEAR)
+    assert normalised(most, "cudnn") == pytest.approx((2e-3, 2e-3), rel=NEAR)
+
+
+def test_where_it_is_kept_a_row_costs_by_its_bytes() -> None:
+    for unit, width in (("fp32", 4), ("fp16", 2)):
+        op = moving("batch_norm", unit, 1e3, 1e3, rows=1e4, width=1.0, role="cudnn_planes")
+        assert moved(op, memory__serial=7.0, memory__kept=3.0) == pytest.approx(1e4 * width * 3.0 / 1e9, rel=2e-3)

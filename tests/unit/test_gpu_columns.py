@@ -168,7 +168,8 @@ def test_who_has_matrix_units_transforms_and_wide_sms() -> None:
 
     assert told_of("h100-sxm") == (1.0, 1.0, 1.0, 1.0)
     assert told_of("a100-sxm-80gb") == (1.0, 1.0, 1.0, 0.0)
-    assert told_of("k80") == (0.0, 1.0, 0.0, 1.0)
+    assert told_of("k80") == (0.0, 1.0, 1.0, 1.0)
+    assert told_of("gtx-580-3gb")[2] == 0.0
     assert told_of("mi300x") == (1.0, 1.0, 1.0, 1.0)
     rdna = next(gpu.id for gpu in GPUS.values() if gpu.architecture == "RDNA3")
     assert told_of(rdna) == (0.0, 0.5, 1.0, 1.0)

@@ -288,6 +288,20 @@ def test_whose_kernel_normalises() -> None:
     assert role("bfloat16", nhwc=False) == "channels_first"
     assert role("float16", amp=True, half="fp16") == "cudnn"
     assert role("bfloat16", amp=True) == ""
+    assert role("float32", nhwc=False) == "cudnn_planes"
+    assert role("float16", amp=True, half="fp16", nhwc=False) == "cudnn_planes"
+    (rows,) = reductions.batch_norm(call("x", ((32.0, 16.0),), ((32.0, 16.0),), dtype="float32"), Settings(nhwc=False))
+    assert rows.role == "cudnn"  # no images
+
+
+def test_planes_of_pixels_are_joined_by_copying_them() -> None:
+    def joined(nhwc: bool, *shape: float) -> tuple[str, str]:
+        (op,) = elementwise.concatenate(call("cat", (shape, shape), (shape,)), Settings(nhwc=nhwc))
+        return op.kind, op.role
+
+    assert joined(True, *IMAGE) == ("transpose", "join")
+    assert joined(False, *IMAGE) == ("copy", "")
+    assert joined(False, 2.0, 16.0, 64.0) == ("transpose", "join")  # tokens
 
 
 def test_operands_that_do_not_let_a_kernel_be_vectorised() -> None:

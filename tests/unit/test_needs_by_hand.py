@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import whichgpu
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.fit import Curve, fit, lacking, largest, needed, verdict
@@ -228,6 +229,14 @@ def test_units_a_gpu_lacks() -> None:
     told = fit(figure(1e9), asked(precision="bf16"), t4)
     assert [one.id for one in told.warnings] == ["warning.no-dtype"]
     assert told.headroom == told.usable - 10**9
+
+
+@pytest.mark.parametrize(("precision", "told"), [("bf16", "warning.emulated-better"), ("fp8", "warning.stored-only")])
+def test_units_a_gpu_lacks_are_told_once(precision: str, told: str) -> None:
+    answer = whichgpu.estimate("prefill", "llama-3.1-8b", gpu="t4", precision=precision, engine="vllm")
+    warned = [one.id for one in answer.warnings]
+    assert warned.count(told) == 1
+    assert "warning.no-dtype" not in warned
 
 
 def test_a_card_with_a_slow_part() -> None:

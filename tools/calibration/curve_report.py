@@ -10,7 +10,7 @@ from calibration.curve_rows import Sample
 from calibration.fit_curves import TURNS, Parameters, Problem, fit_all
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 
-OURS = ("h200", "h200-planes", "micro")
+OURS = ("h200", "h200-planes", "h200-norms", "micro")
 
 
 def report(chosen: Sequence[Sample], gpus: Mapping[str, GpuColumns], p: Parameters, thorough: bool) -> None:

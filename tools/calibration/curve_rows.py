@@ -24,6 +24,9 @@ _H200 = "h200-sxm"
 # Convolutions in fp32 and tf32 on planes of pixels, of which ops.jsonl has none: its shapes and small images, measured in the
 # same way (replayed from CUDA graphs) on an H200 on 2026-11-16, with cuDNN's benchmark on; each gradient by itself.
 PLANES = Path(__file__).with_name("planes.csv")
+# Batch normalisation over planes of pixels in training, with weights of fp32: measured in the same way.
+NORMS = Path(__file__).with_name("norms.csv")
+OURS = {"h200-planes": "planes", "h200-norms": "norms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,9 @@ class Sample:
 
     @property
     def curve(self) -> str:
-        """The curve it tells most about; convolutions on planes tell of what is theirs alone."""
-        if self.source == "h200-planes":
-            return "planes"
+        """The curve it tells most about; convolutions and normalisations on planes tell of what is theirs alone."""
+        if self.source in OURS:
+            return OURS[self.source]
         return KINDS[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
@@ -51,6 +54,7 @@ def samples(folder: Path) -> list[Sample]:
         *h200_operators(folder / "h200" / "ops.jsonl"),
         *h200_micro(folder / "h200" / "micro.jsonl"),
         *h200_planes(PLANES),
+        *h200_norms(NORMS),
         *published(folder / "public"),
     ]
 
@@ -74,6 +78,17 @@ def h200_planes(file: Path) -> Iterator[Sample]:
             hot = tuple(replace(op, sizes={**op.sizes, "resident": 1.0}) for op in ops)
             kind = f"conv.planes.{row['dir']}.{row['dtype']}"
             yield Sample("h200-planes", _H200, kind, _family({**row, "op": "conv"}), hot, float(words["us"]) * 1e-6)
+
+
+def h200_norms(file: Path) -> Iterator[Sample]:
+    """Normalisations of planes: of fp32 and fp16 by cuDNN, of bf16 by PyTorch's own kernels."""
+    with file.open(encoding="utf-8", newline="") as text:
+        for words in csv.DictReader(text):
+            row: dict[str, Any] = {**words, **{name: int(words[name]) for name in ("b", "c", "hw")}}
+            role = "channels_first" if row["dtype"] == "bf16" else "cudnn_planes"
+            ops = tuple(replace(op, role=role, sizes={**op.sizes, "resident": 1.0}) for op in _moved(row))
+            kind = f"{row['op']}.planes.{row['dtype']}"
+            yield Sample("h200-norms", _H200, kind, _family(row), ops, float(words["us"]) * 1e-6)
 
 
 def h200_micro(file: Path) -> Iterator[Sample]:

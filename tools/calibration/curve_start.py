@@ -164,6 +164,20 @@ PLANES = {
     **{f"conv.tap.pixel.{kind}": value for kind, value in (("conv", 0.9), ("conv_dgrad", 2.0), ("conv_wgrad", 1.0))},
     "conv.tap.warp": 170.0,
 }
+# Normalisations of planes of pixels, one block for each channel: clocks of a row, of a byte where the channel is kept, of a
+# channel; channels that an SM has at a time; the rest as of other kernels.
+NORMED = ("batch_norm", "batch_norm_backward")
+NORMS = {
+    f"memory.{name}.{kind}.{role}": value
+    for role, kind, values in (
+        ("cudnn_planes", NORMED[0], (1.1, 0.21, 1900.0, 1.1, 2.0e-6, 0.9)),
+        ("cudnn_planes", NORMED[1], (2.7, 0.5, 1600.0, 1.7, 1.8e-6, 0.9)),
+        ("channels_first", NORMED[0], (1.6, None, 2100.0, 1.1, 4.0e-6, 0.9)),
+        ("channels_first", NORMED[1], (3.3, None, 900.0, 2.1, 1.7e-6, 0.9)),
+    )
+    for name, value in zip(("serial", "kept", "channel", "abreast", "start", "share"), values, strict=True)
+    if value is not None
+}
 ATTENTION = {
     "attention.share": 0.95,
     "attention.share.attention_backward": 0.75,
@@ -186,16 +200,19 @@ FIXED = {
     "memory.element.transpose.join": 1.1,
     "memory.element.pointwise.normalise": 0.45,
     "memory.element.pointwise.scatter": 2.1,
-    "memory.serial.batch_norm.channels_first": 1.74,
-    "memory.serial.batch_norm_backward.channels_first": 3.5,
+    **{f"memory.element.{norm}.{role}": 0.0 for norm in NORMED for role in ("cudnn_planes", "channels_first")},
     "memory.serial": 0.0,
+    "memory.older": 0.5,  # of that before Ampere, where memory answers sooner: from published fp32 networks
+    "memory.kept": 1.0,
+    "memory.channel": 0.0,
+    "memory.abreast": 1.0,
     "conv.resident": 0.5,
     "conv.planar": 0.95,  # this and the next four: fp32 in planes of pixels, from published fp32 networks on GPUs before Ampere
     "conv.planar.conv_wgrad": 0.85,
     "conv.winograd.planar": 1.7,
     "conv.few.planar": 0.9,
     "conv.few.planar.conv_wgrad": 0.7,
-    "gemm.factor.single.Kepler": 0.67,  # 192 lanes an SM, of which its schedulers fill 128 without pairs of instructions
+    "gemm.factor.single.Kepler": 0.55,  # of 192 lanes an SM its schedulers fill 128 without pairs; from the K80's networks
     "gemm.share.emulated": 0.7,  # of fp32: bf16 where there are no units for it
     "gemm.share.widened": 0.85,  # of 16-bit products: weights stored narrower than the chip's units
     "gemm.share.older": 0.655,  # mma.sync from registers alone on the H200: 648 TFLOP/s of 989

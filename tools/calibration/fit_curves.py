@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from calibration.curve_rows import Sample, samples
-from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NUISANCE, PLANES
+from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NORMS, NUISANCE, PLANES
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import CURVES, bounds, groups
 from whichgpu.estimate.time.curves.gemm import unit_class
@@ -145,6 +145,7 @@ def starts(chosen: Iterable[Sample], gpus: Mapping[str, GpuColumns]) -> dict[str
         "gemm": {**GEMM, **factors, **OFFSETS},
         "conv": CONV,
         "planes": PLANES,
+        "norms": NORMS,
         "attention": ATTENTION,
     }
 

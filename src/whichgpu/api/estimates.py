@@ -145,7 +145,7 @@ def answered(
     if fits and serving is None and any(one.id in NO_ROOM for one in said):  # it starts, if at all, to answer nobody
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
-    warnings = (*found.warnings, *(fits.warnings if fits else ()), *asked.timeless, *(timed.warnings if timed else ()), *said)
+    warnings = (*found.warnings, *_lacks(fits, timed), *asked.timeless, *(timed.warnings if timed else ()), *said)
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
     return EstimateAnswer(
         request=echo(workload, asked.given),
@@ -210,6 +210,12 @@ def _serving(
     from whichgpu.api.serving import under_load
 
     return (loading or under_load)(workload, asked.shape, gpu, desk.catalog, timed.time)
+
+
+def _lacks(fits: fitting.Fit | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
+    """What a verdict warns of; units that a GPU lacks by what that does to its time, where time is told."""
+    found = fits.warnings if fits else ()
+    return tuple(one for one in found if timed is None or one.id != "warning.no-dtype")
 
 
 def _loaded(timed: TimeEstimate | None, serving: ServingAnswer | None) -> TimeEstimate | None:

@@ -120,7 +120,7 @@ def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]
     moved = conv.moved(group) if kind == "conv" else group.read + group.write
     byte_seconds = moved / gpus.bandwidth
     if kind == "memory":
-        byte_seconds = byte_seconds * (1.0 - memory.hits(group, gpus, p))
+        byte_seconds = byte_seconds * memory.once(group) * (1.0 - memory.hits(group, gpus, p))
     flops = conv.least_flops(group, gpus) if kind == "conv" else group.flops
     return flops / gpus.peaks[unit], byte_seconds
 

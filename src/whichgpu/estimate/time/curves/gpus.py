@@ -42,7 +42,7 @@ PLAIN = frozenset({"GCN5", "RDNA1", "RDNA2", "Apple M1", "Apple M2", "Apple M3",
 # libraries' kernels reach one. Convolutions in 16 bits are dot products on the same lanes there, at half the matrix units' rate.
 PAIRED = {"RDNA3": 0.5, "RDNA4": 0.5}
 DOTS = {"RDNA3": 0.5}
-BEFORE_WINOGRAD = frozenset({"Fermi", "Kepler"})
+BEFORE_WINOGRAD = frozenset({"Fermi"})
 CLOCK_UNKNOWN = {"Hopper": 1.83e9, "Blackwell": 1.9e9}  # where none is stated: that of siblings
 CLOCK_TYPICAL = 1.5e9
 # Cards for desks raise their clock above the stated boost as far as power and heat allow, whatever the model's own figure: what
@@ -85,7 +85,7 @@ class GpuColumns:
     native: dict[str, Array]  # by unit: 1 where the chip has it
     matrix: Array  # 1 where convolutions run on matrix units
     dots: Array  # of the 16-bit rate: what convolutions reach where they do not
-    winograd: Array  # 1 where libraries have such kernels: they begin with Maxwell
+    winograd: Array  # 1 where libraries have such kernels: they begin with Kepler
     wide: Array  # 1 where an SM has 128 fp32 lanes, 0 where it has 64
     bandwidth: Array
     sms: Array

@@ -6,13 +6,16 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 SHORT = 1024.0  # columns of a row that a block keeps in registers
 MANY_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which sums go in two stages; what a row costs then
 USUAL_WIDTH = 768.0
 VOCABULARY = 16384.0  # softmax rows longer than any attention's: the loss, whose backward pass is one kernel, not two
+CUDNN_PLANES = "cudnn_planes"  # cuDNN's normalisation of planes of pixels: one block for each channel
+KEPT = 100.0 * 1024.0  # bytes of a channel that such a block keeps, so that it reads them once
+BESIDE, BESIDE_ONE = 4.0, 3.0  # sharpness: of a block's pace against bandwidth, and of channels in turns against one
 
 
 def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -25,8 +28,9 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     held /= gpus.bandwidth
     pace = 1.0 / (gpus.sms * gpus.clock)
     work = soft_max(held, elements(stack) * stack.each(p, "memory.element") * pace, p["memory.sharpness"])
+    if stack.each(p, "memory.serial").any():
+        work = by_channel(stack, gpus, p, work)
     work += rows(stack) * stack.each(p, "memory.row") * pace
-    work = np.maximum(work, one_by_one(stack, gpus, p))
     work += stack.each(p, "memory.start") * gpus.latency
     return work
 
@@ -53,20 +57,37 @@ def rows(stack: Stack) -> Array:
     return np.where(stack.kind("reduce_columns"), first * narrow, count)
 
 
-def one_by_one(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Where one block goes over all rows of a channel: as many channels at a time as the SMs hold."""
-    each = stack.each(p, "memory.serial")
-    if not each.any():
-        return np.zeros((1, 1, 1))
-    return stack.size("rows", 0.0) * each * np.maximum(stack.size("width", 0.0) / (2.0 * gpus.sms), 1.0) / gpus.clock
+def by_channel(stack: Stack, gpus: GpuColumns, p: Parameters, work: Array) -> Array:
+    """Where one block goes over all rows of a channel, no SM is faster than a block; and each channel costs something besides."""
+    channels = stack.size("width", 0.0) / gpus.sms
+    turns = channels / stack.each(p, "memory.abreast")
+    row = np.where(_kept(stack), BYTES.get(stack.unit, 2.0) * stack.each(p, "memory.kept"), stack.each(p, "memory.serial"))
+    alone = soft_max(turns, np.ones_like(turns), BESIDE_ONE) * stack.size("rows", 0.0) * row
+    pace = np.where(gpus.native["tf32"] > 0, 1.0, p["memory.older"]) / gpus.clock
+    return soft_max(work, alone * pace, BESIDE) + channels * stack.each(p, "memory.channel") * pace
 
 
 def passes(stack: Stack) -> Array:
     """How often a kind goes over its bytes: PyTorch's softmax multiplies gradient and output first, but not the loss's."""
     if not any(op.kind == "softmax_backward" for op in stack.ops):
-        return np.ones((len(stack.ops), 1))
+        return once(stack)
     twice = stack.kind("softmax_backward") & (stack.size("width") < VOCABULARY)
-    return np.where(twice, 2.0, 1.0)
+    return np.where(twice, 2.0, once(stack))
+
+
+def once(stack: Stack) -> Array:
+    """The share of its bytes that a kernel has to move: one that keeps a channel does not read it a second time."""
+    if not any(op.role == CUDNN_PLANES for op in stack.ops):
+        return np.ones((len(stack.ops), 1))
+    return np.where(_kept(stack), np.where(stack.kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)
+
+
+def _kept(stack: Stack) -> Mask:
+    """Whether a block keeps its channel: what it normalises, and the gradient too."""
+    sides = np.where(stack.kind("batch_norm_backward"), 2.0, 1.0)
+    channel = stack.size("rows", 0.0) * sides * BYTES.get(stack.unit, 2.0)
+    kept: Mask = stack.role(CUDNN_PLANES) & (channel <= KEPT)
+    return kept
 
 
 def elements(stack: Stack) -> Array:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Shape = tuple[Number, ...]
 
 WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1, "bool": 1}
+IMAGE_AXES = 4  # of a batch of images
 
 
 @dataclass(frozen=True, slots=True)

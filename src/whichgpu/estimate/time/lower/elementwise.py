@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichgpu.estimate.time.lower.call import Call, Settings, elements
+from whichgpu.estimate.time.lower.call import IMAGE_AXES, Call, Settings, elements
 from whichgpu.estimate.time.operators import Op
 
 if TYPE_CHECKING:
@@ -109,8 +109,10 @@ def clone(call: Call, settings: Settings) -> list[Op]:
 
 
 def concatenate(call: Call, settings: Settings) -> list[Op]:
-    """Inputs written one after another into each row of the result."""
+    """Inputs written one after another into each row of the result; whole planes of pixels are copied as they are."""
     size = elements(call.outputs[0]) * call.width
+    if not settings.nhwc and len(call.outputs[0]) == IMAGE_AXES:
+        return [memory(call, settings, "copy", size, size, "")]
     return [memory(call, settings, "transpose", size, size, "join")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichgpu.estimate.time.lower.call import Call, Settings, elements
+from whichgpu.estimate.time.lower.call import IMAGE_AXES, Call, Settings, elements
 from whichgpu.estimate.time.lower.elementwise import Rule, memory
 from whichgpu.estimate.time.operators import Op
 
@@ -41,10 +41,16 @@ def batch_norm_backward(call: Call, settings: Settings) -> list[Op]:
 
 
 def _norm_kernel(call: Call, settings: Settings) -> str:
-    """Whose kernel: cuDNN's where input or weights are of fp32 (not in bf16), else PyTorch's own, one for each layout."""
+    """Whose kernel: cuDNN's where input or weights are of fp32 (not in bf16), else PyTorch's own; one for each layout."""
+    planes = _planes(call, settings)
     if call.width == 4 or (settings.amp and settings.half == "fp16"):
-        return "cudnn"
-    return "" if settings.nhwc else "channels_first"
+        return "cudnn_planes" if planes else "cudnn"
+    return "channels_first" if planes else ""
+
+
+def _planes(call: Call, settings: Settings) -> bool:
+    """Whether images lie in planes of pixels."""
+    return not settings.nhwc and len(call.inputs[0]) >= IMAGE_AXES
 
 
 def _pixels(image: Shape) -> dict[str, Number]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.estimate.time.lower.aten import kernels
-from whichgpu.estimate.time.lower.call import Settings
+from whichgpu.estimate.time.lower.call import IMAGE_AXES, Settings
 from whichgpu.estimate.time.lower.fusion import fused
 from whichgpu.estimate.time.lower.host import hosted, view_shares
 from whichgpu.estimate.time.lower.lowered import Lowered
@@ -29,7 +29,6 @@ OWN_LAYOUT = frozenset({"pytorch-compile", "tensorrt"})
 TENSORFLOW_TURNS = 2019
 # TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
 TF32_MATMUL_YEARS = range(2020, 2022)
-IMAGE_AXES = 4
 NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625)}
 
 
