@@ -212,8 +212,10 @@ FIXED = {
     "conv.winograd.planar": 1.7,
     "conv.few.planar": 0.9,
     "conv.few.planar.conv_wgrad": 0.7,
-    "gemm.factor.single.Kepler": 0.67,  # 192 lanes an SM, of which its schedulers fill 128 without pairs of instructions
-    "gemm.factor.single.sm_37": 0.82,  # two chips of a K80 share 300 W, and boost less for it: from its networks
+    # 192 lanes an SM, of which its schedulers fill 128 without pairs of instructions; two chips of a K80 share 300 W, and boost
+    # less for it: from its networks. Its 16 bits are computed in fp32.
+    **{f"gemm.factor.{unit}.Kepler": 0.67 for unit in ("single", "tensor", "narrow", "integer")},
+    **{f"gemm.factor.{unit}.sm_37": 0.82 for unit in ("single", "tensor", "narrow", "integer")},
     "gemm.share.emulated": 0.7,  # of fp32: bf16 where there are no units for it
     "gemm.share.widened": 0.85,  # of 16-bit products: weights stored narrower than the chip's units
     "gemm.share.older": 0.655,  # mma.sync from registers alone on the H200: 648 TFLOP/s of 989

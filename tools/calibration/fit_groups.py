@@ -35,7 +35,9 @@ from whichgpu.estimate.time.calibration import Calibration
 
 COMMAND = "PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth --held groups.json"
 ROW_SPREAD = 0.1  # of a measured step against the best model there could be, the work being corrected already
-WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2}
+WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2, "machine": 1.0}
+# The host of one source's machine: what it costs there is fitted so that it does not colour the rest, and not kept.
+MACHINE, OF_HOSTS = "machine", ("copies", "threads")
 # Which levels may correct which term: links differ by kind and generation, what engines do by engine, year and task.
 OF_LINKS, OF_ENGINES = ("all", "link", "fabric", "style"), ("all", "style", "engine", "year", "task")
 VARIES = {
@@ -50,7 +52,7 @@ VARIES = {
 }
 WIDER = {"launch": 1.5}
 SPECIAL = {("style", "straggle"): 0.7}  # the most general there is
-ROUNDS = 200
+ROUNDS, TOLERANCE = 800, 1e-9  # enough of them that nothing of what was left out lingers
 STEP = 1e-4  # of a log factor, for slopes
 MOST = 8.0  # a log factor no term has: a search that strays beyond it comes back
 SILENT = ("mlperf-inf",)
@@ -69,14 +71,18 @@ class GroupDesign:
     def __init__(self, examples: Sequence[GroupExample]) -> None:
         self.examples = list(examples)
         self.parameters: dict[Parameter, int] = {}
-        self.places = {term: np.full((len(examples), len(LEVELS)), -1) for term in TERMS}
+        self.places = {term: np.full((len(examples), len(LEVELS) + 1), -1) for term in TERMS}
         for row, example in enumerate(examples):
             for term in TERMS:
                 for depth, level in enumerate(LEVELS):
                     if level in VARIES[term]:
                         parameter = (level, example.setting.key(level), term)
                         self.places[term][row, depth] = self.parameters.setdefault(parameter, len(self.parameters))
+                if term in OF_HOSTS:
+                    parameter = (MACHINE, f"{example.row.source}/{example.row.gpu}", term)
+                    self.places[term][row, -1] = self.parameters.setdefault(parameter, len(self.parameters))
         self.widths = np.array([_width(level, term) for level, _, term in self.parameters])
+        self.told = np.array([float(level != MACHINE) for level, _, _ in self.parameters])  # 0 for what the product does not know
         self.actual = logs(examples)
         most = max(len(example.passes) for example in examples)
         padded = [[*example.passes, *[(0.0, example.passes[0][1])] * (most - len(example.passes))] for example in examples]
@@ -92,8 +98,8 @@ class GroupDesign:
         return np.array([counts[key] ** -0.5 if keep else 0.0 for key, keep in zip(keys, kept, strict=True)])
 
     def predict(self, theta: np.ndarray) -> np.ndarray:
-        """Log seconds of every example."""
-        return self._walls(self._logs(theta), self.parts)
+        """Log seconds of every example, as the product would say them."""
+        return self._walls(self._logs(theta * self.told), self.parts)
 
     def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """The most probable log multipliers given the examples kept."""
@@ -105,13 +111,13 @@ class GroupDesign:
             scaled,
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": ROUNDS, "ftol": 1e-6},
+            options={"maxiter": ROUNDS, "ftol": TOLERANCE},
         )
         return np.asarray(found.x * self.widths)
 
     def anchored(self, theta: np.ndarray) -> np.ndarray:
         """Log seconds given what one GPU alone took, where that was measured."""
-        return self._walls(self._logs(theta), self.given)
+        return self._walls(self._logs(theta * self.told), self.given)
 
     def _logs(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Log factors of each term, by example."""
@@ -133,7 +139,7 @@ class GroupDesign:
         gradient = np.zeros(len(self.parameters) + 1)
         for term in TERMS:
             slope = (self._walls({**logs_of, term: logs_of[term] + STEP}, self.given) - predicted) / STEP
-            for depth in range(len(LEVELS)):
+            for depth in range(len(LEVELS) + 1):
                 np.add.at(gradient, self.places[term][:, depth], pull * slope)
         return cost, gradient[:-1] * self.widths + 2 * scaled
 
@@ -148,7 +154,7 @@ class GroupDesign:
         """The fitted numbers as the product reads them, without those that make no difference."""
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
-            if abs(theta[place]) >= 5e-3:
+            if level != MACHINE and abs(theta[place]) >= 5e-3:
                 found[level].setdefault(group, {})[term] = round(float(theta[place]), 3)
         return found
 

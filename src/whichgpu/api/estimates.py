@@ -170,7 +170,7 @@ def answered(
         serving=serving,
         calibrated=timed.calibrated if timed else None,
         checked=gpu.checked if gpu else None,
-        warnings=(*warnings, *beside.warnings, *remarks(workload, shape, asked.given)),
+        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *remarks(workload, shape, asked.given)))),
         basis=timed.time.basis if timed else found.device.basis,
         sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *found.device.sources, *beside.sources))),
     )

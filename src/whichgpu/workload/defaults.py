@@ -16,6 +16,7 @@ from whichgpu.workload.workload import FIELDS, Parallel, Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256
 LORA_RANK = 16  # with --qlora and no rank
+SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left where networks halve them again and again
 # What people begin with: a handful of sequences, images by the dozen; serving is asked for one user at a time.
 TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
 OFFLINE_BATCH = 32
@@ -56,7 +57,11 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     """What cannot be: tokens of a model that says none, adapters of one without products, batches that do not divide."""
     refuse_adapters(workload, shape)
     refuse_silence(workload, shape)
+    _refuse_small_images(workload, shape)
     reads = isinstance(shape, Transformer | WeightsOnly)
+    if not reads and (workload.precision or "") in GGUF_PRECISIONS:
+        message = msg("error.text-files", precision=workload.precision or "", model=shape.name)
+        raise UsageError("wrong-precision", message, msg("hint.text-files"))
     silent = not reads or (isinstance(shape, Transformer) and not _speaks(shape))
     if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):
         raise UsageError("wrong-task", msg("error.wrong-task", task=workload.task, model=shape.name), msg("hint.wrong-task"))
@@ -70,6 +75,15 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
         raise UsageError("batch-mismatch", msg("error.batch-mismatch", **values), msg("hint.batch-mismatch"))
     if workload.training and workload.batch % split:
         raise UsageError("batch-split", msg("error.batch-split", batch=workload.batch, split=split), msg("hint.batch-mismatch"))
+
+
+def _refuse_small_images(workload: Workload, shape: Shape) -> None:
+    """An image is at least a patch, and what networks halve again and again is at least so large."""
+    patches = shape.patches if isinstance(shape, Transformer) else None
+    least = patches.size if patches else SMALLEST_IMAGE if isinstance(shape, Traced) and shape.image else 0
+    if workload.image is not None and workload.image < least:
+        values = {"image": workload.image, "model": shape.name, "least": least}
+        raise UsageError("small-image", msg("error.small-image", **values), msg("hint.small-image", least=least))
 
 
 def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:

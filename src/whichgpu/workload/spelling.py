@@ -59,6 +59,11 @@ def flag_told(name: str) -> str:
 def from_object(request: Mapping[str, Any], **usual: Any) -> Spelled:
     """A workload from a JSON object; null means not given. `usual` are values for what is left out."""
     given = {name: value for name, value in request.items() if name not in ASIDE and value is not None}
+    for short, name in ALIASES.items():
+        if short in given and name in given:
+            raise UsageError("given-twice", msg("error.given-twice", name=short), msg("hint.given-twice"))
+        if short in given:
+            given[name] = given.pop(short)
     return _built(given, lambda kind, value: kind.read(value), str, usual, _defaults(request))
 
 

@@ -120,12 +120,21 @@ class Calibration(Fitted):
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
         """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none.
 
-        Where nothing of its generation was measured in numbers so wide, or no such step under the engine, only others were.
+        Where nothing of its generation was measured in numbers so wide, or no such step under the engine, only others were; nor
+        does an engine known on a generation or two tell of the next by what others do there.
         """
         if gpu.vendor not in MEASURED_VENDORS:
             return "none"
         strange = (precision and not self._known(gpu, precision)) or (kind and not self._done(engine, kind))
-        return "other" if strange else TIERS[self.nearness(engine, gpu)]
+        known = self._generations(engine)
+        if strange or (len(known) < SEVERAL and generation(gpu) not in known):
+            return "other"
+        return TIERS[self.nearness(engine, gpu)]
+
+    def _generations(self, engine: str) -> Sequence[str]:
+        """Of the GPUs an engine was measured on."""
+        found: Sequence[str] = self.evidence.get("engines", {}).get(engine, {}).get("generations", ())
+        return found
 
     def _known(self, gpu: Gpu, precision: str) -> bool:
         """Whether numbers of this width were measured on a GPU's generation; bf16 without units for it is another thing."""
@@ -145,7 +154,7 @@ class Calibration(Fitted):
         table = self.ranges.get(tier, {})
         all_engines = table.get(kind, table.get("any", UNKNOWN_SPREAD))
         low, high = table.get(f"{engine}/{kind}", all_engines)
-        if tier == "other" and len(self.evidence.get("engines", {}).get(engine, {}).get("generations", ())) < SEVERAL:
+        if tier == "other" and len(self._generations(engine)) < SEVERAL:
             low, high = min(low, all_engines[0]), max(high, all_engines[1])
         return low, high
 

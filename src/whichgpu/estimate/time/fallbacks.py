@@ -17,12 +17,19 @@ WANTED = {
     "int8": "int8",
     "nvfp4": "fp4",
 }
+WIDE = ("", "fp32", "fp32-default", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
+SPEAKING = ("prefill", "decode", "serve")
 STORED_ONLY = ("fp8", "int8", "nvfp4")  # weights may still be kept so, and unpacked for 16-bit products
 
 
 def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
     """Why a precision will not bring what it promises on this GPU; empty where it does."""
     precision = workload.precision or ""
+    engine = workload.engine or "pytorch"
+    if engine == "pytorch" and workload.task in SPEAKING and precision not in WIDE:
+        return (msg("warning.plain-products", precision=precision),)
+    if engine == "pytorch" and precision == "fp32" and workload.memory_format and "tf32" in gpu.peaks:
+        return (msg("warning.true-fp32", gpu=gpu.name),)
     wanted = WANTED.get(precision)
     if wanted is None or fast(gpu, wanted):
         return ()

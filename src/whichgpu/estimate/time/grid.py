@@ -53,7 +53,7 @@ class Grid:
         return "compute" if flops >= moved else "bandwidth"
 
 
-OVERHEAD_SHARE = 0.2  # below this share of the time spent at the physical limits, neither limit is what bounds
+OVERHEAD_SHARE = 0.1  # below this share of the time spent at the physical limits, neither limit is what bounds
 
 
 def evaluate(
@@ -124,9 +124,10 @@ def heat(products: Array) -> Array:
 
 
 def settings(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> list[Setting]:
-    """What decides the corrections on each GPU."""
+    """What decides the corrections on each GPU; what asks for tf32 is fp32 on one without it."""
     engine, year = workload.engine or "pytorch", workload.year or NEWEST
-    return [setting_of(gpu, engine, year, kind, unit) for gpu in gpus]
+    plain = "single" if workload.precision == "tf32" else unit
+    return [setting_of(gpu, engine, year, kind, unit if "tf32" in gpu.peaks else plain) for gpu in gpus]
 
 
 def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[Terms, Terms]:

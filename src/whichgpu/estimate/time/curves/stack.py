@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Parameters = Mapping[str, float]
+NOTHING = 1e-30  # seconds of an operator with nothing to do: half a token of a small image
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def stacked(numbers: Sequence[Number]) -> Array:
 
 def soft_max(a: Array, b: Array, sharpness: float) -> Array:
     """The larger of two times, and a little more where they are alike: loads and arithmetic overlap only in part."""
-    larger = np.maximum(a, b)
+    larger = np.maximum(np.maximum(a, b), NOTHING)
     ratio = np.minimum(a, b)
     ratio /= larger
     np.power(ratio, sharpness, out=ratio)

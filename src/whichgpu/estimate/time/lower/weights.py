@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from whichgpu.estimate.memory.gguf_mix import ALIASES
 from whichgpu.estimate.memory.quantisation import SCHEMES, is_gguf, layer_matrices, matrix_bytes, table_bytes
 from whichgpu.workload.shapes import Transformer
 
@@ -61,6 +62,7 @@ class Stored:
 def stored(shape: Transformer, precision: str, half: str) -> Stored:
     """Of a model in a precision; under autocast an engine of its own holds 16-bit weights."""
     precision = precision.removeprefix("amp-")
+    precision = ALIASES.get(precision, precision)
     sizes: dict[str, float] = {}
     weights: dict[str, float] = {}
     for matrices in layer_matrices(shape):
