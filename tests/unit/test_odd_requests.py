@@ -10,6 +10,7 @@ import whichgpu
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.lower.weights import stored
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
@@ -66,6 +67,19 @@ def test_an_engine_known_on_one_generation_tells_little_of_the_next() -> None:
     assert fitted.tier("cuda-graphs", GPUS["t4"], "decode", "fp16") == "other"
     assert fitted.tier("cuda-graphs", GPUS["h100-sxm"], "decode", "bf16") == "generation"
     assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "bf16") == "gpu"
+
+
+def test_a_gpu_measured_under_an_engine_in_other_numbers_is_told_by_its_generation() -> None:
+    fitted = load_calibration()
+    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "bf16") == "gpu"
+    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "int4") == "generation"
+    assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "int4") == "gpu"
+
+
+def test_a_servers_chip_on_a_card_for_desks_holds_what_is_stated() -> None:
+    (pascal, server) = (GPUS[name] for name in ("gtx-1080-ti", "quadro-gp100"))
+    assert columns([pascal]).clock.item() > (pascal.boost_clock_hz or 0)
+    assert columns([server]).clock.item() == server.boost_clock_hz
 
 
 def warned(task: str, model: str, **fields: Any) -> list[str]:

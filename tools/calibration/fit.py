@@ -80,11 +80,15 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
         gpus[setting.gpu] += 1
         one = engines.setdefault(
             setting.engine,
-            {"rows": 0, "gpus": set(), "generations": set(), "tasks": defaultdict(int), "years": set(), "sources": set()},
-        )
+            {
+                "rows": 0, "gpus": set(), "generations": set(), "bits": {}, "tasks": defaultdict(int), "years": set(),
+                "sources": set(),
+            },
+        )  # fmt: skip
         one["rows"] += 1
         one["gpus"].add(setting.gpu)
         one["generations"].add(setting.generation)
+        one["bits"].setdefault(setting.gpu, set()).add(bits(example.row.request["precision"]))
         one["tasks"][setting.task] += 1
         one["years"].add(setting.year)
         source = (
@@ -93,6 +97,8 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
             else example.groups["source"]
         )
         one["sources"].add(SOURCE_IDS.get(source, f"results-{source.lower()}"))
+    for one in engines.values():
+        one["bits"] = {name: sorted(known) for name, known in one["bits"].items()}
     plain = {
         name: {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
         for name, one in engines.items()

@@ -121,7 +121,8 @@ class Calibration(Fitted):
         """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none.
 
         Where nothing of its generation was measured in numbers so wide, or no such step under the engine, only others were; nor
-        does an engine known on a generation or two tell of the next by what others do there.
+        does an engine known on a generation or two tell of the next by what others do there. A GPU itself was measured where the
+        engine was on it in such numbers.
         """
         if gpu.vendor not in MEASURED_VENDORS:
             return "none"
@@ -129,7 +130,9 @@ class Calibration(Fitted):
         known = self._generations(engine)
         if strange or (len(known) < SEVERAL and generation(gpu) not in known):
             return "other"
-        return TIERS[self.nearness(engine, gpu)]
+        nearest = TIERS[self.nearness(engine, gpu)]
+        told = self.evidence.get("engines", {}).get(engine, {}).get("bits", {}).get(gpu.id, ())
+        return "generation" if nearest == "gpu" and precision and bits(precision) not in told else nearest
 
     def _generations(self, engine: str) -> Sequence[str]:
         """Of the GPUs an engine was measured on."""

@@ -56,6 +56,7 @@ SUSTAINED = {
     "Turing": 1.80e9,
     "Ampere": 1.82e9,
     "Ada": 2.65e9,
+    "sm_60": 0.0,  # the server's chip on a card for desks
 }
 DESKS = ("consumer", "workstation")
 OWN_COOLER = "titan"
@@ -235,7 +236,7 @@ def _sms(gpu: Gpu) -> float:
 def _raised(gpu: Gpu, clock: float) -> float:
     """How far above its stated boost a card runs."""
     cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id
-    return max(SUSTAINED.get(gpu.architecture, 0.0) / clock, 1.0) if cooled else 1.0
+    return max(SUSTAINED.get(gpu.target or "", SUSTAINED.get(gpu.architecture, 0.0)) / clock, 1.0) if cooled else 1.0
 
 
 def _reached(gpu: Gpu, peaks: Mapping[str, float], raised: float, unit: str) -> float:
