@@ -77,7 +77,8 @@ def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_oth
     assert fitted.tier("vllm", t4, "decode", "int4") == "other"
     assert fitted.tier("vllm", a10, "decode", "int4") == fitted.tier("vllm", a10, "decode", "bf16") == "generation"
     assert fitted.tier("pytorch", t4, "train", "amp-bf16") == "other"  # it has no units for it
-    assert fitted.tier("pytorch", t4, "train", "amp-fp16") == "gpu"
+    assert fitted.tier("pytorch", t4, "train", "amp-fp16") == "generation"  # it was measured in fp32 there
+    assert fitted.tier("pytorch", t4, "train", "fp32") == "gpu"
 
 
 def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others() -> None:
