@@ -12,7 +12,8 @@ import pytest
 from tests.surface.cli import COMMAND, assert_refused, call, environment
 from whichgpu import api
 from whichgpu.api.requests import LONGEST_LINE
-from whichgpu.surface.cli import lines
+from whichgpu.base import processes
+from whichgpu.surface.cli import lines, many
 from whichgpu.workload.workload import FIELDS
 
 GOOD = {"id": "a", "task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}
@@ -162,3 +163,61 @@ def test_lines_read_together_are_answered_to_the_bit_as_if_alone() -> None:
         (reply.line, reply.id, str(reply.error)) for reply in joined
     ]
     assert sum(reply.answer is not None for reply in joined) == 30
+
+
+def a_long_file(tmp_path: Path) -> tuple[Path, int]:
+    """Requests of several models, one of them a configuration, with bad and blank lines between."""
+    models: list[Any] = ["llama-3.2-1b", "resnet18", "bert-large", "nonesuch", CONFIG]
+    tasks = ("decode", "forward", "forward", "forward", "decode")
+    asked = [{**GOOD, "id": n, "model": models[n % 5], "batch": n, "task": tasks[n % 5]} for n in range(40)]
+    texts = [json.dumps(one) for one in asked]
+    texts[7:7] = ["{not json", "", "[1]"]
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join(texts))
+    return path, len(texts) - 1
+
+
+def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lines_asked = a_long_file(tmp_path)
+    alone = call("--lang", "ko", "estimate", "--requests", str(path))
+    monkeypatch.setattr(many, "FEW", 10)
+    monkeypatch.setattr(many, "cores", lambda: 2)
+    given: list[int] = []
+    run = processes.Processes.run
+
+    def counted(self: processes.Processes, function: Any, items: list[Any]) -> Any:
+        given.append(len(items))
+        return run(self, function, items)
+
+    monkeypatch.setattr(processes.Processes, "run", counted)
+    spread = call("--lang", "ko", "estimate", "--requests", str(path))
+    assert spread == alone
+    assert given
+    assert given[0] >= 5  # a part for each model
+    assert len(spread.out.splitlines()) == lines_asked
+    monkeypatch.setattr(many, "cores", lambda: 1)
+    assert call("--lang", "ko", "estimate", "--requests", str(path)) == alone
+    assert len(given) == 1
+
+
+def test_one_models_lines_are_parted_where_one_process_would_have_most_of_them() -> None:
+    lines_asked = [(n, json.dumps({**GOOD, "id": n}).encode()) for n in range(1, 101)] + [
+        (101, b"{bad"),
+        (102, b'{"model":{"a":1}}'),
+    ]
+    parts = many._by_model(lines_asked, 25)
+    assert [len(part) for part in parts] == [25, 25, 25, 25, 1, 1]
+    assert sorted(line for part in parts for line in part) == lines_asked
+
+
+def test_where_no_process_can_be_started_one_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import multiprocessing
+
+    class Without:
+        def Lock(self) -> None:
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: Without())
+    assert processes.cores() == 1

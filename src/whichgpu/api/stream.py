@@ -18,6 +18,7 @@ from whichgpu.workload.spelling import from_object
 if TYPE_CHECKING:
     from whichgpu.estimate.time.answer import TimeEstimate
 
+Numbered = tuple[int, bytes]  # a line with its place among all, from 1
 TOGETHER_BYTES = 4 * LONGEST_LINE  # of lines held at a time
 
 
@@ -47,17 +48,27 @@ def estimate_requests(
     Replies come as lines do, or after so many lines are read `together`, which is faster and changes no answer. Without `own`,
     as if nothing was measured here.
     """
-    desk = Desk(catalog, trusting=False, own=own)
-    for group in _groups(lines, together):
-        read = [_understood(number, line, desk) for number, line in group]
-        times = _times([line.asked for line in read if line.asked], desk) if together > 1 else {}
-        for line in read:
-            yield _reply(line, desk, times)
+    desk = requests_desk(catalog, own)
+    for group in line_groups(lines, together):
+        yield from replies(group, desk)
 
 
-def _groups(lines: Iterable[bytes], most: int) -> Iterator[list[tuple[int, bytes]]]:
+def requests_desk(catalog: Catalog | None = None, own: bool = True) -> Desk:
+    """A desk for lines of anybody: none of them makes it run code."""
+    return Desk(catalog, trusting=False, own=own)
+
+
+def replies(group: Sequence[Numbered], desk: Desk) -> Iterator[Reply]:
+    """One reply for each of these lines, which share what they can."""
+    read = [_understood(number, line, desk) for number, line in group]
+    times = _times([line.asked for line in read if line.asked], desk) if len(read) > 1 else {}
+    for line in read:
+        yield _reply(line, desk, times)
+
+
+def line_groups(lines: Iterable[bytes], most: int) -> Iterator[list[Numbered]]:
     """Lines that are not blank, with their numbers, so many at a time."""
-    group: list[tuple[int, bytes]] = []
+    group: list[Numbered] = []
     held = 0
     for number, line in enumerate(lines, start=1):
         if line.strip():

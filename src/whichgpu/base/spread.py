@@ -6,17 +6,16 @@ done changes what comes out. Functions are plain ones of a module: `function(ite
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
-from whichgpu.base.cluster import died, on_ray
+from whichgpu.base.cluster import on_ray
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.kept import Keep, content_hash
 from whichgpu.base.messages import msg
+from whichgpu.base.processes import Processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -127,41 +126,6 @@ def _run(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: i
 
 
 def _on_processes(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int) -> Finished:
-    """Fresh processes, which inherit no threads and no locks; Ctrl-C is for this one to act on."""
-    from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-    from multiprocessing import get_context
-
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_deaf)
-    waiting: dict[Future[Any], int] = {}
-    rest = iter(left)
-    try:
-        while True:
-            while len(waiting) < jobs and (one := next(rest, None)):  # none wait, so that Ctrl-C need not wait for them
-                with _unheard():
-                    waiting[pool.submit(function, one[1], one[2])] = one[0]
-            if not waiting:
-                return
-            ready = wait(waiting, return_when=FIRST_COMPLETED).done
-            for future in sorted(ready, key=lambda one: (one.exception() is not None, waiting[one])):  # errors last
-                yield waiting.pop(future), future.result()
-    except BrokenExecutor as problem:
-        raise died() from problem
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """Processes started meanwhile are deaf to Ctrl-C from birth: they inherit that it is held back; here it comes afterwards."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _deaf() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Processes(jobs) as processes:
+        for number, result in processes.run(function, [(item, seed) for _, item, seed in left]):
+            yield left[number][0], result

@@ -77,7 +77,11 @@ class Op:
 
     def times(self, count: Number) -> Op:
         """The same operator run `count` times as often."""
-        return self._again(self.count * count, self.calls)
+        return self.counted(self.count * count)
+
+    def counted(self, count: Number) -> Op:
+        """The same operator run so often."""
+        return self._again(count, self.calls)
 
     def called(self, calls: float) -> Op:
         """The same operator with so many calls of the framework."""

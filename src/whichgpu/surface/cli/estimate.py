@@ -11,26 +11,21 @@ from whichgpu.api.desk import Desk
 from whichgpu.api.estimates import EstimateAnswer
 from whichgpu.api.group_layouts import laid_out_best
 from whichgpu.api.stream import Reply
-from whichgpu.base.codec import to_json, to_json_line
+from whichgpu.base.codec import to_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.cli import serving
 from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
-from whichgpu.surface.cli.lines import Lines, opened, together
+from whichgpu.surface.cli.many import answer_requests, reply_document
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, part_name, spelled, workload_options
-from whichgpu.surface.replies import document, error_body, without_blanks
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.workload import TASKS, TRAINING
 
 if TYPE_CHECKING:
     from whichgpu.api.runs import Run
-
-OPTIONAL = (
-    "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"
-).split()
 
 TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 
@@ -57,7 +52,7 @@ def estimate(
     if requests is not None:
         if task or model or best_layout or any(value is not None for value in flags.values()):
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
-        return _many(session, requests, own=not no_own_measurements)
+        return answer_requests(session, requests, own=not no_own_measurements)
     for name, value in (("TASK", task), ("MODEL", model)):
         if value is None:
             hint = msg("hint.see-help", command="whichgpu estimate")
@@ -226,27 +221,3 @@ def _sentence(answer: EstimateAnswer) -> Message:
         return msg("estimate.memory", **values)
     where = {"gpu": request["gpu"], "usable": format_memory(answer.usable), "date": answer.checked or ""}
     return msg(f"estimate.memory-{answer.fits}", **values, **where)
-
-
-def _many(session: Session, source: str, own: bool = True) -> int:
-    """One line out for each line in, as they come; succeeds where any line does."""
-    first_error = None
-    with opened(source) as stream:
-        lines = Lines(stream, source)
-        for reply in api.estimate_requests(lines, catalog_of(session), together(stream), own):
-            session.out.write(to_json_line(reply_document(reply, session.language)))
-            session.out.flush()
-            lines.answered += reply.error is None
-            first_error = first_error or reply.error
-    if lines.answered:
-        return 0
-    if first_error is None:
-        raise UsageError("no-requests", msg("error.no-requests", name=source), msg("hint.request"))
-    return first_error.exit_code
-
-
-def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
-    """A reply as it is written."""
-    if reply.error is not None:
-        return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
-    return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL)}

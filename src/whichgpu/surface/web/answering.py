@@ -81,7 +81,7 @@ def check(question: Question, language: Language, progress: Progress | None) -> 
 def requests(question: Question, language: Language, progress: Progress | None) -> Told:
     """`estimate --requests`: a line for each, in order."""
     from whichgpu import api
-    from whichgpu.surface.cli.estimate import reply_document
+    from whichgpu.surface.cli.many import reply_document
 
     asked: Sequence[Any] = question["requests"]
     refusals = [_refusal(request) for request in asked]

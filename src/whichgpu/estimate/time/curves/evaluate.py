@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,7 +74,7 @@ def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = 
         each, which = gpus.among
         told = totals(ops, each, p)
         return Totals(told.seconds[:, which], told.floors[:, which], told.flop_seconds[which], told.byte_seconds[which])
-    grouped = [group for _, group in groups(ops)]
+    grouped = [group for _, group in groups(merged(ops))]
     batches = batches_of(grouped)
     widest = max((len(group.ops) for group in grouped), default=1) * batches
     parts = [_totals(grouped, part, p, batches) for part in gpus.parts(max(1, IN_CACHE // widest))]
@@ -128,6 +128,18 @@ def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]
 def batches_of(stacks: Sequence[Stack]) -> int:
     """How many batches these are of."""
     return max((side.shape[1] for one in stacks for side in (one.flops, one.read, one.write)), default=1)
+
+
+def merged(ops: Sequence[Op]) -> list[Op]:
+    """Operators that are alike once, with their calls added up: a training step is made of the same few over and over."""
+    found: dict[tuple[Hashable, ...], Op] = {}
+    for op in ops:
+        numbers = (op.flops, op.read, op.write, *op.sizes.values())
+        exact = [number if type(number) is float else np.asarray(number, float).tobytes() for number in numbers]
+        key = (op.kind, op.unit, op.role, *op.sizes, *exact)
+        known = found.get(key)
+        found[key] = op if known is None else known.counted(known.count + op.count)
+    return list(found.values())
 
 
 def groups(ops: Sequence[Op]) -> list[tuple[list[int], Stack]]:
