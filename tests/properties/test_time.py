@@ -337,12 +337,6 @@ def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
     assert narrow <= UNPACKING * wide + shape.layers * 20e-6
 
 
-HALF_AS_LONG = pytest.mark.xfail(
-    strict=True,
-    reason="1.98 and 1.93: products that only read weights have the corrections of those that compute (measured: 2.4)",
-)
-
-
 @pytest.mark.parametrize(
     ("model", "card", "batch", "precision", "engine", "gain"),
     [
@@ -353,8 +347,8 @@ HALF_AS_LONG = pytest.mark.xfail(
         ("llama-2-7b", "v100-sxm-32gb", 1, "int8", "vllm", 1.4),
         ("llama-2-7b", "v100-sxm-32gb", 1, "int4", "vllm", 2.0),
         ("llama-2-7b", "quadro-rtx-8000", 1, "int4", "vllm", 2.0),
-        pytest.param("llama-2-7b", "quadro-rtx-8000", 1, "q4_k_m", "llama.cpp", 2.0, marks=HALF_AS_LONG),
-        pytest.param("llama-2-7b", "v100-sxm-32gb", 1, "q4_k_m", "llama.cpp", 2.0, marks=HALF_AS_LONG),
+        ("llama-2-7b", "quadro-rtx-8000", 1, "q4_k_m", "llama.cpp", 2.0),
+        ("llama-2-7b", "v100-sxm-32gb", 1, "q4_k_m", "llama.cpp", 2.0),
         ("llama-2-7b", "jetson-agx-orin-64gb", 1, "int8", "vllm", 1.4),
         ("llama-2-7b", "jetson-agx-orin-64gb", 1, "int4", "vllm", 2.0),
     ],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from calibration.examples import redrawn
-from calibration.fit_steps import Design, Example
+from calibration.fit_steps import ARITHMETIC, Design, Example
 
-from whichgpu.estimate.time.calibration import Setting
+from whichgpu.estimate.time.calibration import LEVELS, Setting
 from whichgpu.estimate.time.lower.model import model_of
 from whichgpu.estimate.time.terms import TERMS
 from whichgpu.workload.shapes import Traced
@@ -41,8 +41,9 @@ def test_passes_that_wait_for_one_another_take_the_longer_of_host_and_device_eac
 @pytest.mark.parametrize("soft", [None, 8.0])
 def test_the_slope_of_the_cost_is_its_own(soft: float | None) -> None:
     held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, True, GROUPS)
-    design = Design([example(apart=True), example(apart=False), held])
-    rows, weights = np.arange(3), np.ones(3)
+    both = Example(9.0, terms(gemm=3.0, stream=5.0, memory=1.0), terms(gemm=6.0, stream=1.0), SETTING, True, GROUPS)
+    design = Design([example(apart=True), example(apart=False), held, both])
+    rows, weights = np.arange(4), np.ones(4)
     point = np.linspace(-0.5, 0.5, len(design.parameters))
     _, slope = design._cost(point, rows, weights, 0.2, soft)
     for place in range(len(point)):
@@ -66,3 +67,15 @@ def test_networks_of_other_libraries_leave_out_no_layers(model: str, layers: int
     every = sum(one.count for one in own.operators)
     assert every - calls["dropout"] == 3 * layers
     assert every - calls["kept"] == 5 * layers  # the products forward and backward too
+
+
+def test_products_that_read_weights_take_the_corrections_of_all_but_arithmetic() -> None:
+    reading = Example(1.0, terms(stream=1.0), NONE, SETTING, False, GROUPS)
+    computing = Example(1.0, terms(gemm=1.0), NONE, SETTING, False, GROUPS)
+    design = Design([reading, computing])
+    theta = np.full(len(design.parameters), 0.1)
+    read, computed = design.predict(theta, range(2))
+    assert read == pytest.approx(0.1 * (len(LEVELS) - len(ARITHMETIC)))
+    assert computed == pytest.approx(0.1 * len(LEVELS))
+    told = design.calibration(theta).multipliers
+    assert all(("stream" in values) == (level not in ARITHMETIC) for level in LEVELS for values in told[level].values())

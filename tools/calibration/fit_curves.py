@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
+from calibration import curve_rows
 from calibration.curve_rows import Sample, samples
 from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NORMS, NUISANCE, PLANES
 from whichgpu.catalog.store import Catalog
@@ -175,9 +176,10 @@ def gpu_columns(chosen: Iterable[Sample]) -> dict[str, GpuColumns]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """What the fit stands on."""
-    files = ("h200/ops.jsonl", "h200/micro.jsonl", "public/calibration.csv")
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
+    """What the fit stands on: measurements given, and our own."""
+    given = ("h200/ops.jsonl", "h200/micro.jsonl", "public/calibration.csv")
+    files = {name: folder / name for name in given} | {path.name: path for path in (curve_rows.PLANES, curve_rows.NORMS)}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 
 def written(p: Parameters, folder: Path) -> str:

@@ -19,7 +19,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY, Calibration, Setting
-from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, soft_maximum
+from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, products_of, soft_maximum
 from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
 
 # Widths of the priors, in log: how far groups of a level may stray from their parent.
@@ -65,6 +65,7 @@ STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
 # Rounds of a stage: enough of them that nothing of what was left out lingers.
 ROUNDS, TOLERANCE = 1500, 1e-9
 TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
+ARITHMETIC = ("build", "generation-unit")  # levels that tell of clocks and units: nothing to products that read weights
 CALLS = ("forward_calls", "backward_calls")
 MACHINE = "machine"
 REFERENCE = "h200-"  # its host is the one others are told against
@@ -107,7 +108,8 @@ class Design:
                 if all(terms[column] <= 0 for terms, _ in example.parts):
                     continue
                 levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE]
-                found: list[Parameter] = [(level, years.get(key := example.setting.key(level), key), term) for level in levels]
+                named = [(level, years.get(key := example.setting.key(level), key)) for level in levels]
+                found: list[Parameter] = [(*name, whose) for name in named if (whose := whose_multiplier(name[0], term))]
                 if term in CALLS and not reference:
                     found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
                 for depth, parameter in enumerate(found):
@@ -183,12 +185,14 @@ class Design:
         """Seconds of a part of these rows, and their derivatives by the log of each term."""
         (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE)
         corrected = terms * factors
-        held, free = _above(corrected[:, :count], floors[:, :count], soft)
+        products, computed = products_of(terms.T, factors.T)
+        held, free = _above(_joined(corrected[:, :count], products), _joined(floors[:, :count], floors[:, :2].sum(1)), soft)
         device = held.sum(1)
         host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()
-        slopes[:, :count] = held * free * ((device / wall) ** (SHARPNESS - 1))[:, None]
+        felt = held * free * ((device / wall) ** (SHARPNESS - 1))[:, None]
+        slopes[:, 0], slopes[:, 1], slopes[:, 2:count] = felt[:, 0] * computed, felt[:, 0] * (1.0 - computed), felt[:, 1:]
         slopes[:, count : count + 2] *= ((host / wall) ** (SHARPNESS - 1))[:, None]
         return wall + corrected[:, count + 2 :].sum(1), slopes
 
@@ -197,7 +201,8 @@ class Design:
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
             if level != MACHINE and abs(theta[place]) >= 5e-4:
-                found[level].setdefault(group, {})[term] = round(float(theta[place]), 4)
+                for one in (one for one in TERMS if whose_multiplier(level, one) == term):
+                    found[level].setdefault(group, {})[one] = round(float(theta[place]), 4)
         return Calibration(found, {}, {}, {})
 
     def predict(self, theta: np.ndarray, rows: Iterable[int]) -> np.ndarray:
@@ -222,6 +227,11 @@ class Design:
             ]
             found.append(Seconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))
         return found
+
+
+def _joined(device: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """Terms of the device with one for both kinds of products, [rows, terms]."""
+    return np.column_stack([products, device[:, 2:]])
 
 
 def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
@@ -277,6 +287,16 @@ def _without(work: tuple[Design, np.ndarray, np.ndarray, bool]) -> np.ndarray:
     supported[design.places[~left].ravel()] = True
     theta = design.fit(~left, np.where(supported[:-1], start, 0.0))
     return design.predict(theta, range(len(left)) if everything else np.flatnonzero(left))
+
+
+def whose_multiplier(level: str, term: str) -> str | None:
+    """Which term's multiplier a term takes at a level, if any.
+
+    What engines and chips make of products holds for those that read weights, too, unless it is a matter of arithmetic.
+    """
+    if term != "stream":
+        return term
+    return None if level in ARITHMETIC else "gemm"
 
 
 def _width(parameter: Parameter) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichgpu.estimate.group.collectives import Array
-from whichgpu.estimate.time.curves.evaluate import CLASSES, Evaluated, seconds
+from whichgpu.estimate.time.curves.evaluate import CLASSES, STREAM, Evaluated, seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.grid import heat
 from whichgpu.estimate.time.lower.training import Section
@@ -63,6 +63,10 @@ class Worked:
             own = np.flatnonzero(weights * (self.classes == kind))
             worked[place] = np.einsum("gob,o->gb", told.seconds[:, own], weights[own])
             floors[place] = np.einsum("gob,o->gb", told.floors[:, own], weights[own])
+        products = np.flatnonzero(weights * (self.classes == "gemm"))
+        read = told.seconds[:, products] * told.streamed[:, products]
+        worked[STREAM] = np.einsum("gob,o->gb", read, weights[products])
+        worked[0] -= worked[STREAM]
         worked[0] *= heat(worked[0])
         called = float((weights * self.calls).sum())
         worked[TERMS.index("gap")] = weights.sum() * KERNEL_GAP

@@ -29,7 +29,8 @@ KINDS: dict[str, Class] = {
     # flash: batch sequences, heads, kv_heads, queries, keys, dim, causal (1 or 0)
     "attention": "attention",
     "attention_backward": "attention",
-    # one query a sequence against a cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), whole (one SM a head)
+    # one query a sequence against a cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), whole (one SM a head),
+    # gguf (split, and the cache read for each head)
     "decode_attention": "attention",
     # convolutions: batch, height, width (of the output), cin, cout, kernel (height x width taps), stride, groups, nhwc (1 or 0)
     "conv": "conv",

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     Array = np.ndarray
 
-# Classes of operators, then: the gap between kernels, calls of the host forward and backward, what a step costs once, and what a
-# serving engine does for each of its sequences at every step (scheduling, sampling, detokenising).
-DEVICE = ("gemm", "attention", "conv", "memory", "gap")
+# Classes of operators, products being of two: those that compute and those that do little but read weights. Then: the gap between
+# kernels, calls of the host forward and backward, what a step costs once, and what a serving engine does for each of its
+# sequences at every step (scheduling, sampling, detokenising).
+DEVICE = ("gemm", "stream", "attention", "conv", "memory", "gap")
 HOST = ("forward_calls", "backward_calls", "step", "sequences")
 TERMS = (*DEVICE, *HOST)
 

@@ -52,7 +52,8 @@ def _decode(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     one = block_keys * (stack.size("dim") / DIM) * p["attention.key"] / gpus.clock
     serial = one * np.maximum(blocks / (gpus.sms * p["attention.occupancy"]), 1.0)
     compute = stack.flops / (gpus.rates[stack.unit] * p["attention.decode"])
-    memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
+    often = np.where(stack.role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)  # each head of queries by itself
+    memory = (stack.read * often + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
     return (
         soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
     )

@@ -11,9 +11,10 @@ from whichgpu.estimate.time.curves import attention, conv, gemm, memory
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted
 from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, stack, stacked
-from whichgpu.estimate.time.operators import KINDS, Class, Op
+from whichgpu.estimate.time.operators import KINDS, Op
 
-CLASSES: tuple[Class, ...] = ("gemm", "attention", "conv", "memory")
+CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # of products, what is reading weights is a class of its own
+STREAM = CLASSES.index("stream")
 IN_CACHE = 1 << 17  # numbers of an array that stays in a core's cache: many GPUs are timed so many at a time
 CURVES: dict[str, Callable[[Stack, GpuColumns, Parameters], Array]] = {
     "gemm": gemm.seconds,
@@ -29,6 +30,7 @@ class Evaluated:
 
     seconds: Array
     floors: Array
+    streamed: Array  # the share of a product's seconds that is reading; 0 of all else
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,19 @@ def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None =
     if gpus.among:
         each, which = gpus.among
         told = seconds(ops, each, p)
-        return Evaluated(told.seconds[which], told.floors[which])
+        return Evaluated(told.seconds[which], told.floors[which], told.streamed[which])
     grouped = groups(ops)
     times = np.empty((len(gpus), len(ops), batches_of([group for _, group in grouped])))
-    floors = np.empty_like(times)
+    floors, streamed = np.empty_like(times), np.zeros_like(times)
     for places, group in grouped:
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
+        took, read = _curve(group, gpus, p)
         floors[:, places] = floor
-        times[:, places] = np.maximum(_curve(group, gpus, p), floor)
-    return Evaluated(times, floors)
+        times[:, places] = np.maximum(took, floor)
+        if read is not None:
+            streamed[:, places] = read
+    return Evaluated(times, floors, streamed)
 
 
 def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Totals:
@@ -97,20 +102,37 @@ def _totals(grouped: Sequence[Stack], gpus: GpuColumns, p: Parameters, batches: 
         count = stacked([op.count for op in group.ops])
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
-        times[place] += (np.maximum(_curve(group, gpus, p), floor) * count).sum(axis=1)
+        took, read = _curve(group, gpus, p)
+        took = np.maximum(took, floor) * count
+        if read is not None:
+            read *= took
+            times[STREAM] += read.sum(axis=1)
+            took -= read
+        times[place] += took.sum(axis=1)
         floors[place] += (floor * count).sum(axis=1)
         all_flops += (flop_seconds * count).sum(axis=1)
         all_bytes += (byte_seconds * count).sum(axis=1)
     return Totals(times, floors, all_flops, all_bytes)
 
 
-def _curve(group: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds by the curve of the operators' class. What asks for tf32 runs as fp32 on chips without it."""
-    curve = CURVES[KINDS[group.ops[0].kind]]
+def _curve(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
+    """Seconds by the curve of the operators' class; of products, the share that is reading.
+
+    What asks for tf32 runs as fp32 on chips without it.
+    """
     if group.unit != "tf32" or gpus.native["tf32"].all():
-        return curve(group, gpus, p)
-    plain = curve(replace(group, unit="fp32"), gpus, p)
-    return np.where(gpus.native["tf32"] > 0, curve(group, gpus, p), plain) if gpus.native["tf32"].any() else plain
+        return _timed(group, gpus, p)
+    plain = _timed(replace(group, unit="fp32"), gpus, p)
+    if not gpus.native["tf32"].any():
+        return plain
+    own, has = _timed(group, gpus, p), gpus.native["tf32"] > 0
+    read = None if own[1] is None or plain[1] is None else np.where(has, own[1], plain[1])
+    return np.where(has, own[0], plain[0]), read
+
+
+def _timed(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
+    kind = KINDS[group.ops[0].kind]
+    return gemm.parted(group, gpus, p) if kind == "gemm" else (CURVES[kind](group, gpus, p), None)
 
 
 def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ SMALL: Final = 64.0  # rows and columns of products of which there are many
 WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles only
 # Architectures whose tensor cores are fed by bulk copies, which need alignment: falling back costs them more.
 BULK: Final = frozenset({"Hopper", "Blackwell"})
+TINY: Final = 1e-300
 SINGLE: Final = frozenset({"fp32", "fp64"})
 WIDENED: Final = frozenset({"fp8", "fp4", "int8"})
 # Chips whose full rate needs instructions of their own (wgmma, tcgen05); kernels that unpack experts have mma.sync alone.
@@ -24,6 +25,11 @@ OWN_INSTRUCTIONS: Final = frozenset({"sm_90", "sm_100", "sm_103"})
 
 def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of each product, [gpus, operators, batches]."""
+    return parted(stack, gpus, p)[0]
+
+
+def parted(stack: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+    """The same, and the share of them that is reading: near 1 where arithmetic is nothing beside it."""
     unit = stack.unit
     grouped = stack.kind("grouped_gemm")
     batch = stack.size("batch")
@@ -45,7 +51,14 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, again = bandwidth_seconds(stack, products, small, gpus, p)
     np.minimum(compute, again, out=compute)
-    return soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"] * gpus.latency
+    took = soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"] * gpus.latency
+    return took, _fourth(memory) / (_fourth(memory) + _fourth(compute) + TINY)
+
+
+def _fourth(times: Array) -> Array:
+    squares = times * times
+    squares *= squares
+    return squares
 
 
 def tiling(unit: str, odd: Mask, small: Mask, p: Parameters) -> Tiling:
@@ -113,6 +126,9 @@ def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuCo
         grown = np.clip((np.maximum(products.m, products.n) / SMALL - 1.0) / 3.0, 0.0, 1.0)
         known = np.where(products.batch > 1, p["gemm.small"] + (known - p["gemm.small"]) * grown, known)
     rate = gpus.bandwidth * gpus.factor(p, "gemm.factor.bandwidth") * known
+    vectors = stack.role("gguf")
+    if vectors.any():  # kernels that keep few loads in flight: an SM reads so many bytes a clock, whatever the memory could give
+        rate = np.where(vectors, np.minimum(rate, p["gemm.gguf"] * gpus.sms * gpus.clock), rate)
     held = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - held * (1.0 - 1.0 / p["gemm.cache"])) / rate
     weights = products.batch * np.maximum(products.m, products.n) * products.k

@@ -11,7 +11,7 @@ class Traits:
 
     name: str
     captured: bool  # the host starts a whole step; no call a kernel
-    split_keys: bool  # decode attention over many blocks of one sequence's cache
+    decoding: str  # attention of one token: split over many blocks of one sequence's cache; whole; or gguf
     rotary: int  # kernels for rotary positions and writing the cache
     quantises_inside: bool  # inputs of narrow products are quantised by the kernel that makes them, where it is no attention
     unpack: str  # whose kernel multiplies weights stored narrow
@@ -21,13 +21,14 @@ class Traits:
     epilogue: bool = False  # an activation rides in its product's kernel
     sampling: int = 3  # kernels on the logits
     host_calls: float = 1.0  # framework calls a kernel, where the host makes them
+    written_out: bool = False  # llama.cpp's graph of old: nothing fused, a prompt's attention scores in memory
 
 
 # PyTorch with compiled blocks: what TorchInductor fuses; its attention is SDPA, its quantised products torch's own.
 PLAIN = Traits(
     name="plain",
     captured=False,
-    split_keys=False,
+    decoding="whole",
     rotary=3,
     quantises_inside=True,
     unpack="tinygemm",
@@ -39,7 +40,7 @@ PLAIN = Traits(
 SERVING = Traits(
     name="serving",
     captured=True,
-    split_keys=True,
+    decoding="split",
     rotary=2,
     quantises_inside=False,
     unpack="marlin",
@@ -49,6 +50,7 @@ SERVING = Traits(
 TENSORRT = replace(SERVING, name="tensorrt", rotary=1, quantises_inside=True, epilogue=True, sampling=2)
 # Its graph has a kernel for nearly every operator; inputs are quantised to 8 bits before each product.
 LLAMA_CPP = replace(SERVING, name="llama.cpp", rotary=4, unpack="gguf", routing=8, sampling=1)
+FUSES_SINCE = 2025  # the year in which llama.cpp began to, and to use flash attention unless told otherwise
 
 CAPTURED = frozenset({"cuda-graphs", "vllm", "sglang", "tensorrt-llm", "tensorrt", "llama.cpp"})
 TRAITS = {
@@ -60,6 +62,9 @@ TRAITS = {
 }
 
 
-def traits(engine: str) -> Traits:
-    """An engine's habits; those not named run PyTorch-like compiled blocks."""
-    return TRAITS.get(engine, PLAIN)
+def traits(engine: str, year: int | None = None) -> Traits:
+    """An engine's habits in a year, today's where none is given; those not named run PyTorch-like compiled blocks."""
+    found = TRAITS.get(engine, PLAIN)
+    if found is LLAMA_CPP and year is not None and year < FUSES_SINCE:
+        return replace(found, written_out=True, decoding="gguf")
+    return found

@@ -58,11 +58,11 @@ def fused_layer(kernels: Kernels, shape: Transformer, step: Step, window: int = 
 
 def _attention(kernels: Kernels, shape: Transformer, step: Step, window: int) -> None:
     queries, keys = float(shape.heads * shape.head_dim), float(shape.kv_heads * shape.head_dim)
-    kernels.linear(step.rows, shape.hidden, queries + 2 * keys, "attn_qkv", "attn_q", "attn_k", "attn_v")
+    kernels.linear(step.rows, shape.hidden, queries + 2 * keys, "attn_qkv", "attn_q", "attn_k", "attn_v", parts=3)
     if shape.qk_norm:
         kernels.norm(step.rows * (shape.heads + shape.kv_heads), float(shape.head_dim), 2.0)
     _positions(kernels, shape, step, queries, 2 * keys)
-    attend(kernels, _over(shape, step, window), step)
+    kernels.attend(_over(shape, step, window), step.decoding, step.cache_width)
     kernels.linear(step.rows, queries, shape.hidden, "attn_output", attended=True)
 
 
@@ -81,16 +81,6 @@ def _over(shape: Transformer, step: Step, window: int = 0) -> Attention:
     return Attention(step.batch, heads, kv_heads, step.queries, step.keys, dim, dim, step.causal, window)
 
 
-def attend(kernels: Kernels, over: Attention, step: Step) -> None:
-    """The attention kernel: over a prompt, or of one token over the cache."""
-    if step.decoding:
-        role = "split" if kernels.traits.split_keys else "whole"
-        op = over.op(kernels.stored.unit, kernels.width, "decode_attention", step.cache_width, role)
-    else:
-        op = over.op(kernels.stored.unit, kernels.width)
-    kernels.put(Op(op.kind, op.unit, op.flops, op.read, op.write, op.sizes, calls=kernels.calls, role=op.role))
-
-
 def _cross_attention(kernels: Kernels, shape: Transformer, step: Step, source: Number) -> None:
     """Queries against the encoder's keys and values, which are made once, with the prompt."""
     queries, keys = float(shape.heads * shape.head_dim), float(shape.kv_heads * shape.head_dim)
@@ -98,7 +88,8 @@ def _cross_attention(kernels: Kernels, shape: Transformer, step: Step, source: N
     if not step.decoding:
         kernels.linear(step.batch * source, shape.hidden, 2 * keys, "attn_k", "attn_v")
     heads, kv_heads, dim = float(shape.heads), float(shape.kv_heads), float(shape.head_dim)
-    attend(kernels, Attention(step.batch, heads, kv_heads, step.queries, source, dim, dim, False), step)
+    over = Attention(step.batch, heads, kv_heads, step.queries, source, dim, dim, False)
+    kernels.attend(over, step.decoding, step.cache_width)
     kernels.linear(step.rows, queries, shape.hidden, "attn_output", attended=True)
 
 
@@ -125,13 +116,13 @@ def _latent_attention(kernels: Kernels, shape: Transformer, latent: Latent, step
         kernels.linear(step.batch * step.keys, float(latent.kv_rank), heads * (latent.nope_dim + latent.value_dim), "latent_up")
         dim = float(latent.nope_dim + latent.rope_dim)
         over = Attention(step.batch, heads, heads, step.queries, step.keys, dim, float(latent.value_dim), step.causal)
-        attend(kernels, over, step)
+        kernels.attend(over, step.decoding, step.cache_width)
     kernels.linear(rows, heads * latent.value_dim, hidden, "attn_output", attended=True)
 
 
 def _mlp(kernels: Kernels, shape: Transformer, rows: Number, ffn: float, kind: str = "") -> None:
     ups = 2.0 if shape.gated else 1.0
-    kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}")
+    kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}", parts=int(ups))
     if shape.gated or not kernels.traits.epilogue:
         kernels.pointwise(rows * ups * ffn * kernels.width, rows * ffn * kernels.width, role="gated" if shape.gated else "")
     kernels.linear(rows, ffn, shape.hidden, f"ffn_down{kind}")

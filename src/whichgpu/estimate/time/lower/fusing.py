@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichgpu.estimate.time.lower.attending import Attention
 from whichgpu.estimate.time.lower.engines import Traits
 from whichgpu.estimate.time.lower.weights import NARROW, Stored
 from whichgpu.estimate.time.operators import Op, gemm
@@ -51,8 +52,11 @@ class Kernels:
         moved = rows * columns * self.width * tensors / 2
         self.move("norm", moved, moved, {"rows": rows, "width": columns}, role="fused")
 
-    def linear(self, rows: Number, k: Number, n: Number, *roles: str, attended: bool = False) -> None:
-        """A linear layer, its input quantised first where the precision asks for it; `attended`: it reads attention's output."""
+    def linear(self, rows: Number, k: Number, n: Number, *roles: str, attended: bool = False, parts: int = 1) -> None:
+        """A linear layer, its input quantised first where the precision asks for it; `attended`: it reads attention's output.
+
+        Made of so many `parts` by the model; they are multiplied as one.
+        """
         for op in self.products(rows, k, n, self.stored.size(k, n, *roles), attended):
             self.put(op)
 
@@ -84,11 +88,23 @@ class Kernels:
                 calls=self.calls,
             )
             return [*quantised, op] if self.traits.unpack == "gguf" else [op]
-        return [gemm(rows, n, k, self.unit, width, weight=weight, calls=self.calls)]
+        return [self.product(rows, k, n, weight)]
 
     def plain(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> None:
         """A product that is never quantised: a router, a head in 16 bits."""
-        self.put(gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls))
+        self.put(self.product(rows, k, n, weight))
+
+    def product(self, rows: Number, k: Number, n: Number, weight: Number | None) -> Op:
+        """A product in plain numbers."""
+        return gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls)
+
+    def attend(self, over: Attention, decoding: bool, cache_width: float) -> None:
+        """The attention kernel: over a prompt, or of one token over the cache."""
+        if decoding:
+            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decoding)
+        else:
+            op = over.op(self.stored.unit, self.width)
+        self.put(Op(op.kind, op.unit, op.flops, op.read, op.write, op.sizes, calls=self.calls, role=op.role))
 
     def _quantise(self, rows: Number, k: Number) -> Op:
         """Inputs to narrow numbers, a scale for each row."""

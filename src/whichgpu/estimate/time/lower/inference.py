@@ -10,6 +10,7 @@ from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_type
 from whichgpu.estimate.time.lower.engines import CAPTURED, Traits, traits
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
+from whichgpu.estimate.time.lower.gguf import GgufKernels
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.lower.stacks import Kind, encoder_share, layer_kinds
 from whichgpu.estimate.time.lower.weights import stored
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
     """One pass over `batch` sequences: of `length` new tokens each, or of one token at a `context` where that is given."""
     engine = workload.engine or "pytorch-compile"
-    habits = traits(engine)
+    habits = traits(engine, workload.year)
     shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
     kept = kv_type(workload.kv_precision or default_kv_precision(precision))
@@ -70,7 +71,7 @@ class _Passes:
         return self._ops
 
     def _add(self, count: int, write: Callable[[Kernels], None]) -> None:
-        kernels = Kernels(self._stored, self._traits, self._calls)
+        kernels = (GgufKernels if self._traits.unpack == "gguf" else Kernels)(self._stored, self._traits, self._calls)
         write(kernels)
         self._ops += [op.times(float(count)) for op in kernels.ops] if count != 1 else kernels.ops
 

@@ -1,0 +1,99 @@
+"""llama.cpp's kernels, counted by hand for a layer of small numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.shapes import LLAMA_3_8B
+from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.spelling import fill_defaults
+from whichgpu.workload.workload import Task, Workload
+
+# One layer: 8 heads of 16, 2 of keys; a gated layer of 384.
+SHAPE = replace(
+    LLAMA_3_8B, layers=1, hidden=128, heads=8, kv_heads=2, head_dim=16, ffn=384, vocab=1000, max_context=4096, tied=False
+)
+
+
+def kernels(task: Task, precision: str, year: int | None, tokens: int = 1, **more: object) -> tuple[Op, ...]:
+    fields = {"precision": precision, "engine": "llama.cpp", "year": year, "seq_in": tokens, "batch": 1, **more}
+    return lower(fill_defaults(Workload(task, "", **fields), SHAPE), SHAPE).ops  # type: ignore[arg-type]
+
+
+def counted(ops: tuple[Op, ...]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for op in ops:
+        found[op.kind] += float(np.max(op.count))  # type: ignore[assignment]
+    return found
+
+
+def products(ops: tuple[Op, ...]) -> list[Op]:
+    return [op for op in ops if op.kind in ("gemm", "unpack_gemm")]
+
+
+def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
+    found = counted(kernels("decode", "f16", 2024, 256))
+    # q, k, v, out, gate, up, down, and the head
+    assert found["gemm"] == 8
+    # two norms and the last one
+    assert found["norm"] == 3
+    # three residual sums, three multiplications by norms' weights; four for positions and cache; the activation and the gate;
+    # the sampler
+    assert found["pointwise"] == 3 + 3 + 4 + 2 + 1
+    fused = counted(kernels("decode", "f16", None, 256))
+    assert fused["pointwise"] == 4 + 1 + 1
+    assert (fused["gemm"], fused["norm"]) == (8, 3)
+
+
+def test_narrow_weights_are_read_as_stored_by_a_token_and_inputs_quantised_for_each_product() -> None:
+    ops = kernels("decode", "q8_0", 2024, 256)
+    own = [op for op in ops if op.kind == "unpack_gemm"]
+    assert sum(op.count for op in own) == 8
+    assert sum(op.count for op in ops if op.role == "quantise") == 8
+    gate = next(op for op in own if op.sizes["n"] == 384)
+    assert gate.read == pytest.approx(128 * 4 + 128 * 384 * 34 / 32)  # fp32 inputs; 32 weights in 34 bytes
+    assert all(op.role == "gguf" for op in own)
+
+
+@pytest.mark.parametrize(("tokens", "passes"), [(512, 1.0), (2048, 4.0), (100, 1.0)])
+def test_a_prompt_goes_by_micro_batches_in_fp16(tokens: int, passes: float) -> None:
+    ops = kernels("prefill", "q8_0", 2026, tokens)
+    rows = min(tokens, 512)
+    layer = [op for op in products(ops) if op.sizes["m"] == rows]
+    assert sum(op.count for op in layer) == 7 * passes
+    assert {op.unit for op in layer} == {"fp16_fp16acc"}
+    assert sum(op.flops * op.count for op in layer) == pytest.approx(2 * tokens * 128 * (128 + 2 * 32 + 128 + 3 * 384))
+    weights = 128 * (128 + 2 * 32 + 128 + 3 * 384)
+    casts = [op for op in ops if op.kind == "copy"]
+    widened = [op for op in casts if float(op.write) == 2.0 * float(op.sizes["elements"]) and op.read < op.write]
+    assert sum(op.write * op.count for op in widened) == pytest.approx(2 * weights * passes)
+    assert sum(op.read * op.count for op in widened) == pytest.approx(weights * 34 / 32 * passes)
+    plain = kernels("prefill", "f16", 2026, tokens)
+    assert sum(op.count for op in plain if op.kind == "copy") == 14 * passes  # inputs and results, and nothing to widen
+
+
+def test_scores_of_a_prompt_are_written_out_before_2025() -> None:
+    ops = kernels("prefill", "f16", 2024, 1024)
+    assert not [op for op in ops if op.kind == "attention"]
+    (softmax,) = (op for op in ops if op.kind == "softmax")
+    # two micro-batches, of which the first sees 512 keys and the second 1024
+    assert softmax.count == 2
+    assert softmax.read * softmax.count == pytest.approx(4 * 8 * 512 * (512 + 1024))
+    batched = [op for op in products(ops) if op.sizes["batch"] == 8]
+    assert sum(op.flops * op.count for op in batched) == pytest.approx(2 * 2 * 16 * 8 * 512 * (512 + 1024))
+    assert [op.kind for op in kernels("prefill", "f16", 2025, 1024) if "attention" in op.kind] == ["attention"]
+
+
+def test_many_batches_at_once_are_each_alone() -> None:
+    """Below and above the rows from which a library multiplies."""
+    shape, batches = SHAPE, np.array([1.0, 32.0, 64.0, 700.0])
+    asked = fill_defaults(Workload("decode", "", precision="q4_k_m", engine="llama.cpp", seq_in=64), shape)
+    for quantity in ("flops", "read", "write"):
+        many = sum(np.asarray(getattr(op, quantity) * op.count) * np.ones(4) for op in lower(asked, shape, batches).ops)
+        alone = [sum(float(getattr(op, quantity) * op.count) for op in lower(asked, shape, batch).ops) for batch in batches]
+        assert many.tolist() == pytest.approx(alone)
