@@ -10,7 +10,7 @@ import pytest
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.evaluate import CLASSES, seconds, totals
+from whichgpu.estimate.time.curves.evaluate import CLASSES, merged, seconds, totals
 from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.operators import KINDS, Op, gemm, pointwise
@@ -205,10 +205,33 @@ def test_totals_are_sums_by_class() -> None:
     gpus = columns(GPUS[:5])
     each, told = seconds(ops, gpus), totals(ops, gpus)
     for place, name in enumerate(CLASSES):
-        chosen = [index for index, op in enumerate(ops) if KINDS[op.kind] == name]
+        products = name in ("gemm", "stream")
+        chosen = [index for index, op in enumerate(ops) if KINDS[op.kind] == ("gemm" if products else name)]
         counts = np.array([ops[index].count for index in chosen])[:, None]
-        assert told.seconds[place] == pytest.approx((each.seconds[:, chosen] * counts).sum(axis=1))
-        assert told.floors[place] == pytest.approx((each.floors[:, chosen] * counts).sum(axis=1))
+        read = each.streamed[:, chosen]
+        counted = counts * (read if name == "stream" else 1.0 - read)
+        assert products or not read.any()
+        assert told.seconds[place] == pytest.approx((each.seconds[:, chosen] * counted).sum(axis=1))
+        assert told.floors[place] == pytest.approx((each.floors[:, chosen] * counted).sum(axis=1))
+
+
+def test_operators_alike_are_timed_once_and_counted_as_often() -> None:
+    batches = np.array([1.0, 32.0])
+    ops = [*every_kind(batches), *(op.times(batches) for op in every_kind(batches)), *every_kind(1.0)]
+    once = merged(ops)
+    assert len(once) == len(ops) * 2 / 3
+    assert sum(op.count for op in once) == pytest.approx(sum(op.count for op in ops))
+    gpus = columns(GPUS[:3])
+    parts = [totals([op], gpus).seconds * np.ones((1, 1, 2)) for op in ops]
+    assert totals(ops, gpus).seconds == pytest.approx(sum(parts))
+
+
+def test_a_product_of_few_rows_reads_and_one_of_many_computes() -> None:
+    ops = [gemm(rows, 4096.0, 4096.0, "fp16", 2.0) for rows in (1.0, 64.0, 8192.0)]
+    token, some, prompt = seconds(ops, columns([CATALOG.gpu_by_id["h100-sxm"]])).streamed[0, :, 0]
+    assert token > 0.99
+    assert token > some > prompt
+    assert prompt < 0.01
 
 
 def test_units_a_chip_lacks() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whichgpu.estimate.time.combine import combine, products_of, soft_maximum
+from whichgpu.estimate.time.combine import combine, soft_maximum
 from whichgpu.estimate.time.grid import heat, in_hand, kind_of, speaks
 from whichgpu.estimate.time.lower.eager import Tensor, Writer
 from whichgpu.estimate.time.lower.engines import PLAIN, SERVING, Traits, traits
@@ -313,22 +313,6 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     assert soft_maximum(np.array(0.0), np.array(0.0)).item() == 0.0
     twice = terms + terms * 2.0
     assert (twice.seconds.max(), twice.floors.max(), twice.flop_seconds.item(), twice.byte_seconds.item()) == (30, 90, 3, 3)
-
-
-def test_products_that_compute_and_products_that_read_are_corrected_apart() -> None:
-    """Where all are of one kind, by its own correction; as reading turns into computing, the sum does not fall."""
-    corrections = np.array([0.8, 1.2])
-    for kind, factor in enumerate(corrections):
-        alone = np.zeros(2)
-        alone[kind] = 10.0
-        assert products_of(alone, corrections)[0].item() == pytest.approx(10.0 * factor)
-    assert products_of(np.array([5.0, 5.0]), np.ones(2))[0].item() == pytest.approx(10.0)
-    arithmetic = np.linspace(0.0, 3.0, 301)  # seconds, beside one of reading
-    whole = (arithmetic**4 + 1.0) ** 0.25
-    read = whole / (arithmetic**4 + 1.0)
-    told, computed = products_of(np.array([whole - read, read]), corrections[:, None])
-    assert (np.diff(told) >= -0.002).all()
-    assert (computed[0], round(computed[-1], 2)) == (0.0, 0.97)
 
 
 def test_the_unit_of_most_products() -> None:

@@ -94,6 +94,6 @@ def test_many_batches_at_once_are_each_alone() -> None:
     shape, batches = SHAPE, np.array([1.0, 32.0, 64.0, 700.0])
     asked = fill_defaults(Workload("decode", "", precision="q4_k_m", engine="llama.cpp", seq_in=64), shape)
     for quantity in ("flops", "read", "write"):
-        many = sum(np.asarray(getattr(op, quantity) * op.count) * np.ones(4) for op in lower(asked, shape, batches).ops)
+        many = np.sum([getattr(op, quantity) * op.count * np.ones(4) for op in lower(asked, shape, batches).ops], axis=0)
         alone = [sum(float(getattr(op, quantity) * op.count) for op in lower(asked, shape, batch).ops) for batch in batches]
         assert many.tolist() == pytest.approx(alone)

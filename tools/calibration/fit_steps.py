@@ -19,7 +19,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY, Calibration, Setting
-from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, products_of, soft_maximum
+from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, soft_maximum
 from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
 
 # Widths of the priors, in log: how far groups of a level may stray from their parent.
@@ -185,14 +185,12 @@ class Design:
         """Seconds of a part of these rows, and their derivatives by the log of each term."""
         (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE)
         corrected = terms * factors
-        products, computed = products_of(terms.T, factors.T)
-        held, free = _above(_joined(corrected[:, :count], products), _joined(floors[:, :count], floors[:, :2].sum(1)), soft)
+        held, free = _above(corrected[:, :count], floors[:, :count], soft)
         device = held.sum(1)
         host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()
-        felt = held * free * ((device / wall) ** (SHARPNESS - 1))[:, None]
-        slopes[:, 0], slopes[:, 1], slopes[:, 2:count] = felt[:, 0] * computed, felt[:, 0] * (1.0 - computed), felt[:, 1:]
+        slopes[:, :count] = held * free * ((device / wall) ** (SHARPNESS - 1))[:, None]
         slopes[:, count : count + 2] *= ((host / wall) ** (SHARPNESS - 1))[:, None]
         return wall + corrected[:, count + 2 :].sum(1), slopes
 
@@ -227,11 +225,6 @@ class Design:
             ]
             found.append(Seconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))
         return found
-
-
-def _joined(device: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """Terms of the device with one for both kinds of products, [rows, terms]."""
-    return np.column_stack([products, device[:, 2:]])
 
 
 def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, Setting
-from whichgpu.estimate.time.combine import EAGER, SHARPNESS, products_of
+from whichgpu.estimate.time.combine import EAGER, SHARPNESS
 from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.grid import in_hand, kind_of, settings, terms_of
 from whichgpu.estimate.time.lower import lower
@@ -91,9 +91,7 @@ class _Design:
     def __init__(self, examples: Sequence[Example], calibration: Calibration) -> None:
         shipped = calibration.factors([one.setting for one in examples]).T
         self.floors = np.array([one.floors for one in examples])
-        self.plain = np.array([one.terms for one in examples])
-        self.shipped = shipped
-        self.terms = self.plain * shipped
+        self.terms = np.array([one.terms for one in examples]) * shipped
         self.actual = np.log([one.seconds for one in examples])
         self.eager = np.array([one.eager for one in examples])
         self.kinds = [one.setting.task for one in examples]
@@ -115,15 +113,10 @@ class _Design:
     def predict(self, theta: Array) -> tuple[Array, Array]:
         """Log seconds, and their slopes by each multiplier."""
         count = len(DEVICE)
-        own = np.exp(self.acts @ theta)
-        corrected = self.terms * own
-        products, computed = products_of(self.plain.T, (self.shipped * own).T)
-        corrected[:, 0], corrected[:, 1] = products * computed, products * (1.0 - computed)
-        floors = self.floors[:, :count].copy()
-        floors[:, 0], floors[:, 1] = (self.floors[:, :2].sum(1) * side for side in (computed, 1.0 - computed))
+        corrected = self.terms * np.exp(self.acts @ theta)
         free = np.ones_like(corrected)
-        free[:, :count] = corrected[:, :count] >= floors
-        corrected[:, :count] = np.maximum(corrected[:, :count], floors)
+        free[:, :count] = corrected[:, :count] >= self.floors[:, :count]
+        corrected[:, :count] = np.maximum(corrected[:, :count], self.floors[:, :count])
         device, once = corrected[:, :count].sum(1), corrected[:, count + 2 :].sum(1)
         host = np.where(self.eager, corrected[:, count : count + 2].sum(1), 0.0)
         largest = np.maximum(np.maximum(device, host), 1e-30)

@@ -64,9 +64,9 @@ class Worked:
             worked[place] = np.einsum("gob,o->gb", told.seconds[:, own], weights[own])
             floors[place] = np.einsum("gob,o->gb", told.floors[:, own], weights[own])
         products = np.flatnonzero(weights * (self.classes == "gemm"))
-        read = told.seconds[:, products] * told.streamed[:, products]
-        worked[STREAM] = np.einsum("gob,o->gb", read, weights[products])
-        worked[0] -= worked[STREAM]
+        for whole, each in ((worked, told.seconds), (floors, told.floors)):
+            whole[STREAM] = np.einsum("gob,o->gb", each[:, products] * told.streamed[:, products], weights[products])
+            whole[0] -= whole[STREAM]
         worked[0] *= heat(worked[0])
         called = float((weights * self.calls).sum())
         worked[TERMS.index("gap")] = weights.sum() * KERNEL_GAP

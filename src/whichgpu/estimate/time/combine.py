@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 SHARPNESS = 6.0
 # Engines that launch kernels one by one from the host; the others replay graphs, where the host only starts a step.
 EAGER = frozenset({"pytorch", "pytorch-compile", "tensorflow", "mxnet", "ngc"})
-_PRODUCTS = 2  # the first terms: products that compute, and those that read
-_OTHERS = slice(_PRODUCTS, len(DEVICE))
+_DEVICE = slice(0, len(DEVICE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +43,10 @@ def corrected_parts(terms: Terms, factors: Array, host_speed: float = 1.0) -> tu
     import numpy as np
 
     corrected = terms.seconds * factors[:, :, None]
-    products, _ = products_of(terms.seconds, factors[:, :, None])
-    device = np.maximum(products, terms.floors[:_PRODUCTS].sum(axis=0))
-    device = device + np.maximum(corrected, terms.floors)[_OTHERS].sum(axis=0)
+    device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
     calls = corrected[_index("forward_calls") : _index("backward_calls") + 1].sum(axis=0) / host_speed
     once = corrected[_index("step") : _index("sequences") + 1].sum(axis=0) / host_speed
     return device, calls, once
-
-
-def products_of(seconds: Array, factors: Array) -> tuple[Array, Array]:
-    """Corrected seconds of all products, and the share of them that follows the correction of those that compute.
-
-    Corrections of the two kinds mix as squares do: where a growing batch turns one kind into the other, the sum of both would
-    fall for a while if reading is corrected upwards and computing downwards. Terms come first: [terms, …].
-    """
-    import numpy as np
-
-    computed, read = (seconds[kind] * factors[kind] ** 2 for kind in range(_PRODUCTS))
-    squares = np.maximum(computed + read, 1e-300)
-    return np.sqrt(np.maximum(seconds[:_PRODUCTS].sum(axis=0), 0.0) * squares), computed / squares
 
 
 def soft_maximum(first: Array, second: Array) -> Array:
@@ -79,4 +63,3 @@ def _index(term: str) -> int:
 
 
 assert TERMS[len(DEVICE) :] == HOST
-assert DEVICE[:_PRODUCTS] == ("gemm", "stream")

@@ -103,13 +103,14 @@ def _totals(grouped: Sequence[Stack], gpus: GpuColumns, p: Parameters, batches: 
         flop_seconds, byte_seconds = bounds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
         took, read = _curve(group, gpus, p)
-        took = np.maximum(took, floor) * count
+        took, least = np.maximum(took, floor) * count, floor * count
         if read is not None:
-            read *= took
-            times[STREAM] += read.sum(axis=1)
-            took -= read
+            times[STREAM] += (took * read).sum(axis=1)
+            floors[STREAM] += (least * read).sum(axis=1)
+            read = np.subtract(1.0, read, out=read)
+            took, least = took * read, least * read
         times[place] += took.sum(axis=1)
-        floors[place] += (floor * count).sum(axis=1)
+        floors[place] += least.sum(axis=1)
         all_flops += (flop_seconds * count).sum(axis=1)
         all_bytes += (byte_seconds * count).sum(axis=1)
     return Totals(times, floors, all_flops, all_bytes)

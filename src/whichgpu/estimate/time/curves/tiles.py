@@ -60,8 +60,7 @@ def tiled(products: Products, tiling: Tiling, unit: str, gpus: GpuColumns) -> Ar
         each = rows[tile_rows] * columns[tile_columns]
         work = one * each
         least_work = work if least_work is None else np.minimum(least_work, work)
-        time = np.ceil((products.batch * each) / gpus.sms)
-        time *= one / products.batch
+        time = np.ceil((products.batch * each) / gpus.sms) * (one / products.batch)
         least = time if least is None else np.minimum(least, time, out=least)
     assert least is not None
     assert least_work is not None
