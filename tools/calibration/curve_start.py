@@ -87,6 +87,8 @@ GEMM = {
     "gemm.bandwidth": 0.88,
     "gemm.bandwidth.tf32": 0.84,
     "gemm.bandwidth.fp32": 0.84,
+    "gemm.bandwidth.fp8": 0.84,
+    "gemm.bandwidth.fp4": 0.84,
     "gemm.cache": 1.7,
     "gemm.vector": 0.75,
     "gemm.start": 3.1e-6,
