@@ -62,19 +62,32 @@ def test_narrow_weights_are_read_as_stored_by_a_token_and_inputs_quantised_for_e
 
 @pytest.mark.parametrize(("tokens", "passes"), [(512, 1.0), (2048, 4.0), (100, 1.0)])
 def test_a_prompt_goes_by_micro_batches_in_fp16(tokens: int, passes: float) -> None:
-    ops = kernels("prefill", "q8_0", 2026, tokens)
-    rows = min(tokens, 512)
-    layer = [op for op in products(ops) if op.sizes["m"] == rows]
-    assert sum(op.count for op in layer) == 7 * passes
-    assert {op.unit for op in layer} == {"fp16_fp16acc"}
-    assert sum(op.flops * op.count for op in layer) == pytest.approx(2 * tokens * 128 * (128 + 2 * 32 + 128 + 3 * 384))
     weights = 128 * (128 + 2 * 32 + 128 + 3 * 384)
-    casts = [op for op in ops if op.kind == "copy"]
-    widened = [op for op in casts if float(op.write) == 2.0 * float(op.sizes["elements"]) and op.read < op.write]
+    ops = kernels("prefill", "q8_0", 2024, tokens)
+    layer = [op for op in products(ops) if op.sizes["m"] == min(tokens, 512) and op.sizes["batch"] == 1]
+    assert sum(op.count for op in layer) == 7 * passes
+    assert {(op.kind, op.unit) for op in layer} == {("gemm", "fp16_fp16acc")}
+    assert sum(op.flops * op.count for op in layer) == pytest.approx(2 * tokens * weights)
+    widened = [op for op in ops if op.kind == "copy" and op.read == op.sizes["elements"] * 34 / 32]
     assert sum(op.write * op.count for op in widened) == pytest.approx(2 * weights * passes)
-    assert sum(op.read * op.count for op in widened) == pytest.approx(weights * 34 / 32 * passes)
     plain = kernels("prefill", "f16", 2026, tokens)
     assert sum(op.count for op in plain if op.kind == "copy") == 14 * passes  # inputs and results, and nothing to widen
+
+
+def test_since_2025_narrow_weights_are_multiplied_as_stored_by_any_number_of_rows() -> None:
+    ops = kernels("prefill", "q8_0", None, 2048)
+    own = [op for op in ops if op.kind == "unpack_gemm" and op.sizes["m"] == 512]
+    assert sum(op.count for op in own) == 7 * 4
+    assert {op.role for op in own} == {"mmq"}
+    assert not [op for op in ops if op.kind == "copy"]
+
+
+def test_numbers_of_32_bits_are_called_by_both_names_and_need_no_cast() -> None:
+    for task, tokens in (("decode", 100), ("prefill", 100)):
+        short, long = (kernels(task, name, 2024, tokens, kv_precision="fp16") for name in ("f32", "fp32"))  # type: ignore[arg-type]
+        assert short == long
+        assert {op.unit for op in products(short) if op.sizes["batch"] == 1} == {"tf32"}
+        assert len([op for op in short if op.kind == "copy"]) == (0 if task == "decode" else 3)  # of attention alone
 
 
 def test_scores_of_a_prompt_are_written_out_before_2025() -> None:

@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -33,12 +35,15 @@ class Processes:
         from multiprocessing import get_context
 
         self._count = count
-        self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_deaf)
+        self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:  # nobody waits for what is still at work
+            for process in [*(getattr(self._pool, "_processes", None) or {}).values()]:
+                process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
@@ -75,5 +80,12 @@ def _unheard() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _deaf() -> None:
+def _begin() -> None:
+    """Deaf to Ctrl-C; and not to outlive whoever started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)

@@ -24,7 +24,7 @@ KINDS: dict[str, Class] = {
     "gemm": "gemm",
     # a grouped product of a mixture of experts: `batch` experts touched, m rows in all; role: fused (an engine's), framework
     "grouped_gemm": "gemm",
-    # weights stored narrow and unpacked in the kernel: m, n, k; `weight` bytes as stored; role: marlin, tinygemm, gguf
+    # weights stored narrow and unpacked in the kernel: m, n, k; `weight` bytes as stored; role: marlin, tinygemm, gguf, mmq
     "unpack_gemm": "gemm",
     # flash: batch sequences, heads, kv_heads, queries, keys, dim, causal (1 or 0)
     "attention": "attention",

@@ -126,7 +126,7 @@ def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuCo
         grown = np.clip((np.maximum(products.m, products.n) / SMALL - 1.0) / 3.0, 0.0, 1.0)
         known = np.where(products.batch > 1, p["gemm.small"] + (known - p["gemm.small"]) * grown, known)
     rate = gpus.bandwidth * gpus.factor(p, "gemm.factor.bandwidth") * known
-    vectors = stack.role("gguf")
+    vectors = stack.role("gguf", "mmq")
     if vectors.any():  # kernels that keep few loads in flight: an SM reads so many bytes a clock, whatever the memory could give
         rate = np.where(vectors, np.minimum(rate, p["gemm.gguf"] * gpus.sms * gpus.clock), rate)
     held = resident_share(moved, stack.size("resident", 0.0), gpus, p)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.time.calibration import LOW_POWER
 from whichgpu.estimate.time.curves.stack import Array
 
 UNITS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp4", "int8")
@@ -235,7 +236,8 @@ def _sms(gpu: Gpu) -> float:
 
 def _raised(gpu: Gpu, clock: float) -> float:
     """How far above its stated boost a card runs."""
-    cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id
+    powered = (gpu.tdp_watts or inf) > LOW_POWER
+    cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id and powered
     return max(SUSTAINED.get(gpu.target or "", SUSTAINED.get(gpu.architecture, 0.0)) / clock, 1.0) if cooled else 1.0
 
 

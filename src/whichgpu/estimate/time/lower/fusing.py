@@ -30,9 +30,13 @@ class Kernels:
 
     @property
     def unit(self) -> str:
-        """Of products in plain numbers: llama.cpp sums fp16 in fp16, which GeForce cards do at twice the rate."""
-        half = self.stored.unit == "fp16" and self.traits.unpack == "gguf"
-        return "fp16_fp16acc" if half else self.stored.unit
+        """Of products in plain numbers."""
+        return self.stored.unit
+
+    @property
+    def unpacking(self) -> str:
+        """Whose kernel multiplies weights stored narrow."""
+        return self.traits.unpack
 
     def put(self, op: Op) -> None:
         """One operator."""
@@ -84,7 +88,7 @@ class Kernels:
                 rows * k * width + weight,
                 rows * n * width,
                 {"m": rows, "n": n, "k": k, "batch": 1.0, "weight": weight},
-                role=self.traits.unpack,
+                role=self.unpacking,
                 calls=self.calls,
             )
             return [*quantised, op] if self.traits.unpack == "gguf" else [op]

@@ -1,7 +1,8 @@
 """Kernels of llama.cpp: one for nearly every operator of its graph, activations in fp32, a prompt by micro-batches of 512 tokens.
 
 A few rows are multiplied by kernels that read weights as they are stored. Many are multiplied in fp16 by the vendor's library:
-for each micro-batch, weights stored narrow are widened to a buffer, inputs cast to fp16 and results back (ggml-cuda.cu of 2024).
+for each micro-batch, inputs are cast to fp16 and results back, and before 2025 weights stored narrow are widened to a buffer
+first (ggml-cuda.cu of May 2024). Since then its own kernels multiply those, however many rows there are.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 MICRO_BATCH = 512.0  # tokens; llama.cpp's default
 MANY = 64.0  # rows from which the library multiplies
+KEYS = 32.0  # the cache is looked at in steps of so many
 HALF, SINGLE = 2.0, 4.0  # bytes of an element
-ROLE = "gguf"
+FEW_ROWS, ANY_ROWS = "gguf", "mmq"  # whose kernels multiply
 
 
 @dataclass(slots=True)
@@ -54,27 +56,42 @@ class GgufKernels(Kernels):
     def linear(self, rows: Number, k: Number, n: Number, *roles: str, attended: bool = False, parts: int = 1) -> None:
         """So many layers of their own that others multiply as one."""
         n, weight = n / parts, self.stored.size(k, n, *roles) / parts
+        at_once, passes = np.minimum(rows, MICRO_BATCH), np.maximum(rows / MICRO_BATCH, 1.0)
         few = np.asarray(rows) < MANY
-        if few.any():
-            for op in self.products(rows, k, n, weight, attended):
-                self.put(op.times(_where(few, parts)))
-        if not few.all():
-            passes = np.maximum(rows / MICRO_BATCH, 1.0) * _where(~few, parts)
-            for op in self._by_library(np.minimum(rows, MICRO_BATCH), k, n, weight):
-                self.put(op.times(passes))
+        own = np.ones_like(few) if self.stored.unpacked and not self.traits.written_out else few
+        if own.any():
+            for op in self.products(at_once, k, n, weight, attended):
+                self.put(op.times(passes * _where(own, parts)))
+        if not own.all():
+            for op in self._by_library(at_once, k, n, weight):
+                self.put(op.times(passes * _where(~own, parts)))
+
+    @property
+    def unit(self) -> str:
+        """fp16 is summed in fp16, which GeForce cards do at twice the rate; what is fp32 the library may multiply in TF32."""
+        if self.stored.width >= SINGLE:
+            return "tf32"
+        return "fp16_fp16acc" if self.stored.unit == "fp16" else self.stored.unit
+
+    @property
+    def unpacking(self) -> str:
+        """Whose kernel multiplies weights stored narrow."""
+        return FEW_ROWS if self.traits.written_out else ANY_ROWS
 
     def product(self, rows: Number, k: Number, n: Number, weight: Number | None) -> Op:
         """Read as vectors are."""
-        stored = k * n * HALF if weight is None else weight
-        return gemm(rows, n, k, self.unit, self.width, weight=stored, role=ROLE, calls=self.calls)
+        stored = k * n * self.stored.width if weight is None else weight
+        return gemm(rows, n, k, self.unit, self.width, weight=stored, role=FEW_ROWS, calls=self.calls)
 
     def _by_library(self, rows: Number, k: Number, n: Number, weight: Number) -> list[Op]:
         """One micro-batch."""
+        if self.stored.width >= SINGLE:
+            return [self.product(rows, k, n, weight)]
         widened = [self._cast(k * n, weight, k * n * HALF)] if self.stored.unpacked else []
         return [
             *widened,
             self._cast(rows * k, rows * k * SINGLE, rows * k * HALF),
-            gemm(rows, n, k, self.unit, HALF, role=ROLE, calls=self.calls),
+            gemm(rows, n, k, self.unit, HALF, role=FEW_ROWS, calls=self.calls),
             self._cast(rows * n, rows * n * HALF, rows * n * SINGLE),
         ]
 
@@ -85,14 +102,15 @@ class GgufKernels(Kernels):
             return
         rows = np.minimum(over.queries, MICRO_BATCH)
         keys = (over.keys + rows) / 2.0 if over.causal else over.keys  # of a micro-batch on average: those before it, and its own
+        keys = np.ceil(keys / KEYS) * KEYS
         pairs, passes = over.batch * over.heads, over.queries / rows
         scores, made = pairs * rows * keys, pairs * rows * over.value_dim
         steps = [
-            gemm(rows, keys, over.dim, self.unit, HALF, batch=pairs, role=ROLE, calls=self.calls),
+            gemm(rows, keys, over.dim, self.unit, HALF, batch=pairs, role=FEW_ROWS, calls=self.calls),
             self._cast(scores, scores * HALF, scores * SINGLE),
             Op("softmax", "fp32", 0.0, scores * SINGLE, scores * SINGLE, {"rows": pairs * rows, "width": keys}, calls=self.calls),
             self._cast(scores, scores * SINGLE, scores * HALF),
-            gemm(rows, over.value_dim, keys, self.unit, HALF, batch=pairs, role=ROLE, calls=self.calls),
+            gemm(rows, over.value_dim, keys, self.unit, HALF, batch=pairs, role=FEW_ROWS, calls=self.calls),
             self._cast(made, made * HALF, made * SINGLE),
             Op("transpose", "fp32", 0.0, made * SINGLE, made * SINGLE, {"elements": made}, calls=self.calls),
         ]

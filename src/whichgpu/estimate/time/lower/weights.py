@@ -62,7 +62,7 @@ class Stored:
 def stored(shape: Transformer, precision: str, half: str) -> Stored:
     """Of a model in a precision; under autocast an engine of its own holds 16-bit weights."""
     precision = precision.removeprefix("amp-")
-    precision = ALIASES.get(precision, precision)
+    precision = {"f32": "fp32"}.get(precision, ALIASES.get(precision, precision))
     sizes: dict[str, float] = {}
     weights: dict[str, float] = {}
     for matrices in layer_matrices(shape):
