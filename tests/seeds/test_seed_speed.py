@@ -89,12 +89,7 @@ def test_2024_the_order_of_v100_a100_h100_h200_holds(task: str, model: str) -> N
         assert faster > slower
 
 
-SHORT = pytest.mark.xfail(
-    strict=True, reason="what vLLM of 2024 does beside the GPU, 1.5 ms a step, is a quarter of an H200's token"
-)
-
-
-@pytest.mark.parametrize("name", [*COLUMNS[1:3], pytest.param(COLUMNS[3], marks=SHORT)])
+@pytest.mark.parametrize("name", COLUMNS[1:4])
 def test_2024_decoding_follows_bandwidth(gpu: Callable[[str], Gpu], name: str) -> None:
     """One and the same work follows the ratio of bandwidths: less of it where kernels get short, more where they got better."""
     ratio = rate("decode", "llama-2-7b", name, **LLM) / rate("decode", "llama-2-7b", COLUMNS[0], **LLM)

@@ -110,6 +110,7 @@ def test_cards_for_desks_hold_more_than_their_stated_boost(architecture: str, he
         "form_factor": "pcie",
         "tensor_clock_hz": None,
         "boost_clock_hz": int(held * 0.5e9),
+        "tdp_watts": 200,
     }
     for segment in ("consumer", "workstation"):
         found = of(T4, id="a-card", segment=segment, **card)
@@ -119,6 +120,7 @@ def test_cards_for_desks_hold_more_than_their_stated_boost(architecture: str, he
     assert number(of(T4, id="a-card", segment="datacenter", **card), "clock") == held * 0.5e9
     assert number(of(T4, id="titan-x", segment="consumer", **card), "clock") == held * 0.5e9
     assert number(of(T4, id="a-card", segment="consumer", **(card | {"form_factor": "sxm"})), "clock") == held * 0.5e9
+    assert number(of(T4, id="a-card", segment="consumer", **(card | {"tdp_watts": 75})), "clock") == held * 0.5e9
     fast = of(T4, id="a-card", segment="consumer", **(card | {"boost_clock_hz": 3_000_000_000}))
     assert number(fast, "clock") == 3e9
 
