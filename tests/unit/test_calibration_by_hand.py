@@ -146,3 +146,14 @@ def test_a_remark_tells_whole_threads() -> None:
     assert (told.id, told.values["vcpus"], told.values["low"], told.values["high"]) == ("remark.loading", "8", "4", "15")
     with pytest.raises(ValueError, match="above zero"):
         loading(0.0)
+
+
+def test_an_engine_measured_on_a_few_gpus_has_the_range_of_any_step_on_others() -> None:
+    ranges = {"other": {"decode": (-0.2, 0.2), "few/decode": (-0.1, 0.1), "many/decode": (-0.1, 0.1), "any": (-0.4, 0.5)}}
+    engines = {
+        "few": {"gpus": list("abcd"), "generations": list("abc")},
+        "many": {"gpus": list("abcde"), "generations": list("abc")},
+    }
+    found = Calibration({}, ranges, {"engines": engines}, {})
+    assert found.spread("other", "decode", engine="few") == (-0.4, 0.5)
+    assert found.spread("other", "decode", engine="many") == (-0.1, 0.1)

@@ -32,7 +32,7 @@ WIDTHS = {  # in bits
     8: ("fp8", "int8", "q8_0"),
 }
 GENERATING = ("prefill", "decode", "generate")
-SEVERAL = 3  # generations
+SEVERAL, FEW_GPUS = 3, 5  # generations; GPUs
 LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
 
 # A level is a kind of group that may have its own multiplier of a term; the first is the most general.
@@ -152,13 +152,17 @@ class Calibration(Fitted):
     def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind.
 
-        An engine measured on a few generations tells little of others: there the range of all engines counts, too.
+        An engine measured on a few generations tells little of others: there the range of all engines counts, too; and of one
+        measured on a few GPUs, that of any step.
         """
         table = self.ranges.get(tier, {})
         all_engines = table.get(kind, table.get("any", UNKNOWN_SPREAD))
         low, high = table.get(f"{engine}/{kind}", all_engines)
         if tier == "other" and len(self._generations(engine)) < SEVERAL:
             low, high = min(low, all_engines[0]), max(high, all_engines[1])
+        if tier == "other" and len(self.evidence.get("engines", {}).get(engine, {}).get("gpus", ())) < FEW_GPUS:
+            any_step = table.get("any", UNKNOWN_SPREAD)
+            low, high = min(low, any_step[0]), max(high, any_step[1])
         return low, high
 
     def factors(self, settings: Sequence[Setting]) -> np.ndarray:
