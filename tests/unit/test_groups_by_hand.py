@@ -11,7 +11,7 @@ import pytest
 from whichgpu.estimate.group.collectives import Ring
 from whichgpu.estimate.group.layouts import cuts, legal_layouts
 from whichgpu.estimate.group.parts import Parts, Told, slowest, stacked, together
-from whichgpu.estimate.group.ranks import in_stages, shared_experts
+from whichgpu.estimate.group.ranks import in_stages, spread_experts
 from whichgpu.estimate.group.scaling import Point, Scaling, _stop
 from whichgpu.estimate.group.traffic import (
     Collective,
@@ -247,12 +247,29 @@ def test_pipelines_wait_for_their_first_and_last_stage() -> None:
         assert (float(told[0]), float(told[1])) == (part, turns)
 
 
-def test_whole_experts_stand_on_ranks_when_serving() -> None:
-    spread = shared_experts(work("serve", parallel=Parallel(tp=4, ep=4)), MIXED).experts
+def test_inference_spreads_whole_experts_over_ranks() -> None:
+    spread = spread_experts(work("serve", parallel=Parallel(tp=4, ep=4)), MIXED).experts
     assert spread is not None
-    assert (spread.count, spread.ffn) == (2, 128 * 4)
-    assert shared_experts(work(parallel=Parallel(dp=4, ep=4)), MIXED) is MIXED
-    assert shared_experts(work("serve", parallel=Parallel(tp=4)), MIXED) is MIXED
+    assert (spread.count, spread.per_rank, spread.token_groups, spread.ffn) == (8, 2, 1, 128 * 4)
+    assert spread_experts(work(parallel=Parallel(dp=4, ep=4)), MIXED) is MIXED
+    assert spread_experts(work("serve", parallel=Parallel(tp=4)), MIXED) is MIXED
+
+
+@pytest.mark.parametrize(
+    ("layout", "exchanges"),
+    [
+        (Parallel(tp=4, ep=4), []),
+        (Parallel(tp=4, ep=2), []),
+        (Parallel(dp=2, tp=2, ep=2), []),
+        (Parallel(dp=2, tp=2, ep=4), [(2, 0.5)]),
+        (Parallel(dp=4, ep=4), [(4, 1.0)]),
+    ],
+)  # fmt: skip
+def test_only_data_parallel_groups_exchange_tokens_with_experts(layout: Parallel, exchanges: list[tuple[int, float]]) -> None:
+    """Tensor ranks hold the same tokens: their all-reduce adds up the experts' outputs; groups dispatch and combine."""
+    found = [one for one in traffic(work("decode", parallel=layout), MIXED, 3.0) if one.axis == "ep"]
+    routed = 3.0 * 2 * MIXED.hidden * 2.0  # sequences x active experts x hidden x bytes
+    assert [(one.ranks, float(one.size) / routed) for one in found] == exchanges
 
 
 NAMES = [field.name for field in fields(Parts)]

@@ -8,6 +8,7 @@ data-parallel group (arXiv 1910.02054).
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel
@@ -35,6 +36,28 @@ def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
         vocab=_share(shape.vocab, tp),
         experts=experts,
     )
+
+
+def expert_ranks(parallel: Parallel) -> tuple[int, int]:
+    """Tensor ranks and data-parallel groups over which an inference engine spreads whole experts; their product is `ep`.
+
+    Tensor ranks come first (vLLM, SGLang): they hold the same tokens, and the all-reduce after the layer adds up their experts'
+    outputs, so only the groups exchange tokens.
+
+    >>> expert_ranks(Parallel(tp=8, ep=8)), expert_ranks(Parallel(dp=4, tp=2, ep=8))
+    ((8, 1), (2, 4))
+    """
+    tensor_ranks = gcd(parallel.tp, parallel.ep)
+    return tensor_ranks, parallel.ep // tensor_ranks
+
+
+def expert_shards(parallel: Parallel) -> int:
+    """Ranks of one pipeline stage that hold different parts of the experts: whole ones, or slices where ep is below tp.
+
+    >>> expert_shards(Parallel(tp=8, ep=2)), expert_shards(Parallel(dp=4, tp=2, ep=8))
+    (8, 8)
+    """
+    return parallel.tp * expert_ranks(parallel)[1]
 
 
 def stage_layers(layers: int, stages: int, stage: int) -> range:

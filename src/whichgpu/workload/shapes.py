@@ -18,6 +18,13 @@ class Experts:
     every: int = 1  # every n-th layer is a mixture
     bias: bool = False  # each expert's matrices have biases (gpt-oss)
     other: int = 0  # parameters a mixture layer has beside router and experts: the router's bias, the shared expert's gate
+    ranks: int = 1  # expert-parallel ranks that hold `count` whole experts between them
+    token_groups: int = 1  # data-parallel groups that send their tokens to these ranks
+
+    @property
+    def per_rank(self) -> int:
+        """Experts on the fullest expert-parallel rank."""
+        return -(-self.count // self.ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from whichgpu.estimate.time.lower.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.training import TrainingStep, eager_pass, training_parts
 from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -23,7 +24,7 @@ def rank_ops(workload: Workload, shape: Shape, batch: Number) -> Lowered:
     """Operators of a step on one rank with `batch` sequences or samples at a time."""
     if not isinstance(shape, Transformer):
         return lower(workload, shape, batch)
-    lowered = lower(_plain(workload), shared_experts(workload, shape), batch)
+    lowered = lower(_plain(workload), spread_experts(workload, shape), batch)
     return replace(lowered, ops=tuple(_around(op, workload) for op in lowered.ops))
 
 
@@ -39,17 +40,20 @@ def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Num
     parallel = workload.parallel
     length = tokens / parallel.cp if context is None else tokens
     seen = None if context is None else context / parallel.cp
-    ops = run(_plain(workload), shared_experts(workload, shape), batch, length, seen)
+    ops = run(_plain(workload), spread_experts(workload, shape), batch, length, seen)
     return [_around(op, workload) for op in ops]
 
 
-def shared_experts(workload: Workload, shape: Transformer) -> Transformer:
-    """Experts as inference engines spread them: whole ones over the ranks, where training cuts each over tensor ranks as well."""
+def spread_experts(workload: Workload, shape: Transformer) -> Transformer:
+    """The model with its experts spread over expert-parallel ranks, as inference engines do: each rank works on its own experts'
+    share of the routed tokens. Training shards experts over tensor ranks as well, which `tensor_share` does.
+    """
     parallel, experts = workload.parallel, shape.experts
     if not experts or parallel.ep == 1 or workload.training:
         return shape
-    whole = experts.ffn * min(parallel.tp, parallel.ep)  # tensor parallelism will divide it again
-    return replace(shape, experts=replace(experts, count=-(-experts.count // parallel.ep), ffn=whole))
+    tensor_ranks, groups = expert_ranks(parallel)
+    whole = experts.ffn * tensor_ranks  # tensor parallelism will divide it again
+    return replace(shape, experts=replace(experts, ffn=whole, ranks=parallel.ep, token_groups=groups))
 
 
 def _plain(workload: Workload) -> Workload:

@@ -226,9 +226,8 @@ def heard_messages(workload: Workload, said: Sequence[Collective], devices: Devi
     own = workload.engine in OWN_KERNELS and (workload.year or NEWEST) >= CAPTURES_FROM
     domain = min((fabric.domain for fabric in devices.fabrics), default=8)
     for one in said:
-        found = cost(
-            one.kind, one.size, ring(workload.parallel, one.axis, workload.gpus, workload.nodes, domain), devices.fabrics, own
-        )
+        members = ring(workload.parallel, one.axis, workload.gpus, workload.nodes, domain, one.ranks)
+        found = cost(one.kind, one.size, members, devices.fabrics, own)
         where, count = one.hidden or "open", np.asarray(one.count, dtype=float)
         sums[f"{where}_latency"] = sums[f"{where}_latency"] + found.latency * count
         sums[f"{where}_volume"] = sums[f"{where}_volume"] + found.volume * count

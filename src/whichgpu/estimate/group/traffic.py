@@ -16,7 +16,7 @@ from whichgpu.estimate.group.collectives import Kind, Ring
 from whichgpu.estimate.memory.quantisation import is_mixture
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.lower.training import trained
-from whichgpu.workload.layouts import stage_layers, tensor_share
+from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -40,9 +40,10 @@ class Collective:
     size: Number
     count: Number
     hidden: Hidden = ""
+    ranks: int = 0  # that take part; 0: all of the axis
 
 
-def ring(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain: int = 16) -> Ring:
+def ring(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain: int = 16, ranks: int = 0) -> Ring:
     """The ranks of an axis and how many of them share a node: tensor ranks are neighbours, then context, data, stages.
 
     >>> ring(Parallel(dp=4, tp=4), "dp", 16, 2)
@@ -51,7 +52,7 @@ def ring(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain: int = 16
     per_node = max(1, min(gpus // nodes, domain))
     strides = {"tp": 1, "cp": parallel.tp, "ep": parallel.tp * parallel.cp, "dp": parallel.tp * parallel.cp}
     strides["pp"] = strides["dp"] * parallel.dp
-    size: int = getattr(parallel, axis)
+    size: int = ranks or getattr(parallel, axis)
     if axis == "pp":  # a stage talks to the next one alone
         return Ring(2 if size > 1 else 1, 2 if strides["pp"] < per_node else 1)
     return Ring(size, max(1, min(size, per_node // strides[axis])))
@@ -103,9 +104,10 @@ def _pass(
         yield Collective("all_reduce", "tp", stream, both)  # the embedding's rows, each on one rank
         if shape.head and not workload.training:
             yield Collective("all_gather", "tp", batch * shape.vocab * width, times)
-    if parallel.ep > 1 and mixtures and shape.experts:
-        sent = tokens * shape.experts.active * shape.hidden * width
-        yield Collective("all_to_all", "ep", sent, 2.0 * mixtures * both)
+    tensor_ranks, groups = (1, parallel.ep) if workload.training else expert_ranks(parallel)
+    if groups > 1 and mixtures and shape.experts:  # dispatch and combine
+        sent = tokens * shape.experts.active * shape.hidden * width / tensor_ranks  # which share a token's sending between them
+        yield Collective("all_to_all", "ep", sent, 2.0 * mixtures * both, ranks=groups)
     if parallel.cp > 1:
         keys = 2.0 * tokens * max(1, shape.kv_heads // parallel.tp) * shape.head_dim * width
         yield Collective("send", "cp", keys, len(layers) * (parallel.cp - 1) * times * (1.0 + 2.0 * back), "attention")

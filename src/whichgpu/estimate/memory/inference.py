@@ -38,6 +38,7 @@ from whichgpu.estimate.memory.quantisation import (
     weight_bytes,
     weight_spread,
 )
+from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
@@ -140,7 +141,7 @@ def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: st
 
 def _transformer_parts(case: Case) -> dict[str, int]:
     workload, shape, layout = case.workload, case.shape, case.workload.parallel
-    gpus = layout.tp * layout.pp * max(1, layout.ep if shape.experts else 1)
+    gpus = layout.pp * (expert_shards(layout) if shape.experts else layout.tp)
     parts = {"weights": _weights(case, gpus), "kv_cache": _cache(case)}
     parts["activations"] = max(live_bytes(shape, step) for step in _steps(case))
     parts["temporary"] = _temporary(case, parts["kv_cache"])

@@ -22,6 +22,7 @@ from functools import lru_cache
 
 from whichgpu.base.names import unknown_word
 from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, Block, Traits, tensor_type
+from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import PRECISIONS, Parallel
@@ -263,7 +264,7 @@ def _fullest(weights: Weights, shape: Transformer, parallel: Parallel) -> int:
     tp, pp = parallel.tp, parallel.pp
     head_split = min(tp, max(1, shape.kv_heads))
     layers = _ceil(weights.linear, tp) + _ceil(weights.keys_values, head_split) + weights.replicated
-    layers += _ceil(weights.experts, max(tp, parallel.ep))
+    layers += _ceil(weights.experts, expert_shards(parallel))
     stage = -(-layers * -(-shape.layers // pp) // shape.layers) if pp > 1 else layers
     head = weights.head or (weights.embedding if shape.tied and pp > 1 else 0)
     ends = weights.embedding + head if pp == 1 else max(weights.embedding, head)

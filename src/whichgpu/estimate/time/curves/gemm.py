@@ -132,7 +132,8 @@ def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuCo
     held = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - held * (1.0 - 1.0 / p["gemm.cache"])) / rate
     weights = products.batch * np.maximum(products.m, products.n) * products.k
-    again = (np.minimum(products.m, products.n) - 1.0) * weights * p["gemm.vector"] * element_bytes(stack.unit)
+    repeats = np.maximum(np.minimum(products.m, products.n) - 1.0, 0.0)  # an expert may have less than a row on average
+    again = repeats * weights * p["gemm.vector"] * element_bytes(stack.unit)
     return memory, again / gpus.bandwidth
 
 

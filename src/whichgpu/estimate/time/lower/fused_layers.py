@@ -129,18 +129,28 @@ def _mlp(kernels: Kernels, shape: Transformer, rows: Number, ffn: float, kind: s
 
 
 def touched(experts: Experts, rows: Number) -> Number:
-    """Experts that so many tokens visit between them: each leaves one alone with a chance of 1 - k/E.
+    """Distinct experts of one rank that `rows` tokens of each group are routed to: a token misses an expert with chance 1 - k/E.
 
-    >>> round(touched(Experts(8, 2, 1), 4.0), 2)
-    5.47
+    >>> round(touched(Experts(8, 2, 1), 4.0), 2), round(touched(Experts(8, 2, 1, ranks=4), 4.0), 2)
+    (5.47, 1.37)
     """
-    return experts.count * (1.0 - (1.0 - min(1.0, experts.active / experts.count)) ** rows)
+    missed: Number = (1.0 - min(1.0, experts.active / experts.count)) ** (rows * experts.token_groups)
+    return experts.per_rank * (1.0 - missed)
+
+
+def routed_rows(experts: Experts, rows: Number) -> Number:
+    """Rows that the experts of one rank work on, with `rows` tokens in each group and even routing.
+
+    >>> routed_rows(Experts(8, 2, 1), 4.0), routed_rows(Experts(8, 2, 1, ranks=4), 4.0)
+    (8.0, 2.0)
+    """
+    return rows * float(experts.active) * (experts.token_groups * experts.per_rank / experts.count)
 
 
 def _mixture(kernels: Kernels, shape: Transformer, experts: Experts, rows: Number) -> None:
     hidden, traits = float(shape.hidden), kernels.traits
     kernels.plain(rows, hidden, float(experts.count))
-    routed = rows * float(experts.active)
+    routed = routed_rows(experts, rows)
     visited = touched(experts, rows)
     moved = routed * hidden * kernels.width
     ups = 2.0 if shape.gated else 1.0

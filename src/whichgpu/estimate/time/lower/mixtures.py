@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichgpu.estimate.time.lower.attending import softmax
 from whichgpu.estimate.time.lower.eager import STRIDED, Tensor, Writer
 from whichgpu.estimate.time.lower.functional import PHASES, activation, add, linear
-from whichgpu.estimate.time.lower.fused_layers import touched
+from whichgpu.estimate.time.lower.fused_layers import routed_rows, touched
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Transformer
 
@@ -32,7 +32,7 @@ def mixture(write: Writer, shape: Transformer, x: Tensor, mlp: Mlp) -> Tensor:
     softmax(write, write.cast(router, 4))
     write.small(SORTING)
     write.small(SORTING, "backward")
-    routed = Tensor(x.rows * experts.active, x.columns, write.compute)
+    routed = Tensor(routed_rows(experts, x.rows), x.columns, write.compute)
     visited = touched(experts, x.rows)
     _gathered(write, x, routed)
     _blanked(write, routed)
