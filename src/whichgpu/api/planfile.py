@@ -340,9 +340,9 @@ READERS: dict[str, Reads] = {
 }
 
 
-def read_flag(name: str, text: str) -> Any:
-    """A flag of the command line by the reader of its key."""
-    return _read("--" + SPELLED.get(name, name).replace("_", "-"), name, READERS[name], text)
+def read_setting(spelled: str, name: str, value: Any) -> Any:
+    """A setting of the plan by the reader of its key; `spelled` is its name as the user wrote it."""
+    return _read(spelled, name, READERS[name], value)
 
 
 def _bad(name: str, what: Message) -> UsageError:

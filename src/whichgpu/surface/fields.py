@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from whichgpu.base.codec import Cell, columns, flat
 from whichgpu.base.messages import SOURCE_LANGUAGE, Language, english
@@ -76,6 +77,14 @@ def field_named(text: str | None, kind: type, language: Language) -> str | None:
         return None
     minus = "-" if text.startswith("-") else ""
     return minus + _by_heading(text.removeprefix("-"), columns(kind), language).removeprefix("peaks.")
+
+
+def sorted_by(request: Mapping[str, Any], kind: type, language: Language, apart: str = "") -> dict[str, Any]:
+    """A request whose `sort` is a field's own name, where it was given by its heading; one that starts with `apart` stays."""
+    sort = request.get("sort")
+    if not isinstance(sort, str) or (apart and sort.lstrip("-").startswith(apart)):
+        return dict(request)
+    return {**request, "sort": field_named(sort, kind, language)}
 
 
 def _by_heading(text: str, known: Sequence[str], language: Language) -> str:

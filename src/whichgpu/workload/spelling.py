@@ -19,7 +19,7 @@ from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Kind, Refused
 from whichgpu.workload.workload import FIELDS, Workload
 
 __all__ = [
-    "Spelled", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml", "to_argv",
+    "Spelled", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml", "from_values", "to_argv",
     "to_object", "to_query", "to_toml",
 ]  # fmt: skip
 
@@ -69,11 +69,16 @@ def from_object(request: Mapping[str, Any], **usual: Any) -> Spelled:
 
 def from_texts(texts: Mapping[str, str | bool | None], **usual: Any) -> Spelled:
     """A workload from flags already told apart: field -> text, or true and false for those that take no value."""
+    return from_values(texts, flag_told, **usual)
+
+
+def from_values(values: Mapping[str, Any], spell: Callable[[str], str], **usual: Any) -> Spelled:
+    """A workload from values of any kind: a text is read as on the command line. `spell` names a field in errors."""
 
     def read(kind: Kind, value: Any) -> Any:
-        return kind.read(value) if isinstance(value, bool) else kind.read_text(value)
+        return kind.read_text(value) if isinstance(value, str) else kind.read(value)
 
-    return _built({name: text for name, text in texts.items() if text is not None}, read, flag_told, usual)
+    return _built({name: value for name, value in values.items() if value is not None}, read, spell, usual)
 
 
 def from_argv(argv: Sequence[str], **usual: Any) -> Spelled:
@@ -195,7 +200,7 @@ def _built(
                 UsageError("missing-field", msg("error.missing-field", name=spell(name)), msg(f"hint.missing-{name}"))
             )
     if problems:
-        raise _together(problems)
+        raise together(problems)
     workload = Workload(**values)
     if (clash := contradiction(workload, names - told, spell)) is not None:
         raise clash
@@ -229,7 +234,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _together(problems: Sequence[UsageError]) -> UsageError:
+def together(problems: Sequence[UsageError]) -> UsageError:
     """One error of several: the first as it is where it stands alone."""
     if len(problems) == 1:
         return problems[0]

@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 from whichgpu.base.codec import to_json
 from whichgpu.surface.cli.frame import Words, command
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.session import Session
 
 SHELLS = ("bash", "zsh", "fish")
 

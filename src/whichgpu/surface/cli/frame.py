@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from whichgpu.api.request.field import Field, flag_of
+from whichgpu.api.request.kinds import user_path
+from whichgpu.api.request.read import given
 from whichgpu.base.dates import parse_as_of, parse_known
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import Language, code_of, language, languages, msg
 from whichgpu.base.names import squash, unknown_word
 from whichgpu.surface.cli.helping import Context
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.commands.command import command_named
+from whichgpu.surface.commands.session import Session
+from whichgpu.workload.kinds import Model
+from whichgpu.workload.spelling import flag_told
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 FLAGS = ("json", "csv", "markdown", "tsv")
 FORMATS = (*FLAGS, "table")
 SKIPPED = (*FLAGS, "config", "help")  # options that are no settings
-Shows = TypeVar("Shows", bound=Callable[[Session, Any], "int | None"])
 
 
 def session_of(ctx: click.Context) -> Session:
@@ -51,19 +55,9 @@ HELP_NAMES = ("-h", "--help")
 
 
 class Command(click.Command):
-    """A command whose help and epilog are message ids. What it asks and how the answer is shown are two functions.
+    """A command whose help and epilog are message ids."""
 
-    `ask` makes the answer of a session and the flags' values; `show`, where there is one, prints it and tells the exit code.
-    """
-
-    ask: Callable[..., Any]
-    show: Callable[[Session, Any], int | None] | None = None
     undated: str | None = None  # the hint for who asks a command for a day that knows of none
-
-    def shows(self, function: Shows) -> Shows:
-        """Decorate the function that shows this command's answers; they need not come from the command line."""
-        self.show = function
-        return function
 
     context_class = Context
 
@@ -146,9 +140,12 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def command(
-    name: str, arguments: str = "", epilog: bool = False, id: str | None = None, undated: str | None = None
+    name: str,
+    epilog: bool = False,
+    id: str | None = None,
+    undated: str | None = None,
 ) -> Callable[[Callable[..., Any]], Command]:
-    """A command with the shared options, whose body gets the session first; `id` where its messages go by another name.
+    """A command of the command line alone, whose body gets the session first; `id` where its messages go by another name.
 
     `undated` is the hint of one that --as-of means nothing to.
     """
@@ -156,28 +153,70 @@ def command(
     def wrap(function: Callable[..., Any]) -> Command:
         def call(**values: Any) -> Any:
             session = ready(session_of(click.get_current_context()), values)
-            told = function(session, **values)
-            return made.show(session, told) if made.show else told
+            return function(session, **values)
 
-        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-        shared = call
-        for decorate in reversed(_SHARED_OPTIONS):
-            shared = decorate(shared)
-        params = shared.__click_params__  # type: ignore[attr-defined]
-        own = [param for param in params[::-1] if param.name not in SHARED_NAMES]
-        common = [param for param in params[::-1] if param.name in SHARED_NAMES]
-        made = Command(
-            name,
-            params=own + common,
-            callback=call,
-            help=f"command.{id or name}.help",
-            epilog=f"command.{id or name}.examples" if epilog else None,
-            options_metavar=arguments or "[OPTIONS]",
-        )
-        made.ask, made.undated = function, undated
-        return made
+        params = getattr(function, "__click_params__", [])[::-1]
+        return _made(name, params, call, f"command.{id or name}", epilog, undated)
 
     return wrap
+
+
+def click_command(name: str) -> Command:
+    """The flags and arguments of a declared command, made from the request it takes."""
+    asked = command_named(name)
+
+    def call(**values: Any) -> Any:
+        session = ready(session_of(click.get_current_context()), values)
+        session.spell = spelled
+        request = given(asked.request, values)
+        session.asked = request
+        return asked.show(session, asked.ask(session, request))
+
+    fields = [field for field in asked.fields.values() if field.name not in SHARED_NAMES]
+    alone = any(field.name == "requests" for field in fields)  # a file of requests stands for all arguments
+    params = [_parameter(field, alone) for field in sorted(fields, key=lambda field: not field.argument)]
+    word = name.rpartition(" ")[2]
+    return _made(word, params, call, f"command.{word}", asked.has_examples, asked.undated)
+
+
+def _parameter(field: Field, alone: bool) -> click.Parameter:
+    """The argument or option of a field; its text goes on as it was typed."""
+    type = FieldType(field)
+    if field.argument:
+        nargs = -1 if field.is_list else 1
+        return click.Argument([field.name], nargs=nargs, type=type, metavar=field.metavar, required=field.required and not alone)
+    if field.is_switch:
+        flags = f"{field.flag}/{field.flag.replace('--', '--no-', 1)}" if field.has_negative else field.flag
+        return Option([flags, field.name], is_flag=True, default=None, help=field.help)
+    kind = Repeated if field.repeated else Option
+    return kind(
+        [*field.flags, field.name], type=type, metavar=field.metavar, help=field.help, multiple=field.repeated,
+        required=field.required,
+    )  # fmt: skip
+
+
+def spelled(name: str) -> str:
+    """A field in an error by each of its flags: the one that was typed is among them.
+
+    >>> spelled("tpot_max"), spelled("batch")
+    ('--tpot (--tpot-max)', '--batch')
+    """
+    return flag_told(name)
+
+
+def _made(
+    name: str, params: Sequence[click.Parameter], call: Callable[..., Any], id: str, has_examples: bool, undated: str | None
+) -> Command:  # fmt: skip
+    made = Command(
+        name,
+        params=[*params, *_shared_options()],
+        callback=call,
+        help=f"{id}.help",
+        epilog=f"{id}.examples" if has_examples else None,
+        options_metavar="[OPTIONS]",
+    )
+    made.undated = undated
+    return made
 
 
 def ready(session: Session, values: dict[str, Any]) -> Session:
@@ -219,18 +258,6 @@ def chosen_language(named: str) -> Language:
     return language(code)
 
 
-def catalog_of(session: Session) -> Catalog:
-    """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
-    from whichgpu.catalog.store import Catalog  # help does without it, and it takes longer to load than all the rest
-
-    key = (session.catalog_folder, session.as_known)
-    if session.catalogs is None:
-        return Catalog(*key)
-    if key not in session.catalogs:
-        session.catalogs[key] = Catalog(*key)
-    return session.catalogs[key]
-
-
 class Words(click.ParamType[Any]):
     """One or several words out of a list, with the nearest suggested when wrong."""
 
@@ -270,6 +297,38 @@ class Parsed(click.ParamType[Any]):
         return self._parse(value) if isinstance(value, str) else value
 
 
+class FieldType(click.ParamType[Any]):
+    """The value of a declared field as it was typed; its kind reads it later. Known here for completion."""
+
+    envvar_list_splitter = ","
+
+    def __init__(self, field: Field) -> None:
+        self.name = field.name
+        self._field = field
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        done, comma, last = incomplete.rpartition(",") if self._field.is_list else ("", "", incomplete)
+        names = self._field.choices or completions(self._field, session_of(ctx))
+        start = squash(last)
+        return [CompletionItem(done + comma + word) for word in names if squash(word).startswith(start)]
+
+
+def completions(field: Field, session: Session) -> Sequence[str]:
+    """Names of the catalog that a field may be."""
+    listed = NAMED.get("models" if isinstance(field.kind, Model) else getattr(field.kind, "complete", ""))
+    return listed(session.catalog) if listed else ()
+
+
+class Repeated(Option):
+    """An option that may come again and again; a config file gives it one text."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        return super().type_cast_value(ctx, [value] if isinstance(value, str) else value)
+
+
 class Names(click.ParamType[Any]):
     """Free names, completed from the catalog."""
 
@@ -280,7 +339,7 @@ class Names(click.ParamType[Any]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         start = squash(incomplete)
-        return [CompletionItem(word) for word in self._known(catalog_of(session_of(ctx))) if squash(word).startswith(start)]
+        return [CompletionItem(word) for word in self._known(session_of(ctx).catalog) if squash(word).startswith(start)]
 
 
 def gpu_names(catalog: Catalog) -> list[str]:
@@ -293,39 +352,41 @@ def instance_names(catalog: Catalog) -> list[str]:
     return sorted({row.instance for row in catalog.instances})
 
 
-def provider_names() -> list[str]:
-    """Ids of all providers."""
-    from whichgpu.catalog.store import Catalog
-
-    return [provider.id for provider in Catalog().providers]
-
-
-class Provider(Words):
-    """A provider by its id, its name or a word of it."""
-
-    def _one(self, word: str) -> str:
-        from whichgpu.catalog.find import find_provider
-        from whichgpu.catalog.store import Catalog
-
-        return find_provider(Catalog(), word)
-
-
+NAMED: dict[str, Callable[[Catalog], Sequence[str]]] = {
+    "gpus": gpu_names,
+    "instances": instance_names,
+    "providers": lambda catalog: [provider.id for provider in catalog.providers],
+    "models": lambda catalog: [model.id for model in catalog.models],
+    "engines": lambda catalog: [engine.id for engine in catalog.engines],
+    "cpus": lambda catalog: [cpu.id for cpu in catalog.cpus],
+    "regions": lambda catalog: sorted({region.region for region in catalog.regions}),
+}
 GPU = Names(gpu_names)
-INSTANCE = Names(instance_names)
 SELLER = Names(lambda catalog: [provider.id for provider in catalog.providers])  # or one of the user's own lists
-PROVIDER = Provider("provider", provider_names)
 
-_SHARED_OPTIONS = (
-    option("--json", is_flag=True),
-    option("--csv", is_flag=True),
-    option("--markdown", is_flag=True),
-    option("--tsv", is_flag=True),
-    option("--format", metavar="FORM", envvar="WHICHGPU_FORMAT", type=Words("format", FORMATS)),
-    option("--columns", metavar="NAMES", envvar="WHICHGPU_COLUMNS"),
-    option("--as-of", metavar="DATE", envvar="WHICHGPU_AS_OF"),
-    option("--catalog-as-known", metavar="DATE", envvar="WHICHGPU_CATALOG_AS_KNOWN"),
-    option("--catalog", metavar="DIR", envvar="WHICHGPU_CATALOG"),
-    option("--lang", metavar="CODE", envvar="WHICHGPU_LANG"),
-    option("--config", metavar="FILE", envvar="WHICHGPU_CONFIG"),
-)
-SHARED_NAMES = (*FLAGS, "format", "columns", "as_of", "catalog_as_known", "catalog", "lang", "config")
+_SHARED = {
+    "json": {"is_flag": True},
+    "csv": {"is_flag": True},
+    "markdown": {"is_flag": True},
+    "tsv": {"is_flag": True},
+    "format": {"metavar": "FORM", "type": Words("format", FORMATS)},
+    "columns": {"metavar": "NAMES"},
+    "as_of": {"metavar": "DATE"},
+    "catalog_as_known": {"metavar": "DATE"},
+    "catalog": {"metavar": "DIR"},
+    "lang": {"metavar": "CODE"},
+    "config": {"metavar": "FILE"},
+}
+
+
+def _shared_options() -> list[Option]:
+    """Options of every command; those with a value may also be set by a variable."""
+    return [
+        Option([flag_of(name)], help=f"option.{name.replace('_', '-')}", **settings)
+        if "is_flag" in settings
+        else Option([flag_of(name)], help=f"option.{name.replace('_', '-')}", envvar=f"WHICHGPU_{name.upper()}", **settings)
+        for name, settings in _SHARED.items()
+    ]
+
+
+SHARED_NAMES = tuple(_SHARED)

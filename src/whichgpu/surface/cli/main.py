@@ -16,29 +16,29 @@ from click.shell_completion import shell_complete
 from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
-from whichgpu.surface.cli.frame import HELP_NAMES, Group, chosen_language, options_of
-from whichgpu.surface.cli.output import CannotWrite, Output, ReaderGone, silence, write_error
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.frame import HELP_NAMES, Group, chosen_language, click_command, options_of
 from whichgpu.surface.cli.settings import config_path, early, read_config
+from whichgpu.surface.commands.output import CannotWrite, Output, ReaderGone, silence, write_error
+from whichgpu.surface.commands.session import Session
 
-# command -> module that holds it, in the order help lists them
+# Command -> module of this folder that holds it, in the order help lists them; an empty one is declared by its request.
 COMMANDS = {
-    "gpus": "gpus",
-    "instances": "instances",
-    "cpus": "hosts",
-    "regions": "hosts",
-    "offers": "offers",
-    "compare": "compare",
-    "models": "models",
-    "engines": "engines",
-    "fit": "fit",
-    "estimate": "estimate",
-    "recommend": "recommend",
-    "plan": "plan",
-    "buy": "buy",
+    "gpus": "",
+    "instances": "",
+    "cpus": "",
+    "regions": "",
+    "offers": "",
+    "compare": "",
+    "models": "",
+    "engines": "",
+    "fit": "",
+    "estimate": "",
+    "recommend": "",
+    "plan": "",
+    "buy": "",
     "web": "web",
-    "doctor": "doctor",
-    "measure": "measure",
+    "doctor": "",
+    "measure": "",
     "watch": "watch",
     "catalog": "catalog",
     "report-error": "report",
@@ -58,6 +58,8 @@ class Root(Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
+        if not COMMANDS[name]:
+            return click_command(name)
         module = importlib.import_module(f"whichgpu.surface.cli.{COMMANDS[name]}")
         found = getattr(module, name.replace("-", "_"))
         assert isinstance(found, click.Command)

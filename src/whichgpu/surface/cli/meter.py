@@ -13,7 +13,7 @@ from whichgpu.base.units import format_memory, significant
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import Event, Reading, Settings
 from whichgpu.surface import tables
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.fields import chosen, human, label
 from whichgpu.surface.machine import verdict_words
 from whichgpu.surface.meter import block, cells, coins, line, span

@@ -8,13 +8,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from whichgpu import api
+from whichgpu.api.request.kinds import user_path
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.surface.cli.frame import GPU, Parsed, catalog_of, command, option
+from whichgpu.surface.cli.frame import GPU, Parsed, command, option
 from whichgpu.surface.cli.progress import progress_for
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.replies import document
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
@@ -45,7 +45,7 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-@command("refresh", "[OPTIONS]", epilog=True, undated="hint.no-as-of-now")
+@command("refresh", epilog=True, undated="hint.no-as-of-now")
 @click.argument("sources", nargs=-1, type=SourceName(), metavar="[SOURCE…]")
 @option("--region", type=Parsed("names", listed), metavar="NAMES", help="option.refresh-region")
 @option("--currency", metavar="CODE", help="option.refresh-currency")
@@ -54,7 +54,7 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
     """Ask sources for prices."""
     answer = api.catalog_refresh(
         sources,
-        catalog=catalog_of(session),
+        catalog=session.catalog,
         today=session.today,
         regions=region or (),
         currency=(currency or "USD").upper(),
@@ -64,31 +64,31 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
     return _tell(session, answer)
 
 
-@command("import", "[OPTIONS]", epilog=True, undated="hint.no-as-of-import")
+@command("import", epilog=True, undated="hint.no-as-of-import")
 @click.argument("path", metavar="FILE|FOLDER")
 @option("--date", metavar="DATE")
 @option("--trust", is_flag=True)
 def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
     """Take prices from files."""
     seen = None if date is None else parse_as_of(date, session.today)
-    answer = api.catalog_import(user_path(path), seen=seen, catalog=catalog_of(session), today=session.today, trusting=trust)
+    answer = api.catalog_import(user_path(path), seen=seen, catalog=session.catalog, today=session.today, trusting=trust)
     return _tell(session, answer)
 
 
-@command("export", "[OPTIONS]", epilog=True)
+@command("export", epilog=True)
 @click.argument("file", required=False, metavar="[FILE]")
 @option("--gpu", type=GPU, metavar="NAME")
 def export(session: Session, file: str | None, gpu: str | None) -> None:
     """Write prices for other tools."""
     form = ".json" if session.format == "json" else ".csv"
     count = api.catalog_export(
-        file, session.out, form=form, gpu=gpu, as_of=session.as_of, known=session.as_known, catalog=catalog_of(session)
+        file, session.out, form=form, gpu=gpu, as_of=session.as_of, known=session.as_known, catalog=session.catalog
     )
     if file is not None:
         session.say(msg("prices.exported", n=count, name=file))
 
 
-@command("forget", "[OPTIONS]", epilog=True, undated="hint.no-as-of-now")
+@command("forget", epilog=True, undated="hint.no-as-of-now")
 @click.argument("name", metavar="SOURCE[/PART]")
 def forget(session: Session, name: str) -> None:
     """Take a source out of the store."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.live.refresh import Progress, Silence
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

@@ -6,15 +6,15 @@ import click
 
 from whichgpu import api
 from whichgpu.base.codec import flat
-from whichgpu.surface.cli.frame import Names, catalog_of, command, gpu_names, instance_names
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.cli.frame import Names, command, gpu_names, instance_names
+from whichgpu.surface.commands.session import Session
 
 
 @command("report-error", epilog=True)
 @click.argument("id", type=Names(lambda catalog: gpu_names(catalog) + instance_names(catalog)), metavar="ID")
 def report_error(session: Session, id: str) -> None:
     """The row, its sources, the versions, and blanks for what is wrong."""
-    answer = api.report_error(id, catalog_of(session))
+    answer = api.report_error(id(session))
     if session.format in ("json", "csv"):
         session.show(answer, [answer.row], ())
         return

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whichgpu.api.request.kinds import user_path
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.files import read_regular
 from whichgpu.base.messages import msg
@@ -40,14 +41,6 @@ def config_path(named: str | None) -> Path | None:
         return usual if usual.is_file() else None
     except (OSError, RuntimeError):  # no home, or one that cannot be looked into
         return None
-
-
-def user_path(text: str) -> Path:
-    """A path as typed, with ~ read as the home directory where there is one."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
 
 
 def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

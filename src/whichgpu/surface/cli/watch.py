@@ -20,16 +20,16 @@ from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.idle import Rule
 from whichgpu.measure.meter import parse_price
 from whichgpu.measure.watcher import Reading, Settings
-from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
+from whichgpu.surface.cli.frame import Parsed, command, option
 from whichgpu.surface.cli.meter import Printer, printer_of
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.meter import span
 
 LEAST_EVERY, LEAST_COUNTDOWN = 0.2, 5.0
 DURATION = Parsed("duration", parse_seconds)
 
 
-@command("watch", "[OPTIONS]", epilog=True)
+@command("watch", epilog=True)
 @option("--price", type=Parsed("money", parse_price), metavar="MONEY/h", help="option.watch-price")
 @option("--every", type=DURATION, metavar="DURATION", default="2s", help="option.watch-every")
 @option("--idle", type=DURATION, metavar="DURATION", default="10min", help="option.watch-idle")
@@ -59,7 +59,7 @@ def watch(
     settings = Settings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
     try:
-        watching = api.watch(settings, catalog_of(session), clock)
+        watching = api.watch(settings(session), clock)
     except NoAnswer as none:  # one line for people; programs get the hint too
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
     names = [seen.match.name or seen.card.name for seen in watching.gpus]

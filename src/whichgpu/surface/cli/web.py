@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
+from whichgpu.api.request.kinds import user_path
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import read_regular
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import Parsed, Words, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import user_path
+from whichgpu.surface.cli.frame import Parsed, Words, command, option
+from whichgpu.surface.commands.session import Session
 
 EXTRA = ("fastapi", "uvicorn", "jinja2", "vl_convert")
 TOKEN = "WHICHGPU_WEB_TOKEN"
 
 
-@command("web", "[OPTIONS]", epilog=True)
+@command("web", epilog=True)
 @option("--host", metavar="ADDRESS", default="127.0.0.1")
 @option("--port", type=click.IntRange(0, 65535), metavar="N", default=8765)
 @option("--token-file", type=Parsed("path", user_path), metavar="FILE")
@@ -54,7 +54,7 @@ def web(
 
             webbrowser.open(url)
 
-    catalog_of(session)  # a folder that is none is told before anything is started
+    _ = session.catalog  # a folder that is none is told before anything is started
     folder = str(session.catalog_folder.absolute()) if session.catalog_folder else None
     names = [name.strip() for text in host_name for name in text.split(",") if name.strip()]
     serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), Door(hosts_of(host, names), token), ready)

@@ -17,7 +17,7 @@ from whichgpu.base.messages import english, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.cli.frame import FLAGS, Command, ready
 from whichgpu.surface.cli.main import root, usage_error
-from whichgpu.surface.cli.session import Catalogs, Session
+from whichgpu.surface.commands.session import Catalogs, Session
 from whichgpu.surface.values import Several, refuse_list, takes_several, value_text
 
 # Options that say how or what to print; a file of requests has a verb of its own.

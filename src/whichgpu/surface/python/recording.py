@@ -9,7 +9,7 @@ from typing import Any
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Message
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.fields import chosen, flat_rows, label
 
 

@@ -15,7 +15,7 @@ from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.main import root, usage_error
-from whichgpu.surface.cli.session import Catalogs, Session
+from whichgpu.surface.commands.session import Catalogs, Session
 from whichgpu.surface.replies import error_body
 
 NO_ANSWER = 422  # a valid question that nothing answers, and why

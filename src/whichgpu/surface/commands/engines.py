@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import click
-
 from whichgpu import api
+from whichgpu.api.request.catalog import EnginesRequest
+from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Fact, Message, msg
-from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.frame import Names, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources, say_where_from
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources, say_where_from
 
 USUAL = ("id", "what", "tasks", "interfaces", "first_release", "evidence.rows")
 
 
-def _engine_ids(catalog: Catalog) -> list[str]:
-    return [engine.id for engine in catalog.engines]
-
-
-@command("engines", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, type=Names(_engine_ids), metavar="[NAME…]")
-@option("--sort", metavar="FIELD")
-def engines(session: Session, names: tuple[str, ...], sort: str | None) -> api.EnginesAnswer:
+@command("engines", EnginesRequest, has_examples=True)
+def engines(session: Session, request: Request) -> api.EnginesAnswer:
     """Engines."""
-    return api.engines(names, sort, catalog_of(session))
+    return verbs.engines(request, session.context())  # type: ignore[arg-type]
 
 
 @engines.shows

@@ -16,10 +16,11 @@ from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language, Message
 from whichgpu.surface import tables
-from whichgpu.surface.cli.output import silence
+from whichgpu.surface.commands.output import silence
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 
 if TYPE_CHECKING:
+    from whichgpu.api.context import Context
     from whichgpu.catalog.store import Catalog
 
 FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts stand in rows
@@ -52,7 +53,26 @@ class Session:
     err: TextIO = field(default_factory=lambda: sys.stderr)
     asked: Mapping[str, Any] = field(default_factory=dict)  # the command's own flags; none where an answer is shown alone
     catalogs: MutableMapping[object, Catalog] | None = None  # kept from answer to answer by who gives many
-    progress: Callable[[float], None] | None = None  # told how much of a long answer is done, where somebody follows it
+    progress: Callable[[float], None] | None = None  # how much of a long answer is done, where somebody follows it
+    spell: Callable[[str], str] = str  # names a field in errors: as it is, or as the flag that was typed
+
+    def context(self, progress: Callable[[str, float], None] | None = None) -> Context:
+        """What a verb is asked with."""
+        from whichgpu.api.context import Context
+
+        return Context(self.catalog, self.as_of, self.today, self.spell, progress, self.format == "json")
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
+        from whichgpu.catalog.store import Catalog  # help does without it, and it takes longer to load than all the rest
+
+        key = (self.catalog_folder, self.as_known)
+        if self.catalogs is None:
+            return Catalog(*key)
+        if key not in self.catalogs:
+            self.catalogs[key] = Catalog(*key)
+        return self.catalogs[key]
 
     @property
     def named(self) -> bool:

@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import click
-
-from whichgpu import api
-from whichgpu.api.buying import BuyAnswer, BuyInputs, BuyRow
+from whichgpu.api.buying import BuyAnswer, BuyRow
+from whichgpu.api.request.offers import BuyRequest
 from whichgpu.api.saying import amount
+from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
-from whichgpu.catalog.offer import TERMS
 from whichgpu.price.own import HOST_LEAST, HOST_SHARE
-from whichgpu.surface.cli.frame import GPU, SELLER, Parsed, Words, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import user_path
-from whichgpu.surface.cli.sources import say_sources
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources
 from whichgpu.surface.replies import document
 
 HEADS = ("gpu", "price", "hour", "rent", "use", "months")
 
 
-@command("buy", "[OPTIONS]", epilog=True)
-@click.argument("names", type=GPU, nargs=-1, metavar="GPU…")
-@option("--gpus", type=int, metavar="N", help="option.buy-gpus")
-@option("--price", metavar="GPU=MONEY", help="option.card-price")
-@option("--host-price", metavar="MONEY")
-@option("--power-price", metavar="MONEY")
-@option("--pue", type=float, metavar="N")
-@option("--years", type=float, metavar="N")
-@option("--residual", type=float, metavar="SHARE")
-@option("--use", type=float, metavar="SHARE")
-@option("--upkeep", metavar="MONEY")
-@option("--provider", type=SELLER, metavar="NAMES", help="option.buy-against")
-@option("--region", metavar="NAMES", help="option.region-names")
-@option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
-@option("--currency", metavar="CODE")
-@option("--prices", "--overlay", "overlay", type=Parsed("path", user_path), metavar="FILE")
-def buy(session: Session, names: tuple[str, ...], overlay: Path | None, **given: Any) -> BuyAnswer:
+@command("buy", BuyRequest, has_examples=True)
+def buy(session: Session, request: Request) -> BuyAnswer:
     """Own or rent."""
-    inputs = BuyInputs(**{name: value for name, value in given.items() if value is not None})
-    return api.buy(",".join(names) if names else (), inputs, session.as_of, catalog_of(session), overlay)
+    return verbs.buy(request, session.context())  # type: ignore[arg-type]
 
 
 @buy.shows

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import click
-
 from whichgpu import api
+from whichgpu.api.request.catalog import CpusRequest, RegionsRequest
+from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Cpu, Region
-from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.frame import PROVIDER, Names, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources, say_where_from
-from whichgpu.surface.fields import field_named
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources, say_where_from
+from whichgpu.surface.fields import sorted_by
 
 CPU_COLUMNS = ("name", "cores", "threads", "boost_clock_hz", "memory_channels", "pcie_lanes")
 REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitude")
 
 
-def _cpu_ids(catalog: Catalog) -> list[str]:
-    return [cpu.id for cpu in catalog.cpus]
-
-
-def _region_names(catalog: Catalog) -> list[str]:
-    return sorted({region.region for region in catalog.regions})
-
-
-@command("cpus", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, type=Names(_cpu_ids), metavar="[NAME…]")
-@option("--sort", metavar="FIELD")
-def cpus(session: Session, names: tuple[str, ...], sort: str | None) -> api.CpusAnswer:
+@command("cpus", CpusRequest, has_examples=True)
+def cpus(session: Session, request: Request) -> api.CpusAnswer:
     """Host processors."""
-    return api.cpus(names, field_named(sort, Cpu, session.language), catalog_of(session))
+    return verbs.cpus(sorted_by(request, Cpu, session.language), session.context())  # type: ignore[arg-type]
 
 
 @cpus.shows
@@ -50,13 +39,10 @@ def _sentence(cpu: Cpu) -> Message:
     return msg("cpus.sentence", name=cpu.name, cores=cpu.cores or "–", threads=cpu.threads or "–", clock=clock)
 
 
-@command("regions", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, type=Names(_region_names), metavar="[NAME…]")
-@option("--provider", type=PROVIDER, metavar="NAME")
-@option("--sort", metavar="FIELD")
-def regions(session: Session, names: tuple[str, ...], provider: str | None, sort: str | None) -> api.RegionsAnswer:
+@command("regions", RegionsRequest, has_examples=True)
+def regions(session: Session, request: Request) -> api.RegionsAnswer:
     """Places."""
-    return api.regions(names, provider, field_named(sort, Region, session.language), session.as_of, catalog_of(session))
+    return verbs.regions(sorted_by(request, Region, session.language), session.context())  # type: ignore[arg-type]
 
 
 @regions.shows

@@ -17,9 +17,8 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.processes import Processes, cores
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.frame import catalog_of
-from whichgpu.surface.cli.lines import Lines, opened, together
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.lines import Lines, opened, together
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.replies import document, error_body, without_blanks
 
 OPTIONAL = (
@@ -73,7 +72,7 @@ def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
 
 def _written(lines: Iterable[bytes], session: Session, most: int, own: bool) -> Iterator[Written]:
     """Replies in order; lines are taken so many at a time."""
-    desk = requests_desk(catalog_of(session), own)
+    desk = requests_desk(session.catalog, own)
     settings = Settings(session.catalog_folder, session.as_known, own, session.language.code)
     with ExitStack() as stack:
         processes, count = None, 1

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from whichgpu.base.messages import msg
 from whichgpu.catalog.host import Source
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.session import Session
 
 
 def say_sources(session: Session, sources: Sequence[Source], most: int | None = None) -> None:

@@ -3,69 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import click
-
 from whichgpu import api
+from whichgpu.api.request.catalog import GpusRequest
+from whichgpu.api.verbs import catalog as verbs
+from whichgpu.api.verbs.catalog import RELATIVE
 from whichgpu.base.codec import Cell, flat
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
-from whichgpu.base.units import format_bandwidth, format_flops, parse_bandwidth, parse_bytes
+from whichgpu.base.units import format_bandwidth, format_flops
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.schema import schema
-from whichgpu.catalog.select import GpuFilter, parse_capability
-from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.frame import GPU, Parsed, Words, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources, say_where_from
-from whichgpu.surface.fields import field_named
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources, say_where_from
+from whichgpu.surface.fields import sorted_by
 
-RELATIVE = "relative."
 USUAL = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
 
 
-def _choices(column: str) -> tuple[str, ...]:
-    return schema()["gpus"][column].choices
-
-
-def _architectures() -> list[str]:
-    return sorted({gpu.architecture for gpu in Catalog().gpus})
-
-
-def _features() -> list[str]:
-    return sorted({feature for gpu in Catalog().gpus for feature in gpu.supports})
-
-
-@command("gpus", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, type=GPU, metavar="[NAME…]")
-@option("--vendor", type=Words("vendor", partial(_choices, "vendor")), metavar="NAME")
-@option("--arch", type=Words("architecture", _architectures), metavar="NAME")
-@option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE")
-@option("--min-bandwidth", type=Parsed("bandwidth", parse_bandwidth), metavar="RATE")
-@option("--supports", type=Words("feature", _features, many=True), metavar="FEATURES", default=None)
-@option("--compute-capability", type=Parsed("capability", parse_capability), metavar="N.N[+]")
-@option("--form-factor", type=Words("form-factor", partial(_choices, "form_factor")), metavar="NAME")
-@option("--sort", metavar="FIELD")
-@option("--relative-to", type=GPU, metavar="NAME")
-def gpus(
-    session: Session,
-    names: tuple[str, ...],
-    sort: str | None,
-    supports: tuple[str, ...] | None,
-    relative_to: str | None,
-    **wanted: object,
-) -> api.GpusAnswer:
-    """GPUs, and their speed against one of them where that is asked for."""
-    filter = GpuFilter(**wanted, supports=supports or (), as_of=session.as_of)  # type: ignore[arg-type]
-    catalog = catalog_of(session)
-    by_speed = relative_to is not None and (sort or "").lstrip("-").startswith(RELATIVE)
-    answer = api.gpus(names, filter, None if by_speed else field_named(sort, Gpu, session.language), catalog)
-    if relative_to is None:
-        return answer
-    return replace(answer, relative=api.relative([gpu.id for gpu in answer.gpus], relative_to, catalog))
+@command("gpus", GpusRequest, has_examples=True)
+def gpus(session: Session, request: Request) -> api.GpusAnswer:
+    """GPUs, ordered by a field's name or heading."""
+    return verbs.gpus(sorted_by(request, Gpu, session.language, RELATIVE), session.context())  # type: ignore[arg-type]
 
 
 @gpus.shows

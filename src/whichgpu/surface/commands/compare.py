@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import click
-
 from whichgpu import api
+from whichgpu.api.request.load import CompareRequest
+from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.codec import Cell, to_json
-from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources
-from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, spelled, workload_options
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources
+from whichgpu.surface.commands.workload import assumed
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 from whichgpu.surface.replies import document
 from whichgpu.workload.models import own_name
-from whichgpu.workload.workload import TASKS
 
 USUAL = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
@@ -32,21 +29,10 @@ MACHINE = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconn
 SPEED = ("time", "throughput", "memory_device")  # figures of an estimate, each a row
 
 
-@command("compare", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, required=True, type=GPU, metavar="NAME…")
-@option("--task", type=Spelling("task", TASKS), metavar="NAME", help="option.workload-task")
-@option("--model", type=MODEL, metavar="MODEL", help="option.compare-model")
-@workload_options
-def compare(session: Session, names: tuple[str, ...], task: str | None, model: str | None, **flags: Any) -> api.Comparison:
+@command("compare", CompareRequest, has_examples=True)
+def compare(session: Session, request: Request) -> api.Comparison:
     """Facts, and with a task and a model speeds."""
-    catalog = catalog_of(session)
-    answer = api.compare(names, catalog)
-    if task and model:
-        speeds = api.compare_speed(answer.compared, spelled({"task": task, "model": model, **flags}), catalog)
-        return replace(answer, speed=speeds)
-    if task or model or any(value is not None for value in flags.values()):
-        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
-    return answer
+    return verbs.compare(request, session.context())  # type: ignore[arg-type]
 
 
 @compare.shows

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from whichgpu import api
-from whichgpu.api.desk import Desk
 from whichgpu.api.estimates import EstimateAnswer
-from whichgpu.api.group_layouts import laid_out_best
+from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.stream import Reply
+from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.surface.cli import serving
-from whichgpu.surface.cli.frame import GPU, catalog_of, command, option
-from whichgpu.surface.cli.many import answer_requests, reply_document
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, part_name, spelled, workload_options
-from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.workload import TASKS, TRAINING
+from whichgpu.surface.commands import serving
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.many import answer_requests, reply_document
+from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.workload import assumed, part_name
+from whichgpu.workload.workload import TRAINING
 
 if TYPE_CHECKING:
     from whichgpu.api.runs import Run
@@ -30,69 +27,25 @@ if TYPE_CHECKING:
 TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 
 
-@command("estimate", "[OPTIONS]", epilog=True)
-@click.argument("task", type=Spelling("task", TASKS), required=False, metavar="TASK")
-@click.argument("model", type=MODEL, required=False, metavar="MODEL")
-@option("--gpu", type=GPU, metavar="NAME", help="option.estimate-gpu")
-@option("--requests", metavar="FILE")
-@option("--no-own-measurements", is_flag=True)
-@option("--best-layout", is_flag=True, default=None, help="option.estimate-best-layout")
-@serving.load_options
-@workload_options
-def estimate(
-    session: Session,
-    task: str | None,
-    model: str | None,
-    requests: str | None,
-    no_own_measurements: bool,
-    best_layout: bool | None,
-    **flags: Any,
-) -> EstimateAnswer | int:
-    """Time and memory of one request; of a file of them, each told as it comes, and then the exit code."""
-    if requests is not None:
-        if task or model or best_layout or any(value is not None for value in flags.values()):
+@command("estimate", EstimateRequest, has_examples=True)
+def estimate(session: Session, request: Request) -> EstimateAnswer | int:
+    """Time and memory of one request; of a file of them, each as it comes, and then the exit code."""
+    if "requests" in request:
+        if request.keys() - {"requests", "no_own_measurements"}:
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
-        return answer_requests(session, requests, own=not no_own_measurements)
-    for name, value in (("TASK", task), ("MODEL", model)):
-        if value is None:
+        return answer_requests(session, str(request["requests"]), own=not request.get("no_own_measurements"))
+    for name in ("task", "model"):
+        if name not in request:
             hint = msg("hint.see-help", command="whichgpu estimate")
-            raise UsageError("missing-argument", msg("error.missing-argument", name=name), hint)
-    load = serving.taken(flags)
-    if "plot" in load:
-        from whichgpu.surface.charts import check_plot
-
-        check_plot(load["plot"])
-    desk = Desk(catalog_of(session), own=not no_own_measurements, as_of=session.as_of)
-    asked = spelled({"task": task, "model": model, **flags})
-    chosen = _laid_out(asked, desk, load) if best_layout else asked
-    return _loaded(session, chosen, desk, load) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
-
-
-def _laid_out(asked: Spelled, desk: Desk, load: dict[str, Any]) -> Spelled:
-    """In the best layout: for a load where there is one, for a single step otherwise."""
-    if asked.workload.task == "serve" and (_rated(asked) or "trace" in load):
-        from whichgpu.api.serving_layouts import laid_out_for_load
-
-        return laid_out_for_load(asked, desk, serving.asked(load))
-    return laid_out_best(asked, desk)
-
-
-def _rated(asked: Spelled) -> bool:
-    return asked.workload.task == "serve" and asked.workload.rate is not None
-
-
-def _loaded(session: Session, asked: Spelled, desk: Desk, load: dict[str, Any]) -> EstimateAnswer:
-    """Under a load, with a bar while it is simulated, and its curve as a picture where one is wanted."""
-    if asked.workload.task != "serve":
-        flags = tuple("--" + name.replace("_", "-") for name in load)
-        raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
-    with serving.progress(session) as progress:
-        answer = api.serve_spelled(asked, desk, serving.asked(load), progress)
-    if "plot" in load:
+            raise UsageError("missing-argument", msg("error.missing-argument", name=name.upper()), hint)
+    check_plot(request)
+    with serving.progress(session) as follow:
+        answer = verbs.estimate(request, session.context(follow and (lambda _, done: follow(done))))  # type: ignore[arg-type]
+    if path := plot_path(request):
         from whichgpu.surface.charts import write_chart
         from whichgpu.surface.servingchart import curve_chart
 
-        write_chart(curve_chart(answer, session.language), load["plot"])
+        write_chart(curve_chart(answer, session.language), path)
     return answer
 
 

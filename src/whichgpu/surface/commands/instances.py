@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import click
-
 from whichgpu import api
+from whichgpu.api.request.catalog import InstancesRequest
+from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Language, Message, msg
-from whichgpu.base.units import format_memory, parse_bytes
-from whichgpu.catalog.find import find_gpus
+from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.naming import NamePart
-from whichgpu.catalog.select import InstanceFilter, parse_span
-from whichgpu.surface.cli.frame import GPU, INSTANCE, PROVIDER, Parsed, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources, say_where_from
-from whichgpu.surface.fields import field_named
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources, say_where_from
+from whichgpu.surface.fields import sorted_by
 
 USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 
 
-@command("instances", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, type=INSTANCE, metavar="[NAME…]")
-@option("--provider", type=PROVIDER, metavar="NAME")
-@option("--gpu", type=GPU, metavar="NAME")
-@option("--gpus", type=Parsed("span", parse_span), metavar="N[..M]")
-@option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-all")
-@option("--min-ram", type=Parsed("size", parse_bytes), metavar="SIZE")
-@option("--sort", metavar="FIELD")
-def instances(
-    session: Session, names: tuple[str, ...], gpu: str | None, sort: str | None, **wanted: object
-) -> api.InstancesAnswer:
+@command("instances", InstancesRequest, has_examples=True)
+def instances(session: Session, request: Request) -> api.InstancesAnswer:
     """Machines, and the parts of a name."""
-    catalog = catalog_of(session)
-    ids = frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu is not None else None
-    filter = InstanceFilter(**wanted, gpu_ids=ids, as_of=session.as_of)  # type: ignore[arg-type]
-    return api.instances(names, filter, field_named(sort, Instance, session.language), catalog)
+    return verbs.instances(sorted_by(request, Instance, session.language), session.context())  # type: ignore[arg-type]
 
 
 @instances.shows

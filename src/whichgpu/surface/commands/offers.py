@@ -2,100 +2,42 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 from whichgpu import api
-from whichgpu.base.errors import UsageError
+from whichgpu.api.request.offers import OffersRequest
+from whichgpu.api.request.read import read
+from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.numerals import Numeral
-from whichgpu.base.units import parse_bytes, parse_seconds, significant
-from whichgpu.catalog.offer import TERMS
-from whichgpu.catalog.select import parse_span
+from whichgpu.base.units import significant
 from whichgpu.price.asof import LATELY
-from whichgpu.price.currency import parse_rates
-from whichgpu.price.offers import GROUPS, Offer
+from whichgpu.price.offers import Offer
 from whichgpu.price.terms import MONTH_HOURS
-from whichgpu.surface.cli.frame import GPU, INSTANCE, SELLER, Parsed, Words, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import user_path
-from whichgpu.surface.cli.sources import say_sources
-from whichgpu.surface.fields import field_named
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources
+from whichgpu.surface.fields import sorted_by
 
-PERIODS = ("hour", "month")
 ROWS = 40  # of a table on a terminal, where no limit is asked for
 SOURCES = 8  # named under an answer
 
 
-def parse_hours(text: str) -> Decimal:
-    """Hours of a month, with or without their unit.
-
-    >>> parse_hours("365"), parse_hours("200h")
-    (Decimal('365'), Decimal('200'))
-    """
-    digits = text.strip().removesuffix("h").strip()
-    hours = Decimal(digits) if digits.replace(".", "", 1).isdigit() and digits.isascii() else Decimal(0)
-    if not 0 < hours <= MONTH_HOURS:
-        raise UsageError("bad-hours", msg("error.bad-hours", text=text), msg("hint.bad-hours", most=MONTH_HOURS))
-    return hours
-
-
-def parse_limit(text: str) -> int:
-    """A number of rows; "all" is as many as there are.
-
-    >>> parse_limit("20"), parse_limit("all") == sys.maxsize
-    (20, True)
-    """
-    digits = text.strip()
-    if digits == "all":
-        return sys.maxsize
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18 and int(digits)):
-        raise UsageError("bad-row-limit", msg("error.bad-row-limit", text=text), msg("hint.bad-row-limit"))
-    return int(digits)
-
-
-@command("offers", "[OPTIONS]", epilog=True)
-@option("--gpu", type=GPU, metavar="NAMES", help="option.gpu-names")
-@option("--instance", type=INSTANCE, metavar="NAMES", help="option.instance-names")
-@option("--gpus", type=Parsed("span", parse_span), metavar="N[..M]")
-@option("--min-memory", type=Parsed("size", parse_bytes), metavar="SIZE", help="option.min-memory-gpu")
-@option("--provider", type=SELLER, metavar="NAMES")
-@option("--region", metavar="NAMES", help="option.region-names")
-@option("--near", metavar="CITY")
-@option("--max-latency", type=Parsed("duration", parse_seconds), metavar="TIME")
-@option("--term", type=Words("term", TERMS, many=True), metavar="TERMS")
-@option("--currency", metavar="CODE")
-@option("--exchange-rate", type=Parsed("rate", parse_rates), metavar="CODE=RATE")
-@option("--per", type=Words("period", PERIODS, many=True), metavar="PERIODS")
-@option("--hours", type=Parsed("hours", parse_hours), metavar="N")
-@option("--prices", "--overlay", "overlay", type=Parsed("path", user_path), metavar="FILE")
-@option("--sort", metavar="FIELD")
-@option("--group-by", type=Words("group", GROUPS, many=True), metavar="FIELDS")
-@option("--limit", type=Parsed("limit", parse_limit), metavar="N")
-def offers(
-    session: Session,
-    per: tuple[str, ...] | None,  # noqa: ARG001 - of the table
-    sort: str | None,
-    overlay: Path | None,
-    **wanted: Any,
-) -> api.OffersAnswer:
-    """Prices."""
-    query = {name: value for name, value in wanted.items() if value is not None}
-    query["sort"] = field_named(sort, Offer, session.language)
-    if session.for_eyes:
-        query.setdefault("limit", ROWS)
-    return api.offers(api.OffersQuery(**query), session.as_of, catalog_of(session), overlay)
+@command("offers", OffersRequest, has_examples=True)
+def offers(session: Session, request: Request) -> api.OffersAnswer:
+    """Prices; on a terminal the first so many, unless asked otherwise."""
+    limited = {"limit": str(ROWS), **request} if session.for_eyes else request
+    return verbs.offers(sorted_by(limited, Offer, session.language), session.context())  # type: ignore[arg-type]
 
 
 @offers.shows
 def show(session: Session, answer: api.OffersAnswer) -> None:
     """A list of prices, and what is to be known of them."""
-    per, asked = session.asked.get("per"), session.asked
-    ordered = not asked or asked["sort"] is not None or asked["max_latency"] is not None  # shown alone, who knows how
+    asked = session.asked
+    per = read(OffersRequest, asked, session.spell, ("per",)).get("per")
+    ordered = not asked or "sort" in asked or "max_latency" in asked  # shown alone, who knows how
     said = headline(answer, session.language)
     if session.format in ("json", "csv") or session.columns:
         session.show(answer, answer.offers, (), said)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import click
-
 from whichgpu import api
+from whichgpu.api.request.catalog import ModelsRequest
+from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.sources import say_sources
-from whichgpu.surface.cli.workload import MODEL
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources
 
 USUAL = ("id", "kind", "parameters", "layers", "license", "released")
 
 
-@command("models", "[OPTIONS]", epilog=True)
-@click.argument("names", nargs=-1, type=MODEL, metavar="[NAME…]")
-@option("--sort", metavar="FIELD")
-def models(session: Session, names: tuple[str, ...], sort: str | None) -> api.ModelsAnswer:
+@command("models", ModelsRequest, has_examples=True)
+def models(session: Session, request: Request) -> api.ModelsAnswer:
     """Built-in models."""
-    return api.models(names, sort, catalog_of(session))
+    return verbs.models(request, session.context())  # type: ignore[arg-type]
 
 
 @models.shows

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
-from whichgpu import api
 from whichgpu.api.memory import FitAnswer, FitRow
+from whichgpu.api.request.load import FitRequest
+from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
-from whichgpu.catalog.select import GpuFilter
 from whichgpu.estimate.remedies import Remedy
-from whichgpu.surface.cli.frame import Names, Option, catalog_of, command, gpu_names, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.workload import MODEL, Spelling, assumed, part_name, spelled, workload_options
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.workload import assumed, part_name
 from whichgpu.surface.replies import document, error_body
-from whichgpu.workload.workload import TASKS
 
 USUAL = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
 VERDICTS = ("fits", "tight", "no")
@@ -27,42 +25,15 @@ ROWS = 40  # of a table of all GPUs on a terminal
 SHOWN_REMEDIES = 3  # GPUs whose remedies are written out; JSON has all
 
 
-class GpuList(Names):
-    """GPUs by name, several separated by commas."""
-
-    envvar_list_splitter = ","
-
-
-class Again(Option):
-    """An option that may come again and again; a config file gives it one text."""
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        return super().type_cast_value(ctx, [value] if isinstance(value, str) else value)
-
-
-@command("fit", "[OPTIONS]", epilog=True)
-@click.argument("model", type=MODEL, metavar="MODEL")
-@option("--task", type=Spelling("task", TASKS), metavar="NAME", help="option.workload-task")
-@option("--gpu", type=GpuList(gpu_names), metavar="NAME", multiple=True, help="option.fit-gpu", cls=Again)
-@option("--plot", metavar="FILE")
-@workload_options
-def fit(session: Session, model: str, task: str | None, gpu: tuple[str, ...], plot: str | None, **flags: Any) -> FitAnswer:
+@command("fit", FitRequest, has_examples=True)
+def fit(session: Session, request: Request) -> FitAnswer:
     """What it needs, and which GPUs have it."""
-    if plot:
-        from whichgpu.surface.charts import check_plot
-
-        check_plot(plot)
-    request = spelled({"task": task or "serve", "model": model, **flags})
-    if task is None:
-        request = type(request)(request.workload, request.given - {"task"})
-    names, filter, catalog = _names(gpu), GpuFilter(as_of=session.as_of), catalog_of(session)
-    answer = api.fit_spelled(request, names, filter, catalog, helpful=bool(names) or session.format == "json")
-    if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
-        answer = api.fit_spelled(request, names, filter, catalog)
-    if plot:
+    check_plot(request)
+    answer = verbs.fit(request, session.context())  # type: ignore[arg-type]
+    if path := plot_path(request):
         from whichgpu.surface.charts import memory_chart, write_chart
 
-        write_chart(memory_chart(answer, session.language), plot)
+        write_chart(memory_chart(answer, session.language), path)
     return answer
 
 
@@ -77,11 +48,6 @@ def show(session: Session, answer: FitAnswer) -> int:
     else:
         _show(session, answer, error)
     return error.exit_code if error else 0
-
-
-def _names(texts: tuple[str, ...]) -> list[str]:
-    """Names of GPUs: the flag again and again, or one with commas."""
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:

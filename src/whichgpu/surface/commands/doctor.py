@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from whichgpu import api
+from whichgpu.api.request.machine import DoctorRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Language, Message, msg, printable
-from whichgpu.base.units import parse_seconds
 from whichgpu.measure.doctor import Report
-from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.machine import card_facts, gpu_label, host_facts, told, verdict_words
 from whichgpu.surface.replies import document
 from whichgpu.surface.tables import write_markdown
@@ -20,15 +21,14 @@ USUAL_SECONDS = 10.0
 LONGEST_SECONDS = 600.0
 
 
-@command("doctor", "[OPTIONS]", epilog=True)
-@option("--running", is_flag=True)
-@option("--for", "lasting", type=Parsed("duration", parse_seconds), metavar="DURATION", help="option.doctor-for")
-def doctor(session: Session, running: bool, lasting: float | None) -> Report:
+@command("doctor", DoctorRequest, has_examples=True)
+def doctor(session: Session, request: Request) -> Report:
     """Everything that can be seen."""
-    seconds = min(lasting or USUAL_SECONDS, LONGEST_SECONDS) if running or lasting else None
+    lasting = read(DoctorRequest, request, session.spell).get("lasting")
+    seconds = min(lasting or USUAL_SECONDS, LONGEST_SECONDS) if request.get("running") or lasting else None
     if seconds is not None:
         session.say(msg("doctor.watching", seconds=f"{seconds:g}"))
-    return api.doctor(catalog_of(session), seconds)
+    return api.doctor(session.catalog, seconds)
 
 
 @doctor.shows

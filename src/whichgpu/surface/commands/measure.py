@@ -8,25 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from whichgpu import api
 from whichgpu.api.measuring import MeasureAnswer, VerifyAnswer, headline
+from whichgpu.api.request.field import flag_of
+from whichgpu.api.request.kinds import user_path
+from whichgpu.api.request.machine import MeasureRequest
+from whichgpu.api.request.read import read, workload
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_bandwidth, format_seconds, significant
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.record import MicroResult, Record, StepResult
-from whichgpu.surface.cli.frame import Parsed, catalog_of, command, option
-from whichgpu.surface.cli.session import Session
-from whichgpu.surface.cli.settings import user_path
-from whichgpu.surface.cli.workload import spelled
+from whichgpu.surface.commands.command import Request, command, command_named, read_flags
+from whichgpu.surface.commands.session import Session
 from whichgpu.surface.replies import document
-from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.spelling import Spelled
 
-LEAST, MOST = 0.1, 60.0
+USUAL_MINUTES = 3.0
 FIRST = ("estimate",)  # what a claim begins with; `whichgpu` before it may be left out
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
@@ -40,45 +39,21 @@ class PassedOn:
     path: str
 
 
-def parse_minutes(text: str) -> float:
-    """Minutes as a number."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not LEAST <= found <= MOST:
-        raise UsageError("bad-minutes", msg("error.bad-minutes", text=text), msg("hint.bad-minutes", least=LEAST, most=MOST))
-    return found
-
-
-@command("measure", "[OPTIONS]", epilog=True)
-@option("--minutes", type=Parsed("minutes", parse_minutes), metavar="N", default="3", help="option.measure-minutes")
-@option("--verify", "claim", metavar="COMMAND", help="option.measure-verify")
-@option("--share", metavar="FILE", help="option.measure-share")
-@option("--import", "imported", metavar="FILE", help="option.measure-import")
-@option("--no-keep", is_flag=True, help="option.measure-no-keep")
-@option("--no-own-measurements", is_flag=True, help="option.no-own-measurements")
-def measure(
-    session: Session,
-    minutes: float,
-    claim: str | None,
-    share: str | None,
-    imported: str | None,
-    no_keep: bool,
-    no_own_measurements: bool,
-) -> MeasureAnswer | VerifyAnswer | PassedOn:
+@command("measure", MeasureRequest, has_examples=True)
+def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | PassedOn:
     """Measure, or one of the things done with what was measured."""
-    if sum(value is not None for value in (claim, share, imported)) > 1:
+    values = read(MeasureRequest, request, session.spell)
+    if sum(name in values for name in ("verify", "share", "imported")) > 1:
         raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
-    if share is not None:
-        return PassedOn("measure.shared", api.share_record(user_path(share)), share)
-    if imported is not None:
-        taken = api.import_record(user_path(imported), catalog_of(session), session.today)
-        return PassedOn("measure.imported", taken, imported)
+    if path := values.get("share"):
+        return PassedOn("measure.shared", api.share_record(path), str(request["share"]))
+    if path := values.get("imported"):
+        taken = api.import_record(path, session.catalog, session.today)
+        return PassedOn("measure.imported", taken, str(request["imported"]))
     try:
-        if claim is not None:
-            return api.verify(read_claim(claim), catalog_of(session), not no_own_measurements)
-        return _measure(session, minutes, keep=not no_keep)
+        if (claim := values.get("verify")) is not None:
+            return api.verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
+        return _measure(session, values.get("minutes", USUAL_MINUTES), keep=not values.get("no_keep"))
     except NoAnswer as none:  # one line for people where there is no GPU; programs get the hint too
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
             raise
@@ -87,8 +62,6 @@ def measure(
 
 def read_claim(text: str) -> Spelled:
     """The request of a command line of `estimate`, read by that command's own parser."""
-    from whichgpu.surface.cli.estimate import estimate
-
     try:
         words = shlex.split(text)
     except ValueError as problem:
@@ -97,11 +70,10 @@ def read_claim(text: str) -> Spelled:
         words = words[1:]
     if words[:1] != list(FIRST):
         raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim"))
-    context = estimate.make_context("estimate", words[1:], parent=click.get_current_context(silent=True))
-    values = {name: value for name, value in context.params.items() if name in KINDS or name in LAYOUT}
-    if context.params.get("requests") is not None or not values.get("task") or not values.get("model"):
+    values = read_flags(command_named("estimate"), words[1:])
+    if "requests" in values or "task" not in values or "model" not in values:
         raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim"))
-    return spelled(values)
+    return workload(values, flag_of)
 
 
 def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
@@ -112,7 +84,7 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
             session.err.write(f"\r\x1b[K{session.language.text('measure.running', case=case)}")
             session.err.flush()
 
-    answer = api.measure(60.0 * minutes, catalog_of(session), keep, progress)
+    answer = api.measure(60.0 * minutes, session.catalog, keep, progress)
     if live:
         session.err.write("\r\x1b[K")
     return answer

@@ -1,0 +1,125 @@
+"""Requests about facts: GPUs, instances, host processors, regions, models, engines; and about the catalog itself."""
+
+from functools import partial
+from typing import Annotated, TypedDict
+
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Names, Parsed, Plain, Span, Words
+from whichgpu.api.request.types import Bandwidth, CountSpan, Day, FilePath, NameList, Size
+from whichgpu.base.units import parse_bandwidth, parse_bytes
+from whichgpu.catalog.offer import TERMS
+from whichgpu.catalog.select import parse_capability, parse_span
+from whichgpu.workload.kinds import Flag
+
+
+def _choices(column: str) -> tuple[str, ...]:
+    from whichgpu.catalog.schema import schema
+
+    return schema()["gpus"][column].choices
+
+
+def _architectures() -> list[str]:
+    from whichgpu.catalog.store import Catalog
+
+    return sorted({gpu.architecture for gpu in Catalog().gpus})
+
+
+def _features() -> list[str]:
+    from whichgpu.catalog.store import Catalog
+
+    return sorted({feature for gpu in Catalog().gpus for feature in gpu.supports})
+
+
+SPAN, SIZE = Span(parse_span), Parsed(parse_bytes, "B")
+TERM_LIST = Words("term", TERMS, many=True)
+
+
+class DataRequest(TypedDict, total=False):
+    """Which data are asked: fields of every request."""
+
+    as_of: Annotated[Day | None, Field(Plain(), "DATE", example="2024-06-01")]
+    catalog_as_known: Annotated[Day | None, Field(Plain(), "DATE")]
+    catalog: Annotated[FilePath | None, Field(Plain(), "DIR", is_local=True)]
+
+
+class Sorted(DataRequest, total=False):
+    """A list in an order."""
+
+    sort: Annotated[str | None, Field(Plain(), "FIELD")]
+
+
+class CpusRequest(Sorted, total=False):
+    """Host processors."""
+
+    names: Annotated[NameList, Field(Names("cpus"), "[NAME…]", argument=True)]
+
+
+class ModelsRequest(Sorted, total=False):
+    """Built-in models."""
+
+    names: Annotated[NameList, Field(Names("models"), "[NAME…]", argument=True, example="llama-3.1-8b")]
+
+
+class EnginesRequest(Sorted, total=False):
+    """Engines."""
+
+    names: Annotated[NameList, Field(Names("engines"), "[NAME…]", argument=True, example="vllm")]
+
+
+class RegionsRequest(Sorted, total=False):
+    """Places."""
+
+    names: Annotated[NameList, Field(Names("regions"), "[NAME…]", argument=True)]
+    provider: Annotated[str | None, Field(Names("providers", many=False), "NAME", example="gcp")]
+
+
+class GpusRequest(Sorted, total=False):
+    """GPUs."""
+
+    names: Annotated[NameList, Field(Names("gpus"), "[NAME…]", argument=True, example="H100")]
+    vendor: Annotated[str | None, Field(Words("vendor", partial(_choices, "vendor")), "NAME")]
+    arch: Annotated[str | None, Field(Words("architecture", _architectures), "NAME")]
+    min_memory: Annotated[Size | None, Field(SIZE, "SIZE", example="80GB")]
+    min_bandwidth: Annotated[Bandwidth | None, Field(Parsed(parse_bandwidth, "B/s"), "RATE", example="1TB/s")]
+    supports: Annotated[NameList | None, Field(Words("feature", _features, many=True), "FEATURES", example="bf16,nvlink")]
+    compute_capability: Annotated[str | None, Field(Parsed(parse_capability), "N.N[+]", example="8.0+")]
+    form_factor: Annotated[str | None, Field(Words("form-factor", partial(_choices, "form_factor")), "NAME")]
+    relative_to: Annotated[str | None, Field(Names("gpus", many=False), "NAME")]
+
+
+class InstancesRequest(Sorted, total=False):
+    """Cloud machines."""
+
+    names: Annotated[NameList, Field(Names("instances"), "[NAME…]", argument=True)]
+    provider: Annotated[str | None, Field(Names("providers", many=False), "NAME", example="aws")]
+    gpu: Annotated[str | None, Field(Names("gpus", many=False), "NAME", example="A100")]
+    gpus: Annotated[CountSpan | None, Field(SPAN, "N[..M]")]
+    min_memory: Annotated[Size | None, Field(SIZE, "SIZE", "option.min-memory-all")]
+    min_ram: Annotated[Size | None, Field(SIZE, "SIZE")]
+
+
+class HistoryRequest(DataRequest, total=False):
+    """How the prices of a GPU went."""
+
+    gpu: Annotated[str, Field(Names("gpus", many=False), "NAME", required=True, example="A100 SXM 80GB")]
+    provider: Annotated[str | None, Field(Names("providers", many=False), "NAME")]
+    region: Annotated[str | None, Field(Plain(), "NAME", "option.region-exact")]
+    instance: Annotated[str | None, Field(Plain(), "NAME", "option.instance-exact")]
+    term: Annotated[NameList | None, Field(TERM_LIST, "TERMS")]
+    every: Annotated[bool | None, Field(Flag())]
+    plot: Annotated[FilePath | None, Field(File(), "FILE", "option.history-plot", is_local=True)]
+
+
+class DiffRequest(DataRequest, total=False):
+    """What changed between two days or snapshots of the user's own price store."""
+
+    a: Annotated[Day, Field(Plain(), "A", argument=True, required=True)]
+    b: Annotated[Day, Field(Plain(), "B", argument=True, required=True)]
+    gpu: Annotated[str | None, Field(Names("gpus", many=False), "NAME")]
+    provider: Annotated[str | None, Field(Names("providers", many=False), "NAME")]
+
+
+class StatusRequest(DataRequest, total=False):
+    """Rows, age and digest of every table."""
+
+    live: Annotated[bool | None, Field(Flag(), is_display=True)]

@@ -1,0 +1,92 @@
+"""One field of a request: how it is read, what it is called on each surface, and what its help says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin
+
+from whichgpu.workload.kinds import Flag, Kind
+
+POSITIONAL_MARK = "…"  # in the placeholder of an argument that takes several
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field as declared; `name` and `help` are filled in from the declaration where they are not given."""
+
+    kind: Kind
+    metavar: str = ""  # placeholder that says the unit or form: SIZE, TIME, MONEY, N, NAME
+    help: str = ""  # message id
+    example: str = ""
+    aliases: tuple[str, ...] = ()  # other names of the same field
+    argument: bool = False  # stands without a flag on the command line
+    required: bool = False
+    repeated: bool = False  # the flag may come again and again
+    has_negative: bool = False  # the command line has a --no- flag for it, too
+    flag_text: str = ""  # its flag, where it is not called as the field is
+    is_local: bool = False  # names a file, folder or process of the asker's own machine: nothing a web client may say
+    is_display: bool = False  # says how an answer is printed on the command line
+    name: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value on the command line."""
+        return isinstance(self.kind, Flag)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether several values may be given."""
+        return getattr(self.kind, "many", False)
+
+    @property
+    def flag(self) -> str:
+        """Its flag, by its first name.
+
+        >>> Field(Flag(), name="only_owned").flag
+        '--only-owned'
+        """
+        return self.flag_text or flag_of(self.name)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flag and those of its other names."""
+        return self.flag, *map(flag_of, self.aliases)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Words it may be, where there is a list of them."""
+        known = getattr(self.kind, "known", ())
+        return tuple(known() if callable(known) else known)
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field's name."""
+    return "--" + name.replace("_", "-")
+
+
+@cache
+def fields_of(request: type[Any]) -> Mapping[str, Field]:
+    """The fields of a request by name, in the order they are declared."""
+    found: dict[str, Field] = {}
+    for name, hint in request.__annotations__.items():
+        declared = next((item for item in _metadata(hint) if isinstance(item, Field)), None)
+        if declared is None:
+            raise TypeError(f"{request.__name__}.{name} has no Field")
+        help = declared.help or f"option.{name.replace('_', '-')}"
+        found[name] = replace(declared, name=name, help=help)
+    return found
+
+
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+@cache
+def names_of(request: type[Any]) -> Mapping[str, Field]:
+    """The fields of a request by every name they go by."""
+    known = dict(fields_of(request))
+    for field in fields_of(request).values():
+        known |= dict.fromkeys(field.aliases, field)
+    return known

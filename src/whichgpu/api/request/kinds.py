@@ -1,0 +1,205 @@
+"""How fields beyond a workload's are read: words of a list, names, amounts with units, spans, tables of pairs, paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money
+from whichgpu.base.names import squash, unknown_word
+from whichgpu.workload.kinds import Base, Refused
+
+SEVERAL = (list, tuple, set, frozenset)
+Known = Sequence[str] | Callable[[], Sequence[str]]
+
+
+def user_path(text: str | PathLike[str]) -> Path:
+    """A path as typed, with ~ read as the home directory where there is one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Words(Base):
+    """One or several words out of a list, whatever their case and dashes; the nearest are suggested for a wrong one."""
+
+    what: str  # names the error: `error.unknown-<what>`
+    known: Known
+    many: bool = False
+
+    def read(self, value: Any) -> Any:
+        if self.many:
+            words = value if isinstance(value, SEVERAL) else str(value).split(",")
+            return tuple(self._word(str(word).strip()) for word in words)
+        return self._word(str(value))
+
+    def read_text(self, text: str) -> Any:
+        return self.read(text)
+
+    def _word(self, word: str) -> str:
+        known = tuple(self.known() if callable(self.known) else self.known)
+        for candidate in known:
+            if squash(candidate) == squash(word):
+                return candidate
+        raise unknown_word(self.what, word, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Names(Base):
+    """A name, or several with commas between them or as a list; `complete` tells which list a shell completes it from."""
+
+    complete: str = ""  # gpus, instances, providers, models, engines
+    many: bool = True
+
+    def read(self, value: Any) -> Any:
+        if not self.many:
+            return _text(value)
+        parts = [str(one) for one in value] if isinstance(value, SEVERAL) else _text(value).split(",")
+        return tuple(part.strip() for part in parts if part.strip())
+
+    def read_text(self, text: str) -> Any:
+        return self.read(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Base):
+    """A text read by a parser whose errors say what would work; a number is in the base unit."""
+
+    parse: Callable[[str], Any]
+    unit: str = ""  # the base unit: B, B/s, s
+    whole: bool = False  # numbers are whole
+
+    def read(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            return self.parse(_text(value))
+        return self.parse(_number(value) + self.unit)
+
+    def read_text(self, text: str) -> Any:
+        return self.parse(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity(Base):
+    """An amount with its unit as the user wrote it, checked by the verb; a number is in the base unit."""
+
+    unit: str
+
+    def read(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            return _text(value)
+        return _number(value) + self.unit
+
+    def read_text(self, text: str) -> str:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Span(Base):
+    """A number or a range of them: 8, 1..8, or a pair."""
+
+    parse: Callable[[str], tuple[float, float]]
+
+    def read(self, value: Any) -> tuple[float, float]:
+        if isinstance(value, list | tuple) and len(value) == 2:
+            return self.parse("..".join(_text(one) for one in value))
+        return self.parse(_text(value))
+
+    def read_text(self, text: str) -> tuple[float, float]:
+        return self.parse(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs(Base):
+    """Names with values: `KRW=1190`, `512:0.3`, or a mapping."""
+
+    sign: str = "="
+
+    def read(self, value: Any) -> str:
+        if isinstance(value, Mapping):
+            return ",".join(f"{key}{self.sign}{_text(item)}" for key, item in value.items())
+        if isinstance(value, SEVERAL):
+            raise Refused(msg("wants.one-value"))
+        return _text(value)
+
+    def read_text(self, text: str) -> str:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(Base):
+    """Several numbers: a list, or a text with commas between them."""
+
+    many: bool = True
+
+    def read(self, value: Any) -> str:
+        return ",".join(_text(one) for one in value) if isinstance(value, SEVERAL) else _text(value)
+
+    def read_text(self, text: str) -> str:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Base):
+    """A plain number."""
+
+    def read(self, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError) as problem:
+            raise Refused(msg("wants.page-number")) from problem
+
+    def read_text(self, text: str) -> float:
+        return self.read(text)
+
+
+class Plain(Base):
+    """A text as it is; dates and money as they are written."""
+
+    def read(self, value: Any) -> str:
+        return _text(value)
+
+    def read_text(self, text: str) -> str:
+        return text
+
+
+class File(Base):
+    """A path of the asker's machine."""
+
+    def read(self, value: Any) -> Path:
+        return user_path(fspath(value) if isinstance(value, PathLike) else _text(value))
+
+    def read_text(self, text: str) -> Path:
+        return user_path(text)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, date):
+        return value.isoformat()[:10]
+    if isinstance(value, Money):
+        return f"{value.amount:f}{value.currency.lower()}"
+    if isinstance(value, (*SEVERAL, Mapping)):
+        raise Refused(msg("wants.one-value"))
+    if isinstance(value, PathLike):
+        return str(fspath(value))
+    return str(value)
+
+
+def _number(value: float | Decimal) -> str:
+    """A number without an exponent, as the parsers of units read it."""
+    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+        return str(value)
+    exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    text = f"{exact:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

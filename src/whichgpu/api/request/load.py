@@ -1,0 +1,64 @@
+"""Requests about one stated device group: memory, time, time under a load, and GPUs side by side."""
+
+from typing import Annotated, TypedDict
+
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Names, Pairs
+from whichgpu.api.request.types import FilePath, Histogram, ModelName, NameList
+from whichgpu.api.request.workload import WorkloadFields, work_field
+from whichgpu.api.requests import MOST_COUNT
+from whichgpu.workload.kinds import Flag, Model, Number, Whole
+
+OWN_MEASUREMENTS = Field(Flag())
+
+
+class LengthFields(TypedDict, total=False):
+    """How requests differ, and a trace of them."""
+
+    trace: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-trace", is_local=True)]
+    seed: Annotated[int | str | None, Field(Whole(0, 2**31 - 1), "N", "option.serving-seed")]
+    in_spread: Annotated[float | str | None, Field(Number(high=5.0), "N", "option.serving-in-spread")]
+    out_spread: Annotated[float | str | None, Field(Number(high=5.0), "N", "option.serving-out-spread")]
+    in_histogram: Annotated[Histogram | None, Field(Pairs(":"), "TOKENS:WEIGHT,…", "option.serving-in-histogram")]
+    out_histogram: Annotated[Histogram | None, Field(Pairs(":"), "TOKENS:WEIGHT,…", "option.serving-out-histogram")]
+
+
+class FitRequest(WorkloadFields, total=False):
+    """Memory of a model, and the GPUs that have it."""
+
+    model: Annotated[ModelName, Field(Model(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
+    task: Annotated[str | None, work_field("task", "NAME")]
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
+    gpus: Annotated[int | str | None, work_field("gpus")]
+    plot: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
+
+
+class CompareRequest(WorkloadFields, total=False):
+    """GPUs or machines side by side."""
+
+    names: Annotated[NameList, Field(Names("gpus"), "NAME…", argument=True, required=True, example="H100 SXM,A100-SXM-80GB")]
+    task: Annotated[str | None, work_field("task", "NAME")]
+    model: Annotated[ModelName | None, Field(Model(), "MODEL", "option.compare-model")]
+    gpus: Annotated[int | str | None, work_field("gpus")]
+
+
+class EstimateRequest(WorkloadFields, LengthFields, total=False):
+    """Time, throughput and memory on one stated device group."""
+
+    task: Annotated[str, Field(work_field("task").kind, "TASK", argument=True, required=True, example="decode")]
+    model: Annotated[ModelName, Field(Model(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
+    gpu: Annotated[str | None, Field(Names("gpus", many=False), "NAME", "option.estimate-gpu", "H100 SXM")]
+    gpus: Annotated[int | str | None, work_field("gpus")]
+    requests: Annotated[FilePath | None, Field(File(), "FILE", is_local=True, is_display=True)]
+    no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]
+    best_layout: Annotated[bool | None, Field(Flag(), help="option.estimate-best-layout")]
+    plot: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-plot", is_local=True)]
+    count: Annotated[int | str | None, Field(Whole(1, MOST_COUNT), "N", "option.serving-count")]
+    burstiness: Annotated[float | str | None, Field(Number(high=1000.0), "N", "option.serving-burstiness")]
+    max_batched_tokens: Annotated[int | str | None, Field(Whole(1, 1 << 18), "N", "option.serving-max-batched-tokens")]
+    max_sequences: Annotated[int | str | None, Field(Whole(1, 8192), "N", "option.serving-max-sequences")]
+    block_tokens: Annotated[int | str | None, Field(Whole(1, 4096), "N", "option.serving-block-tokens")]
+    memory_share: Annotated[float | str | None, Field(Number(high=1.0), "N", "option.serving-memory-share")]
+    chunked_prefill: Annotated[bool | None, Field(Flag(), help="option.serving-chunked-prefill", has_negative=True)]
+    mixed_steps: Annotated[bool | None, Field(Flag(), help="option.serving-mixed-steps", has_negative=True)]
+    prefix_caching: Annotated[bool | None, Field(Flag(), help="option.serving-prefix-caching", has_negative=True)]

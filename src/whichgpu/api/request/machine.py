@@ -1,0 +1,30 @@
+"""Requests about the machine this runs on."""
+
+from typing import Annotated
+
+from whichgpu.api.request.catalog import DataRequest
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Parsed, Plain
+from whichgpu.api.request.limits import parse_minutes
+from whichgpu.api.request.load import OWN_MEASUREMENTS
+from whichgpu.api.request.types import Duration, FilePath
+from whichgpu.base.units import parse_seconds
+from whichgpu.workload.kinds import Flag
+
+
+class DoctorRequest(DataRequest, total=False):
+    """GPUs, driver and software of this machine, and what is wrong with them."""
+
+    running: Annotated[bool | None, Field(Flag())]
+    lasting: Annotated[Duration | None, Field(Parsed(parse_seconds, "s"), "DURATION", "option.doctor-for", flag_text="--for")]
+
+
+class MeasureRequest(DataRequest, total=False):
+    """A benchmark of this machine's GPU, or one of the things done with what was measured."""
+
+    minutes: Annotated[float | str | None, Field(Parsed(parse_minutes), "N", "option.measure-minutes")]
+    verify: Annotated[str | None, Field(Plain(), "COMMAND", "option.measure-verify")]
+    share: Annotated[FilePath | None, Field(File(), "FILE", "option.measure-share", is_local=True)]
+    imported: Annotated[FilePath | None, Field(File(), "FILE", "option.measure-import", flag_text="--import", is_local=True)]
+    no_keep: Annotated[bool | None, Field(Flag(), help="option.measure-no-keep")]
+    no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]

@@ -1,0 +1,63 @@
+"""Requests about prices: which offers count, and owning against renting."""
+
+from collections.abc import Mapping
+from typing import Annotated, TypedDict
+
+from whichgpu.api.request.catalog import SIZE, SPAN, TERM_LIST, DataRequest, Sorted
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Names, Pairs, Parsed, Plain, Quantity, Share, Words
+from whichgpu.api.request.limits import parse_hours, parse_row_limit
+from whichgpu.api.request.types import CountSpan, Duration, FilePath, NameList, Price, Size
+from whichgpu.base.units import parse_seconds
+from whichgpu.price.offers import GROUPS
+from whichgpu.workload.kinds import Whole
+
+PERIODS = ("hour", "month")
+PRICES = Field(File(), "FILE", "option.prices", aliases=("overlay",), is_local=True)
+
+
+class SellerFields(TypedDict, total=False):
+    """Whose offers count."""
+
+    region: Annotated[NameList | None, Field(Names(), "NAMES", "option.region-names", "Seoul")]
+    term: Annotated[NameList | None, Field(TERM_LIST, "TERMS", example="on-demand")]
+    currency: Annotated[str | None, Field(Plain(), "CODE", example="EUR")]
+    prices: Annotated[FilePath | None, PRICES]
+
+
+class MarketFields(SellerFields, total=False):
+    """Which offers count."""
+
+    instance: Annotated[NameList | None, Field(Names("instances"), "NAMES", "option.instance-names")]
+    provider: Annotated[NameList | None, Field(Names("providers"), "NAMES")]
+    near: Annotated[str | None, Field(Plain(), "CITY", example="Seoul")]
+
+
+class OffersRequest(MarketFields, Sorted, total=False):
+    """Prices as of any day."""
+
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAMES", "option.gpu-names", "H100")]
+    gpus: Annotated[CountSpan | None, Field(SPAN, "N[..M]")]
+    min_memory: Annotated[Size | None, Field(SIZE, "SIZE", "option.min-memory-gpu")]
+    max_latency: Annotated[Duration | None, Field(Parsed(parse_seconds, "s"), "TIME", example="100ms")]
+    exchange_rate: Annotated[str | Mapping[str, float] | None, Field(Pairs(), "CODE=RATE")]
+    per: Annotated[NameList | None, Field(Words("period", PERIODS, many=True), "PERIODS", is_display=True)]
+    hours: Annotated[float | str | None, Field(Parsed(parse_hours), "N")]
+    group_by: Annotated[NameList | None, Field(Words("group", GROUPS, many=True), "FIELDS")]
+    limit: Annotated[int | str | None, Field(Parsed(parse_row_limit), "N", example="20")]
+
+
+class BuyRequest(SellerFields, DataRequest, total=False):
+    """Owning against renting."""
+
+    names: Annotated[NameList, Field(Names("gpus"), "GPU…", argument=True, example="RTX 4090")]
+    provider: Annotated[NameList | None, Field(Names("providers"), "NAMES", "option.buy-against")]
+    gpus: Annotated[int | str | None, Field(Whole(), "N", "option.buy-gpus")]
+    price: Annotated[str | Mapping[str, str] | None, Field(Pairs(), "GPU=MONEY", "option.card-price", "RTX 4090=1800usd")]
+    host_price: Annotated[Price | None, Field(Quantity(""), "MONEY")]
+    power_price: Annotated[Price | None, Field(Quantity(""), "MONEY")]
+    pue: Annotated[float | str | None, Field(Share(), "N")]
+    years: Annotated[float | str | None, Field(Share(), "N")]
+    residual: Annotated[float | str | None, Field(Share(), "SHARE")]
+    use: Annotated[float | str | None, Field(Share(), "SHARE")]
+    upkeep: Annotated[Price | None, Field(Quantity(""), "MONEY")]

@@ -1,0 +1,48 @@
+"""The request of `plan`: models with their traffic, or a plan file, and limits of the fleet."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from whichgpu.api.request.catalog import DataRequest
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Names, Numbers, Pairs, Plain, Quantity, Words
+from whichgpu.api.request.load import LengthFields
+from whichgpu.api.request.recommend import MONEY, TIME, ConstraintFields
+from whichgpu.api.request.types import Duration, FilePath, ModelName, NameList, Price
+from whichgpu.api.request.workload import ServingFields
+from whichgpu.decide.plan.hints import TOOLS
+from whichgpu.workload.kinds import Flag
+
+NUMBER = Quantity("")
+
+
+class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, total=False):
+    """The cheapest fleet for traffic and objectives."""
+
+    what: Annotated[
+        ModelName | Sequence[ModelName],
+        Field(Names("models"), "[FILE.toml | MODEL…]", argument=True, example="llama-3.1-8b"),
+    ]
+    hourly: Annotated[str | Sequence[float] | None, Field(Numbers(), "N,N,…", "option.plan-hourly")]
+    latency: Annotated[Duration | None, Field(TIME, "TIME", "option.plan-latency")]
+    horizon: Annotated[Duration | None, Field(TIME, "TIME", "option.plan-horizon")]
+    headroom: Annotated[float | str | None, Field(NUMBER, "SHARE", "option.plan-headroom")]
+    slices: Annotated[int | str | None, Field(NUMBER, "N", "option.plan-slices")]
+    levels: Annotated[int | str | None, Field(NUMBER, "N", "option.plan-levels")]
+    current: Annotated[NameList | None, Field(Numbers(), "GPUS", "option.plan-current")]
+    change_cost: Annotated[Price | None, Field(MONEY, "MONEY", "option.plan-change-cost")]
+    spot_share: Annotated[float | str | None, Field(NUMBER, "SHARE", "option.plan-spot-share")]
+    tolerance: Annotated[float | str | None, Field(NUMBER, "SHARE", "option.plan-tolerance")]
+    time_limit: Annotated[Duration | None, Field(TIME, "TIME", "option.plan-time-limit")]
+    only_owned: Annotated[bool | None, Field(Flag(), help="option.plan-only-owned")]
+    quota: Annotated[str | Mapping[str, int] | None, Field(Pairs(), "GPU=N,…", "option.plan-quota")]
+    profiles: Annotated[FilePath | None, Field(File(), "FILE", "option.plan-profiles", is_local=True)]
+    simulate: Annotated[bool | None, Field(Flag(), help="option.plan-simulate", has_negative=True)]
+    curve: Annotated[bool | None, Field(Flag(), help="option.plan-curve", has_negative=True)]
+    sweep: Annotated[str | None, Field(Plain(), "NAME=VALUES", "option.plan-sweep")]
+    roles: Annotated[bool | None, Field(Flag(), help="option.plan-roles")]
+    policies: Annotated[bool | None, Field(Flag(), help="option.plan-policies")]
+    jobs: Annotated[int | str | None, Field(NUMBER, "N", "option.plan-jobs", aliases=("workers",), is_local=True)]
+    ray: Annotated[str | None, Field(Plain(), "ADDRESS", "option.plan-ray", is_local=True)]
+    hints: Annotated[str | None, Field(Words("tool", TOOLS), "TOOL", "option.plan-hints", is_display=True)]
+    export: Annotated[FilePath | None, Field(File(), "DIR", "option.plan-export", is_local=True)]

@@ -1,0 +1,118 @@
+"""From a request as it was given to values: every field by its kind, all that is wrong reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any
+
+from whichgpu.api.request.field import Field, fields_of, names_of
+from whichgpu.api.request.kinds import SEVERAL, Span
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.names import unknown_word
+from whichgpu.workload.kinds import LAYOUT, Layout, Model, Refused, Targets
+from whichgpu.workload.spelling import Spelled, from_values, together
+from whichgpu.workload.workload import FIELDS
+
+Spell = Callable[[str], str]
+DEFAULT_LORA_RANK = 16  # of `lora` alone
+
+
+def given(request: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that say something, by their own names; None means not given, and so does an empty list."""
+    known, found = names_of(request), dict[str, Any]()
+    for name, value in values.items():
+        field = known.get(name)
+        if field is None:
+            raise unknown_word("field", name[:80], sorted(known))
+        if value is None or (isinstance(value, SEVERAL) and not value):
+            continue
+        if field.name in found:
+            raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
+        found[field.name] = value
+    return found
+
+
+def read(request: type[Any], values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The values of the fields given, or only of those named."""
+    declared = fields_of(request)
+    wanted = [name for name in values if names is None or name in names]
+    found: dict[str, Any] = {}
+    problems: list[UsageError] = []
+    for name in wanted:
+        try:
+            found[name] = read_field(declared[name], values[name])
+        except Refused as refused:
+            problems.append(refusal(spell(name), values[name], refused))
+    if problems:
+        raise together(problems)
+    return found
+
+
+def read_field(field: Field, value: Any) -> Any:
+    """One value: text is read as on the command line, anything else as what it is."""
+    value = plain(value)
+    if isinstance(value, str):
+        return field.kind.read_text(value)
+    if isinstance(value, (*SEVERAL, Mapping)) and not _takes(field, value):
+        raise Refused(msg("wants.one-value"))
+    return field.kind.read(value)
+
+
+def _takes(field: Field, value: Any) -> bool:
+    """Whether a field may be a list or a mapping."""
+    if isinstance(value, Mapping):
+        return isinstance(field.kind, Model | Layout) or hasattr(field.kind, "sign")
+    return field.is_list or isinstance(field.kind, Span | Targets)
+
+
+def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (), **usual: Any) -> Spelled:
+    """The workload a request spells: its own fields, the degrees of a layout put together, LoRA's rank where it is left out."""
+    own = {name: plain(value) for name, value in values.items() if name in FIELDS and name not in without}
+    if values.get("lora") and own.get("lora_rank") is None:
+        own["lora_rank"] = DEFAULT_LORA_RANK
+    degrees = {name: plain(values[name]) for name in LAYOUT if name in values}
+    if degrees:
+        stated = [f"{name}={str(value).lower()}" for name, value in degrees.items()]
+        own["parallel"] = ",".join([*_layout(own.get("parallel")), *stated])
+    return from_values(own, spell, **usual)
+
+
+def _layout(value: Any) -> list[str]:
+    """The parts of a layout given beside single degrees."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{name}={str(degree).lower()}" for name, degree in value.items()]
+    return [str(value)]
+
+
+def plain(value: Any) -> Any:
+    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions; all else as it is.
+
+    >>> from fractions import Fraction
+    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain("5/s")
+    (2.5, Decimal('0.05'), '5/s')
+    """
+    if isinstance(value, bool | str | Decimal) or type(value) in (int, float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return plain(value.item())
+    return value
+
+
+def refusal(name: str, value: Any, refused: Refused) -> UsageError:
+    """The error of a field that cannot be read, in the words of whoever wrote it."""
+    text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
+    shown = text if len(text) <= 60 else text[:57] + "…"
+    message: Message = msg("error.bad-field", name=name, value=shown)
+    if refused.said:
+        message = msg("error.bad-field-because", name=name, why=refused.said)
+    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.wants), refused.choices)

@@ -1,0 +1,54 @@
+"""Constraints of whoever pays, and the request of `recommend`."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import File, Names, Pairs, Parsed, Plain, Quantity, Share, Span, Words
+from whichgpu.api.request.limits import parse_candidates
+from whichgpu.api.request.load import OWN_MEASUREMENTS
+from whichgpu.api.request.offers import MarketFields
+from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName, NameList, Price, Size
+from whichgpu.api.request.workload import WorkloadFields, work_field
+from whichgpu.catalog.select import parse_span
+from whichgpu.decide.wishes import RANKS
+from whichgpu.workload.kinds import Flag, Model
+
+TIME, MONEY, SIZE = Quantity("s"), Quantity(""), Quantity("B")
+
+
+class ConstraintFields(MarketFields, total=False):
+    """Limits and habits of whoever pays: what `recommend` and `plan` have in common."""
+
+    gpu: Annotated[NameList | None, Field(Names("gpus"), "NAMES", "option.recommend-gpu")]
+    needs: Annotated[NameList | None, Field(Names(), "FEATURES", example="bf16,nvlink")]
+    min_memory: Annotated[Size | None, Field(SIZE, "SIZE", "option.min-memory-gpu", "40GB")]
+    max_latency: Annotated[Duration | None, Field(TIME, "TIME", example="100ms")]
+    exchange_rate: Annotated[str | Mapping[str, float] | None, Field(Pairs(), "CODE=RATE")]
+    budget: Annotated[Price | None, Field(MONEY, "MONEY", example="2usd/h")]
+    owned: Annotated[NameList | None, Field(Names(), "GPUS", example="8xV100-SXM-16GB")]
+    startup: Annotated[Duration | None, Field(TIME, "TIME")]
+    interruptions: Annotated[str | None, Field(Plain(), "N/h")]
+    power_price: Annotated[Price | None, Field(MONEY, "MONEY")]
+    max_age: Annotated[Duration | None, Field(TIME, "TIME", "option.recommend-max-age")]
+    plot: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
+    no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]
+
+
+class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
+    """Which GPU, which offer, which layout, at what cost, and why."""
+
+    task: Annotated[str, Field(work_field("task").kind, "TASK", argument=True, required=True, example="serve")]
+    model: Annotated[ModelName | None, Field(Model(), "MODEL", argument=True, example="llama-3.1-8b")]
+    gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
+    deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
+    rank: Annotated[str | None, Field(Words("rank", RANKS), "ORDER")]
+    buy: Annotated[bool | None, Field(Flag())]
+    price: Annotated[str | Mapping[str, str] | None, Field(Pairs(), "GPU=MONEY", "option.card-price")]
+    duration: Annotated[Duration | None, Field(TIME, "TIME", example="730h")]
+    checkpoint_every: Annotated[Duration | None, Field(TIME, "TIME")]
+    idle: Annotated[float | str | None, Field(Share(), "SHARE")]
+    disk: Annotated[Size | None, Field(SIZE, "SIZE")]
+    egress: Annotated[Size | None, Field(SIZE, "SIZE")]
+    why_not: Annotated[str | None, Field(Names("gpus", many=False), "GPU")]
+    limit: Annotated[int | str | None, Field(Parsed(parse_candidates), "N")]

@@ -1,0 +1,129 @@
+"""Verbs about workloads: memory, time, load, side by side, recommendations and fleets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from whichgpu import api
+from whichgpu.api.context import Context
+from whichgpu.api.desk import Desk
+from whichgpu.api.estimates import EstimateAnswer
+from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
+from whichgpu.api.request.read import read, refusal, workload
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.catalog.select import GpuFilter
+from whichgpu.workload.kinds import Refused
+from whichgpu.workload.spelling import Spelled
+
+if TYPE_CHECKING:
+    from whichgpu.api.request.recommend import RecommendRequest
+    from whichgpu.api.serving import Asked
+
+TASKS = ("train", "finetune", "serve", "batch")  # that a recommendation is made for
+LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
+ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
+TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
+HISTOGRAMS = ("in_histogram", "out_histogram")
+_PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
+
+
+def fit(request: FitRequest, context: Context) -> api.FitAnswer:
+    """What a model needs, and which GPUs have it."""
+    names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
+    asked = workload({"task": "serve", **request}, context.spell, without=("gpu",))
+    if "task" not in request:
+        asked = Spelled(asked.workload, asked.given - {"task"})
+    filter, catalog = GpuFilter(as_of=context.as_of), context.catalog
+    answer = api.fit_spelled(asked, names, filter, catalog, helpful=bool(names) or context.is_whole)
+    if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
+        answer = api.fit_spelled(asked, names, filter, catalog)
+    return answer
+
+
+def compare(request: CompareRequest, context: Context) -> api.Comparison:
+    """Facts, and with a task and a model speeds."""
+    answer = api.compare(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
+    stated = request.keys() - {"names"}
+    if {"task", "model"} <= stated:
+        speeds = api.compare_speed(answer.compared, workload(request, context.spell), context.catalog)
+        return replace(answer, speed=speeds)
+    if stated:
+        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
+    return answer
+
+
+def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
+    """Time, throughput and memory of one request; under its load where it has one."""
+    desk = Desk(context.catalog, own=not request.get("no_own_measurements"), as_of=context.as_of)
+    asked = workload(request, context.spell)
+    load = {name: value for name, value in request.items() if name in (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES, "plot")}
+    chosen = _laid_out(asked, desk, load, context) if request.get("best_layout") else asked
+    return _loaded(chosen, desk, load, context) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
+
+
+def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> Spelled:
+    """In the best layout: for a load where there is one, for a single step otherwise."""
+    from whichgpu.api.group_layouts import laid_out_best
+
+    if asked.workload.task == "serve" and (_rated(asked) or "trace" in load):
+        from whichgpu.api.serving_layouts import laid_out_for_load
+
+        return laid_out_for_load(asked, desk, load_of(load, context))
+    return laid_out_best(asked, desk)
+
+
+def _rated(asked: Spelled) -> bool:
+    return asked.workload.task == "serve" and asked.workload.rate is not None
+
+
+def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
+    """Under a load, simulated."""
+    if asked.workload.task != "serve":
+        flags = tuple(context.spell(name) for name in load)
+        raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
+    follow = context.progress
+    return api.serve_spelled(asked, desk, load_of(load, context), follow and (lambda done: follow("simulating", done)))
+
+
+def load_of(given: Mapping[str, Any], context: Context) -> Asked:
+    """The load that fields of a request spell."""
+    from whichgpu.api.serving import Asked
+    from whichgpu.estimate.serving.limits import Overrides
+
+    values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
+    for name in HISTOGRAMS:
+        if name in values:
+            values[name] = _histogram(name, values[name], context)
+    limits = {name: values.pop(name) for name in (*LIMITS, *ENGINE_SWITCHES) if name in values}
+    return Asked(requests=values.pop("count", None), limits=Overrides(**limits), **values)
+
+
+def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
+    parts = [_PART.fullmatch(part) for part in text.split(",")]
+    found = {float(part[1]): float(part[2]) for part in parts if part}
+    if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
+        raise refusal(context.spell(name), text, Refused(msg("wants.histogram")))
+    return found
+
+
+def recommend(request: RecommendRequest, context: Context) -> api.RecommendAnswer:
+    """Which GPU, on which offer, in which layout, at what cost, and why."""
+    from whichgpu.api.recommending import ANY_MODEL
+    from whichgpu.api.request.recommend import RecommendRequest
+    from whichgpu.api.shopping import Query
+
+    task, model = request.get("task"), request.get("model")
+    if task not in TASKS:
+        raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=TASKS), TASKS)
+    if isinstance(model, str) and not model.strip():
+        raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
+    names = [name for name in request if name in Query.__dataclass_fields__]
+    query = Query(**read(RecommendRequest, request, context.spell, names))
+    prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
+    asked = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
+    desk = Desk(context.catalog, own=not request.get("no_own_measurements"))
+    return api.recommend_spelled(asked, query, context.as_of, desk, prices, model is not None)

@@ -1,0 +1,176 @@
+"""`whichgpu plan`: the fleet in a sentence, its groups in a table, the bill, what breaks first, how to start it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from whichgpu.api.request.kinds import user_path
+from whichgpu.api.request.plan import PlanRequest
+from whichgpu.api.verbs.fleet import plan as planned
+from whichgpu.base.codec import to_json
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import msg
+from whichgpu.base.units import significant
+from whichgpu.decide.plan.answer import GroupRow, PlanAnswer
+from whichgpu.decide.plan.hints import exported
+from whichgpu.decide.relax import up
+from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.planlines import lines
+from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.sources import say_sources
+from whichgpu.surface.replies import document, error_body
+
+HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
+SOURCES = 6
+GOALS = ("ttft", "tpot", "latency")
+STAGES = {
+    "reading": (0.0, 0.05),
+    "estimates": (0.05, 0.05),
+    "solving": (0.1, 0.4),
+    "simulating": (0.5, 0.2),
+    "telling": (0.7, 0.2),
+    "roles": (0.9, 0.1),
+}
+
+
+@command("plan", PlanRequest, has_examples=True)
+def plan(session: Session, request: Request) -> PlanAnswer:
+    """Plan a fleet."""
+    check_plot(request)
+    with progress(session) as follow:
+        answer = planned(request, session.context(follow))  # type: ignore[arg-type]
+    if path := plot_path(request):
+        from whichgpu.surface.charts import write_chart
+        from whichgpu.surface.planchart import plan_chart
+
+        write_chart(plan_chart(answer, session.language), path)
+    if "export" in request:
+        _export(session, answer, str(request.get("hints", "vllm")), str(request["export"]))
+    return answer
+
+
+@plan.shows
+def show(session: Session, answer: PlanAnswer) -> int:
+    """The answer in the form in force; exit 1 where its own simulation says that no fleet keeps the objectives."""
+    error = missing(answer)
+    if session.format == "json":
+        told = document(answer, session.language)
+        failed = {"ok": False, "error": error_body(error, session.language)} if error else {}
+        session.out.write(to_json({**failed, **told}))
+    else:
+        if error:
+            session.fail(error)
+        _show(session, answer)
+    return error.exit_code if error else 0
+
+
+def missing(answer: PlanAnswer) -> NoAnswer | None:
+    """Why the plan is no answer, where its simulation misses the objectives."""
+    late = [one for one in answer.simulation if not one.holds]
+    if not late:
+        return None
+    kept = tuple(
+        msg("plan.keeps", model=one.model, percentile=f"{one.percentile:g}", **{n: _limit(getattr(one, n)) for n in GOALS})
+        for one in late
+        if math.isfinite(one.latency.value)
+    )
+    hint = msg("hint.plan-misses", kept=kept) if len(kept) == len(late) else msg("hint.plan-misses-lost")
+    return NoAnswer("plan-misses", msg("error.plan-misses", models=tuple(one.model for one in late)), hint)
+
+
+def _limit(figure: Figure) -> str:
+    """As a flag takes it, rounded up: what is asked for is no less than what was seen."""
+    return f"{up(figure.value * 1000)}ms"
+
+
+def _show(session: Session, answer: PlanAnswer) -> None:
+    hints = session.asked.get("hints") if session.asked.get("export") is None else None
+    if session.format == "csv" or session.columns:
+        session.show(answer, [document(row, session.language) for row in answer.groups], (), answer.sentence)
+        return
+    if hints is not None:
+        for name, content in exported(hints, answer.hints).items():
+            session.note(f"# {name}")
+            session.out.write(content)
+        return
+    session.say(answer.sentence)
+    text = session.language.text
+    session.table([text(f"plan.column-{name}") for name in HEADS], [_cells(session, row, answer) for row in answer.groups])
+    for line in lines(answer):
+        session.say(line)
+    say_sources(session, answer.sources, SOURCES)
+    if answer.verify:
+        session.say(msg("recommend.verify", command=answer.verify))
+    if answer.verify_note is not None:
+        session.say(msg("recommend.lacks", what=answer.verify_note))
+    session.say(msg("recommend.reproduce", command=answer.reproduce))
+
+
+def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
+    text = session.language.text
+    shares = [f"{one.bucket} {one.share:.0%}" for one in sorted(row.serves, key=lambda one: -one.rate)[:3]]
+    what = f"{row.model}: {significant(row.rate)}/s" if row.model else f"{significant(row.rate)}/s"
+    if len(answer.groups) > 1 and shares:
+        what += f" ({'; '.join(shares)}{'; …' if len(row.serves) > 3 else ''})"
+    machine = f"{row.provider} {row.instance}".strip()
+    term = text(f"term.{row.term}")
+    where = session.language.listed(part for part in (row.region, term) if part)
+    layout = text("plan.layout", copies=row.copies, tp=row.gpus_per_copy, batch=row.batch) if row.batch else ""
+    count = f"{row.machines}x {machine} ({where})" if machine and row.machines else where
+    if row.machines * row.gpus_per_machine > row.gpus:
+        count = text("plan.part-of-machines", n=row.gpus, all=row.machines * row.gpus_per_machine, machines=count)
+    return [
+        f"{row.gpus}x {row.gpu_name}",
+        what,
+        count,
+        row.price_observed_at,
+        layout,
+        f"{row.utilisation:.0%}",
+        f"{significant(float(row.cost_per_hour.amount))} {row.cost_per_hour.currency}/h",
+    ]
+
+
+def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> None:
+    """Files of deployment hints, and the plan itself as JSON beside them."""
+    target = user_path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, text in exported(tool, answer.hints).items():
+            (target / name).write_text(text, encoding="utf-8")
+        (target / "plan.json").write_text(to_json(document(answer, session.language)), encoding="utf-8")
+    except OSError as problem:
+        message = msg("error.cannot-write-file", name=folder, why=problem.strerror or str(problem))
+        raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
+    session.say(msg("plan.exported", n=len(answer.hints), folder=folder))
+
+
+@contextmanager
+def progress(session: Session) -> Iterator[Callable[[str, float], None] | None]:
+    """What is being done, on a terminal's stderr; None where nobody would see it."""
+    if session.progress is not None:
+        follow = session.progress
+        yield lambda stage, done: follow(STAGES[stage][0] + STAGES[stage][1] * done)
+        return
+    if session.format == "json" or not session.err.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(file=session.err, emoji=False, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        shown: list[str] = []
+        task = bar.add_task("", total=1.0)
+
+        def heard(stage: str, done: float) -> None:
+            if shown != [stage]:  # what is left is of this stage, by how fast it goes
+                shown[:] = [stage]
+                bar.reset(task, total=1.0, description=session.language.text(f"plan.progress-{stage}"))
+            bar.update(task, completed=done)
+
+        yield heard
