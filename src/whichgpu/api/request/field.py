@@ -20,7 +20,7 @@ class Field:
     metavar: str = ""  # placeholder that says the unit or form: SIZE, TIME, MONEY, N, NAME
     help: str = ""  # message id
     example: str = ""
-    aliases: tuple[str, ...] = ()  # other names of the same field
+    aliases: tuple[str, ...] = ()  # other names of the same field that are no names in Python; see `Alias` for those that are
     argument: bool = False  # stands without a flag on the command line
     required: bool = False
     repeated: bool = False  # the flag may come again and again
@@ -61,6 +61,13 @@ class Field:
         return tuple(known() if callable(known) else known)
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another name of a field, declared so that it is a keyword of its own in Python."""
+
+    of: str
+
+
 def flag_of(name: str) -> str:
     """The flag of a field's name."""
     return "--" + name.replace("_", "-")
@@ -70,17 +77,17 @@ def flag_of(name: str) -> str:
 def fields_of(request: type[Any]) -> Mapping[str, Field]:
     """The fields of a request by name, in the order they are declared."""
     found: dict[str, Field] = {}
+    aliases: dict[str, list[str]] = {}
     for name, hint in request.__annotations__.items():
-        declared = next((item for item in _metadata(hint) if isinstance(item, Field)), None)
-        if declared is None:
-            raise TypeError(f"{request.__name__}.{name} has no Field")
-        help = declared.help or f"option.{name.replace('_', '-')}"
-        found[name] = replace(declared, name=name, help=help)
-    return found
-
-
-def _metadata(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        match get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+            case (Alias(of=field),):
+                aliases.setdefault(field, []).append(name)
+            case (Field() as declared,):
+                help = declared.help or f"option.{name.replace('_', '-')}"
+                found[name] = replace(declared, name=name, help=help)
+            case _:
+                raise TypeError(f"{request.__name__}.{name} has no Field")
+    return {name: replace(field, aliases=(*field.aliases, *aliases.get(name, ()))) for name, field in found.items()}
 
 
 @cache

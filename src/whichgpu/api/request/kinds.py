@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
@@ -203,3 +207,40 @@ def _number(value: float | Decimal) -> str:
     exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     text = f"{exact:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def plain(value: Any) -> Any:
+    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions; all else as it is.
+
+    >>> from fractions import Fraction
+    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain("5/s")
+    (2.5, Decimal('0.05'), '5/s')
+    """
+    if isinstance(value, bool | str | Decimal) or type(value) in (int, float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return plain(value.item())
+    return value
+
+
+def _in_json(value: Any) -> Any:
+    """What JSON has no word for: a number of another kind, or an error."""
+    found = plain(value)
+    if isinstance(found, Decimal) and found.is_finite():
+        return int(found) if found == found.to_integral_value() else float(found)
+    if found is value:
+        raise TypeError(type(value).__name__)
+    return found
+
+
+def config_text(value: Mapping[Any, Any]) -> str:
+    """A config as JSON; an error of ours where it holds what JSON cannot."""
+    try:
+        return json.dumps(value, default=_in_json)
+    except (TypeError, ValueError, RecursionError) as problem:
+        what = str(problem)[:80] if isinstance(problem, TypeError) else type(problem).__name__
+        raise UsageError("bad-config", msg("error.config-beyond-json", what=what), msg("hint.config-beyond-json")) from problem

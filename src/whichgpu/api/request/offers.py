@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 from whichgpu.api.request.catalog import SIZE, SPAN, TERM_LIST, DataRequest, Sorted
-from whichgpu.api.request.field import Field
+from whichgpu.api.request.field import Alias, Field
 from whichgpu.api.request.kinds import File, Names, Pairs, Parsed, Plain, Quantity, Share, Words
 from whichgpu.api.request.limits import parse_hours, parse_row_limit
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, NameList, Price, Size
@@ -13,7 +13,6 @@ from whichgpu.price.offers import GROUPS
 from whichgpu.workload.kinds import Whole
 
 PERIODS = ("hour", "month")
-PRICES = Field(File(), "FILE", "option.prices", aliases=("overlay",), is_local=True)
 
 
 class SellerFields(TypedDict, total=False):
@@ -22,7 +21,8 @@ class SellerFields(TypedDict, total=False):
     region: Annotated[NameList | None, Field(Names(), "NAMES", "option.region-names", "Seoul")]
     term: Annotated[NameList | None, Field(TERM_LIST, "TERMS", example="on-demand")]
     currency: Annotated[str | None, Field(Plain(), "CODE", example="EUR")]
-    prices: Annotated[FilePath | None, PRICES]
+    prices: Annotated[FilePath | None, Field(File(), "FILE", is_local=True)]
+    overlay: Annotated[FilePath | None, Alias("prices")]
 
 
 class MarketFields(SellerFields, total=False):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from whichgpu.api.request.catalog import DataRequest
-from whichgpu.api.request.field import Field
+from whichgpu.api.request.field import Alias, Field
 from whichgpu.api.request.kinds import File, Names, Numbers, Pairs, Plain, Quantity, Words
 from whichgpu.api.request.load import LengthFields
 from whichgpu.api.request.recommend import MONEY, TIME, ConstraintFields
@@ -42,7 +42,8 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     sweep: Annotated[str | None, Field(Plain(), "NAME=VALUES", "option.plan-sweep")]
     roles: Annotated[bool | None, Field(Flag(), help="option.plan-roles")]
     policies: Annotated[bool | None, Field(Flag(), help="option.plan-policies")]
-    jobs: Annotated[int | str | None, Field(NUMBER, "N", "option.plan-jobs", aliases=("workers",), is_local=True)]
+    jobs: Annotated[int | str | None, Field(NUMBER, "N", "option.plan-jobs", is_local=True)]
+    workers: Annotated[int | str | None, Alias("jobs")]
     ray: Annotated[str | None, Field(Plain(), "ADDRESS", "option.plan-ray", is_local=True)]
     hints: Annotated[str | None, Field(Words("tool", TOOLS), "TOOL", "option.plan-hints", is_display=True)]
     export: Annotated[FilePath | None, Field(File(), "DIR", "option.plan-export", is_local=True)]

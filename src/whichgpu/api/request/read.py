@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
-from fractions import Fraction
-from numbers import Integral, Real
 from typing import Any
 
 from whichgpu.api.request.field import Field, fields_of, names_of
-from whichgpu.api.request.kinds import SEVERAL, Span
+from whichgpu.api.request.kinds import SEVERAL, Span, plain
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
@@ -32,8 +29,16 @@ def given(request: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if field.name in found:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
-        found[field.name] = value
+        found[field.name] = _switch(field, name, value) if field.is_switch else value
     return found
+
+
+def _switch(field: Field, name: str, value: Any) -> bool:
+    """Yes or no; a bare parameter of a URL says yes."""
+    try:
+        return value == "" or bool(read_field(field, value))
+    except Refused as refused:
+        raise refusal(name, value, refused) from refused
 
 
 def read(request: type[Any], values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -88,24 +93,6 @@ def _layout(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{name}={str(degree).lower()}" for name, degree in value.items()]
     return [str(value)]
-
-
-def plain(value: Any) -> Any:
-    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions; all else as it is.
-
-    >>> from fractions import Fraction
-    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain("5/s")
-    (2.5, Decimal('0.05'), '5/s')
-    """
-    if isinstance(value, bool | str | Decimal) or type(value) in (int, float):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return plain(value.item())
-    return value
 
 
 def refusal(name: str, value: Any, refused: Refused) -> UsageError:

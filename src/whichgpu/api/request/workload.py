@@ -1,10 +1,11 @@
 """The fields of a workload as requests spell them; how each is read is told by `workload.kinds.KINDS`."""
 
 from collections.abc import Mapping
+from keyword import iskeyword
 from typing import Annotated, Any, TypedDict
 
 from whichgpu.api.request.catalog import DataRequest
-from whichgpu.api.request.field import Field
+from whichgpu.api.request.field import Alias, Field
 from whichgpu.api.request.types import Count, Duration, NameList, Rate
 from whichgpu.workload.kinds import KINDS, SWITCHES, Flag, Layout
 from whichgpu.workload.spelling import ALIASES
@@ -14,7 +15,7 @@ DEFAULT_LORA_RANK = 16  # of --lora alone
 
 def work_field(name: str, metavar: str = "N", example: str = "") -> Field:
     """A field of a workload, with its short names and the help that goes by its name."""
-    short = tuple(alias for alias, field in ALIASES.items() if field == name)
+    short = tuple(alias for alias, field in ALIASES.items() if field == name and iskeyword(alias))
     kind, help = KINDS[name], f"option.workload-{name.replace('_', '-')}"
     if isinstance(kind, Flag):
         return Field(kind, "", help, has_negative=True)
@@ -32,8 +33,11 @@ class ServingFields(TypedDict, total=False):
     rate: Annotated[Rate | None, work_field("rate", "N/s", "5/s")]
     seq_in: Annotated[int | str | None, work_field("seq_in", example="2048")]
     seq_out: Annotated[int | str | None, work_field("seq_out", example="256")]
+    out: Annotated[int | str | None, Alias("seq_out")]
     ttft_max: Annotated[Duration | None, work_field("ttft_max", "TIME", "500ms")]
+    ttft: Annotated[Duration | None, Alias("ttft_max")]
     tpot_max: Annotated[Duration | None, work_field("tpot_max", "TIME", "50ms")]
+    tpot: Annotated[Duration | None, Alias("tpot_max")]
     percentile: Annotated[float | str | None, work_field("percentile")]
     engine: Annotated[str | None, work_field("engine", "NAME")]
     precision: Annotated[str | None, work_field("precision", "NAME")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from whichgpu.api.context import Context
 from whichgpu.api.planfile import READERS, WISHES, model_asked, owned_text, quotas_text, read_plan, read_setting
 from whichgpu.api.planrequest import PlanRequest as Plan
+from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read
@@ -19,7 +20,7 @@ from whichgpu.base.messages import msg
 if TYPE_CHECKING:
     from whichgpu.decide.plan.answer import PlanAnswer
 
-SERVING = tuple(ServingFields.__annotations__)
+SERVING = tuple(fields_of(ServingFields))
 TRAFFIC = ("trace", "hourly", "in_spread", "out_spread", "in_histogram", "out_histogram", "latency")
 SETTINGS = tuple(name for name in READERS if name not in ("rate", "profiles", "workers"))
 PLAN_FILE = ".toml"

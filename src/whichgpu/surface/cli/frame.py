@@ -12,12 +12,12 @@ from whichgpu.api.request.field import Field, flag_of
 from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.read import given
 from whichgpu.base.dates import parse_as_of, parse_known
-from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.messages import Language, code_of, language, languages, msg
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import squash, unknown_word
 from whichgpu.surface.cli.helping import Context
 from whichgpu.surface.commands.command import command_named
-from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.session import Session, chosen_language
 from whichgpu.workload.kinds import Model
 from whichgpu.workload.spelling import flag_told
 
@@ -245,17 +245,6 @@ def _refuse_day(ctx: click.Context) -> None:
     if told and isinstance(ctx.command, Command) and ctx.command.undated is not None:
         message = msg("error.no-as-of", command=" ".join(session_of(ctx).command))
         raise UsageError("no-as-of", message, msg(ctx.command.undated))
-
-
-def chosen_language(named: str) -> Language:
-    """The language a user names, which must be one there is."""
-    code = code_of(named)
-    if code is None:
-        choices = languages()
-        raise UnknownName(
-            "unknown-language", msg("error.unknown-language", name=named), msg("hint.choices", choices=choices), choices
-        )
-    return language(code)
 
 
 class Words(click.ParamType[Any]):

@@ -16,10 +16,10 @@ from click.shell_completion import shell_complete
 from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
-from whichgpu.surface.cli.frame import HELP_NAMES, Group, chosen_language, click_command, options_of
+from whichgpu.surface.cli.frame import HELP_NAMES, Group, click_command, options_of
 from whichgpu.surface.cli.settings import config_path, early, read_config
 from whichgpu.surface.commands.output import CannotWrite, Output, ReaderGone, silence, write_error
-from whichgpu.surface.commands.session import Session
+from whichgpu.surface.commands.session import Session, chosen_language
 
 # Command -> module of this folder that holds it, in the order help lists them; an empty one is declared by its request.
 COMMANDS = {

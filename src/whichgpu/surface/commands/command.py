@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of
 from whichgpu.api.request.kinds import user_path
+from whichgpu.api.request.read import given
 from whichgpu.base.dates import parse_as_of, parse_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -71,8 +72,11 @@ class Command:
         return function
 
     def answer(self, session: Session, request: Mapping[str, Any]) -> Any:
-        """The answer to a request whose fields have been given; which data it asks goes to the session."""
-        return self.ask(session, dated(self, session, request))
+        """The answer to a request as it was given: its fields by any of their names; which data it asks goes to the session."""
+        stated = given(self.request, request)
+        if missing := next((name for name, field in self.fields.items() if field.required and name not in stated), None):
+            raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
+        return self.ask(session, dated(self, session, stated))
 
 
 _DECLARED: dict[str, Command] = {}

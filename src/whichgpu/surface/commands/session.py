@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from whichgpu.base.codec import Cell, to_json
-from whichgpu.base.errors import WhichGpuError
-from whichgpu.base.messages import Language, Message
+from whichgpu.base.errors import UnknownName, WhichGpuError
+from whichgpu.base.messages import Language, Message, code_of, language, languages, msg
 from whichgpu.surface import tables
 from whichgpu.surface.commands.output import silence
 from whichgpu.surface.fields import chosen, flat_rows, human, label
@@ -169,3 +169,14 @@ class Session:
     def words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
         """Cells as people read them."""
         return [human(name, row[name], self.language) for name in names]
+
+
+def chosen_language(named: str) -> Language:
+    """The language a user names, which must be one there is."""
+    code = code_of(named)
+    if code is None:
+        choices = languages()
+        raise UnknownName(
+            "unknown-language", msg("error.unknown-language", name=named), msg("hint.choices", choices=choices), choices
+        )
+    return language(code)

@@ -12,8 +12,9 @@ from typing import Any, cast
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import SOURCE_LANGUAGE, Language, language, msg, spoken
 from whichgpu.surface import tables
-from whichgpu.surface.cli.frame import chosen_language
-from whichgpu.surface.python.asking import command, noted
+from whichgpu.surface.commands.command import command_named
+from whichgpu.surface.commands.session import chosen_language
+from whichgpu.surface.python.asking import noted
 from whichgpu.surface.python.pictures import bundle as bundle
 from whichgpu.surface.python.pictures import save as save
 from whichgpu.surface.python.recording import Recording, Table
@@ -98,8 +99,7 @@ def html(answer: object) -> str:
 
 
 def _shown(answer: object, form: str, lang: str | None) -> Recording:
-    show = command(COMMANDS[type(answer).__name__]).show
-    assert show is not None
+    show = command_named(COMMANDS[type(answer).__name__]).show
     session = Recording(_language(lang), format=form, out=io.StringIO(), err=io.StringIO())
     show(session, answer)
     return session

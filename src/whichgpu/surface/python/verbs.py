@@ -1,19 +1,25 @@
 """The verbs: each asks the command of its name and gives the answer back as a value.
 
-Keywords are the command's options (`options.py`). An answer has `headline()`, `to_dict()` and `to_json()` as --json prints it,
-`to_records()` for data frames and, where there is a picture of it, `chart()`; a notebook shows it as a table.
+Keywords are the fields of its request (`api/request`). An answer has `headline()`, `to_dict()` and `to_json()` as --json prints
+it, `to_records()` for data frames and, where there is a picture of it, `chart()`; a notebook shows it as a table.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, Unpack
 
+from whichgpu.api.request import catalog, load
+from whichgpu.api.request import offers as prices
+from whichgpu.api.request import types as of
+from whichgpu.api.request.field import names_of
+from whichgpu.api.request.kinds import config_text
+from whichgpu.api.request.plan import PlanRequest
+from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import UsageError
-from whichgpu.surface.python import options as of
 from whichgpu.surface.python.asking import asked
-from whichgpu.surface.values import config_text
 
 if TYPE_CHECKING:
     from whichgpu import api
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 Named = str | Sequence[str]
 
 
-def gpus(*names: Named, **options: Unpack[of.GpusOptions]) -> api.GpusAnswer:
+def gpus(*names: Named, **options: Unpack[catalog.GpusRequest]) -> api.GpusAnswer:
     """GPUs by name (a family's name means all its variants), filtered and ordered; all of them where none is named.
 
     >>> import whichgpu as wg
@@ -36,7 +42,7 @@ def gpus(*names: Named, **options: Unpack[of.GpusOptions]) -> api.GpusAnswer:
     return found
 
 
-def instances(*names: Named, **options: Unpack[of.InstancesOptions]) -> api.InstancesAnswer:
+def instances(*names: Named, **options: Unpack[catalog.InstancesRequest]) -> api.InstancesAnswer:
     """Cloud machines and servers, by name or by the beginning of one.
 
     >>> import whichgpu as wg
@@ -47,7 +53,7 @@ def instances(*names: Named, **options: Unpack[of.InstancesOptions]) -> api.Inst
     return found
 
 
-def cpus(*names: Named, **options: Unpack[of.Sorted]) -> api.CpusAnswer:
+def cpus(*names: Named, **options: Unpack[catalog.CpusRequest]) -> api.CpusAnswer:
     """Host processors, by name or by words of it.
 
     >>> import whichgpu as wg
@@ -58,7 +64,7 @@ def cpus(*names: Named, **options: Unpack[of.Sorted]) -> api.CpusAnswer:
     return found
 
 
-def regions(*names: Named, **options: Unpack[of.RegionsOptions]) -> api.RegionsAnswer:
+def regions(*names: Named, **options: Unpack[catalog.RegionsRequest]) -> api.RegionsAnswer:
     """Places by name, city or country.
 
     >>> import whichgpu as wg
@@ -69,7 +75,7 @@ def regions(*names: Named, **options: Unpack[of.RegionsOptions]) -> api.RegionsA
     return found
 
 
-def models(*names: Named, **options: Unpack[of.Sorted]) -> api.ModelsAnswer:
+def models(*names: Named, **options: Unpack[catalog.ModelsRequest]) -> api.ModelsAnswer:
     """Built-in models and their sizes.
 
     >>> import whichgpu as wg
@@ -80,7 +86,7 @@ def models(*names: Named, **options: Unpack[of.Sorted]) -> api.ModelsAnswer:
     return found
 
 
-def engines(*names: Named, **options: Unpack[of.Sorted]) -> api.EnginesAnswer:
+def engines(*names: Named, **options: Unpack[catalog.EnginesRequest]) -> api.EnginesAnswer:
     """The software that can be named, and what is known of it.
 
     >>> import whichgpu as wg
@@ -91,7 +97,7 @@ def engines(*names: Named, **options: Unpack[of.Sorted]) -> api.EnginesAnswer:
     return found
 
 
-def offers(**options: Unpack[of.OffersOptions]) -> api.OffersAnswer:
+def offers(**options: Unpack[prices.OffersRequest]) -> api.OffersAnswer:
     """Prices that held on a day.
 
     >>> import whichgpu as wg
@@ -103,7 +109,7 @@ def offers(**options: Unpack[of.OffersOptions]) -> api.OffersAnswer:
     return found
 
 
-def compare(*names: Named, **options: Unpack[of.CompareOptions]) -> api.Comparison:
+def compare(*names: Named, **options: Unpack[load.CompareRequest]) -> api.Comparison:
     """GPUs and machines side by side; with a task and a model their speed too.
 
     >>> import whichgpu as wg
@@ -117,7 +123,7 @@ def compare(*names: Named, **options: Unpack[of.CompareOptions]) -> api.Comparis
     return found
 
 
-def fit(model: of.Model, **options: Unpack[of.FitOptions]) -> api.FitAnswer:
+def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]) -> api.FitAnswer:
     """Whether a model fits each GPU named, or every GPU there is, and what takes the space. Where nothing fits, the rows say so.
 
     >>> import whichgpu as wg
@@ -128,7 +134,9 @@ def fit(model: of.Model, **options: Unpack[of.FitOptions]) -> api.FitAnswer:
     return found
 
 
-def estimate(task: str, model: of.Model, **options: Unpack[of.EstimateOptions]) -> api.EstimateAnswer:
+def estimate(
+    task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[load.EstimateRequest]
+) -> api.EstimateAnswer:
     """Time, throughput and memory of a task on a stated device group; with a `rate` (or a `trace`), under that load.
 
     >>> import whichgpu as wg
@@ -155,7 +163,9 @@ def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], toget
     return replies((_line(one) for one in requests), together=together)
 
 
-def recommend(task: str, model: of.Model | None = None, **options: Unpack[of.RecommendOptions]) -> api.RecommendAnswer:
+def recommend(
+    task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[RecommendRequest]
+) -> api.RecommendAnswer:
     """Which GPUs, on which offer, in which layout, at what cost, and why; without a model, for the reference mix.
 
     >>> import whichgpu as wg
@@ -167,7 +177,7 @@ def recommend(task: str, model: of.Model | None = None, **options: Unpack[of.Rec
     return found
 
 
-def plan(*what: of.Model | Sequence[of.Model], **options: Unpack[of.PlanOptions]) -> api.PlanAnswer:
+def plan(*what: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> api.PlanAnswer:
     """The cheapest fleet for models and their traffic, or for a plan file. `simulation` says whether it keeps its objectives.
 
     >>> import whichgpu as wg
@@ -182,7 +192,7 @@ def plan(*what: of.Model | Sequence[of.Model], **options: Unpack[of.PlanOptions]
     return found
 
 
-def buy(*names: Named, **options: Unpack[of.BuyOptions]) -> api.BuyAnswer:
+def buy(*names: Named, **options: Unpack[prices.BuyRequest]) -> api.BuyAnswer:
     """What GPUs cost to own, against renting the same.
 
     >>> import whichgpu as wg
@@ -194,7 +204,7 @@ def buy(*names: Named, **options: Unpack[of.BuyOptions]) -> api.BuyAnswer:
     return found
 
 
-def doctor(lasting: of.Duration | None = None, catalog: of.Path | None = None) -> Report:
+def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = None) -> Report:
     """This machine's GPUs, driver and frameworks, and what is wrong with them; `lasting` watches a running job so long.
 
     >>> import whichgpu as wg
@@ -205,7 +215,7 @@ def doctor(lasting: of.Duration | None = None, catalog: of.Path | None = None) -
     return found
 
 
-def measure(minutes: float = 3, no_keep: bool = False, catalog: of.Path | None = None) -> api.MeasureAnswer:
+def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | None = None) -> api.MeasureAnswer:
     """Benchmark this machine's GPU and keep its own calibration; `NoAnswer` where there is none, or no torch.
 
     >>> import whichgpu as wg
@@ -219,7 +229,7 @@ def measure(minutes: float = 3, no_keep: bool = False, catalog: of.Path | None =
     return found
 
 
-def verify(claim: str, no_own_measurements: bool = False, catalog: of.Path | None = None) -> api.VerifyAnswer:
+def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath | None = None) -> api.VerifyAnswer:
     """Run what a command line of `estimate` claims on this machine's GPU: an answer's own `verify` is such a line.
 
     >>> import whichgpu as wg
@@ -234,7 +244,7 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.Path | Non
     return found
 
 
-def catalog_status(**options: Unpack[of.Data]) -> api.StatusAnswer:
+def catalog_status(**options: Unpack[catalog.DataRequest]) -> api.StatusAnswer:
     """Size, age and digest of the catalog, and the age of what your own price store holds.
 
     >>> import whichgpu as wg
@@ -245,7 +255,7 @@ def catalog_status(**options: Unpack[of.Data]) -> api.StatusAnswer:
     return found
 
 
-def catalog_check(**options: Unpack[of.Data]) -> CheckReport:
+def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
     """Every integrity check on the catalog.
 
     >>> import whichgpu as wg
@@ -256,7 +266,7 @@ def catalog_check(**options: Unpack[of.Data]) -> CheckReport:
     return found
 
 
-def catalog_history(gpu: str, **options: Unpack[of.HistoryOptions]) -> api.HistoryAnswer:
+def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> api.HistoryAnswer:
     """How the price of a GPU went.
 
     >>> import whichgpu as wg
@@ -264,11 +274,11 @@ def catalog_history(gpu: str, **options: Unpack[of.HistoryOptions]) -> api.Histo
     >>> found.history[0].observed < found.history[-1].observed
     True
     """
-    found: api.HistoryAnswer = asked("catalog history", (), {"gpu": gpu, **options})
+    found: api.HistoryAnswer = asked("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
     return found
 
 
-def catalog_diff(a: of.Day, b: of.Day, **options: Unpack[of.DiffOptions]) -> api.DiffAnswer:
+def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> api.DiffAnswer:
     """What changed in your own price store between two days or snapshots.
 
     >>> import whichgpu as wg
@@ -282,21 +292,27 @@ def catalog_diff(a: of.Day, b: of.Day, **options: Unpack[of.DiffOptions]) -> api
     return found
 
 
-def _spelled_out(verb: Any) -> inspect.Signature:
+def _spelled_out(verb: Any, request: type[Any]) -> inspect.Signature:
     """Its signature with every keyword by name: what notebooks complete and help shows."""
     told = inspect.signature(verb)
-    *places, last = told.parameters.values()
-    kind: Any = getattr(of, last.annotation.removeprefix("Unpack[of.").removesuffix("]"))
-    words = [inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None) for word in sorted(kind.__annotations__)]
-    return told.replace(parameters=[*places, *words])
+    *places, _ = told.parameters.values()
+    named = [place.name for place in places]
+    words = sorted(
+        name for name, field in names_of(request).items() if name not in named and not field.is_display and not iskeyword(name)
+    )
+    keywords = [inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None) for word in words]
+    return told.replace(parameters=[*places, *keywords])
 
 
-_KEYWORDED: tuple[Any, ...] = (
-    gpus, instances, cpus, regions, models, engines, offers, compare, fit, estimate, recommend, plan, buy, catalog_status,
-    catalog_check, catalog_history, catalog_diff,
+_KEYWORDS: tuple[tuple[Any, type[Any]], ...] = (
+    (gpus, catalog.GpusRequest), (instances, catalog.InstancesRequest), (cpus, catalog.CpusRequest),
+    (regions, catalog.RegionsRequest), (models, catalog.ModelsRequest), (engines, catalog.EnginesRequest),
+    (offers, prices.OffersRequest), (compare, load.CompareRequest), (fit, load.FitRequest), (estimate, load.EstimateRequest),
+    (recommend, RecommendRequest), (plan, PlanRequest), (buy, prices.BuyRequest), (catalog_status, catalog.DataRequest),
+    (catalog_check, catalog.DataRequest), (catalog_history, catalog.HistoryRequest), (catalog_diff, catalog.DiffRequest),
 )  # fmt: skip
-for _verb in _KEYWORDED:
-    _verb.__signature__ = _spelled_out(_verb)
+for _verb, _request in _KEYWORDS:
+    _verb.__signature__ = _spelled_out(_verb, _request)
 
 
 def _line(request: Mapping[str, Any] | str | bytes) -> bytes:
