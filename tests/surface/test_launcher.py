@@ -1,8 +1,9 @@
-"""The launcher's environment: it never removes what it did not make."""
+"""The launcher's environment: it recovers from any interruption, and never removes what it did not make."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,11 +12,72 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def environment(venv: Path) -> subprocess.CompletedProcess[str]:
-    settings = os.environ | {"WHICHGPU_VENV": str(venv), "PIP_NO_INDEX": "1"}
+def environment(venv: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    settings = os.environ | {"WHICHGPU_VENV": str(venv), "PIP_NO_INDEX": "1"} | variables
     return subprocess.run(
-        [ROOT / "tools" / "environment", "run"], env=settings, capture_output=True, text=True, timeout=60, check=False
+        [ROOT / "tools" / "environment", "run"],
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        start_new_session=True,  # a signal to the group of processes reaches no other
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell cannot trap what was ignored at its start
     )
+
+
+# A Python whose `-m venv` writes the first parts of an environment and is then interrupted with all that runs for it, as Ctrl-C
+# does; without INTERRUPT it makes the whole. Its pip installs nothing and succeeds.
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in *"-m venv"*) ;; *) exit 0 ;; esac
+for folder in "$@"; do :; done
+echo "$folder" >> "$CALLS"
+parts=${PARTS:-9}
+[ "$parts" -ge 1 ] && mkdir -p "$folder/bin" && echo home >"$folder/pyvenv.cfg"
+[ "$parts" -ge 2 ] && printf '#!/bin/sh\\nexit 0\\n' >"$folder/bin/python" && chmod +x "$folder/bin/python"
+[ -z "${INTERRUPT:-}" ] || { kill -"$INTERRUPT" 0; sleep 30; }
+[ ! -e "$folder/left-over" ]
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> dict[str, str]:
+    python = tmp_path / "python3"
+    python.write_text(FAKE_PYTHON)
+    python.chmod(0o755)
+    return {"PYTHON": str(python), "CALLS": str(tmp_path / "calls")}
+
+
+@pytest.mark.parametrize("parts", ["0", "1", "2"])
+@pytest.mark.parametrize("stop", ["INT", "TERM", "KILL"])
+def test_a_first_run_that_was_interrupted_is_made_good_by_the_next(
+    tmp_path: Path, fake: dict[str, str], parts: str, stop: str
+) -> None:
+    venv = tmp_path / "venv"
+    stopped = environment(venv, **fake, PARTS=parts, INTERRUPT=stop)
+    assert stopped.returncode in ({"INT": (130, -2), "TERM": (143, -15), "KILL": (-9,)}[stop])
+    assert "error" not in stopped.stderr
+    assert not (venv / ".ready-run").exists()
+    if (venv / "bin").exists():
+        (venv / "left-over").touch()
+    whole = environment(venv, **fake)
+    assert (whole.returncode, "error" in whole.stderr) == (0, False), whole.stderr
+    assert (venv / ".ready-run").exists()
+    assert len((tmp_path / "calls").read_text().split()) == 2  # half an environment is not built upon
+
+
+def test_an_environment_of_somebody_elses_is_not_claimed(tmp_path: Path, fake: dict[str, str]) -> None:
+    venv = tmp_path / "mine"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text("#!/bin/sh\nexit 0\n")
+    (venv / "bin" / "python").chmod(0o755)
+    assert environment(venv, **fake).returncode == 0
+    assert not (venv / ".whichgpu").exists()
+    (venv / "bin" / "python").unlink()  # it breaks, and with it the stamp of being ready counts for nothing
+    told = environment(venv, **fake)
+    assert told.returncode == 3
+    assert "was not made by whichgpu" in told.stderr
+    assert (venv / "bin").is_dir()
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:

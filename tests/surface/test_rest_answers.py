@@ -175,7 +175,8 @@ def test_values_are_spelled_as_in_python(server: Server) -> None:
 @pytest.mark.parametrize(
     "name",
     ["/etc/passwd", "config.json", "./config.json", "~/config.json", "folder", "hf:org/name", "python:os:system",
-     "torchvision:resnet50", "timm:vit", "file:///etc/passwd", "a\\b", "x.gguf", "x.SAFETENSORS", " /etc/passwd", "..", "."],
+     "torchvision:resnet50", "timm:vit", "file:///etc/passwd", "a\\b", "x.gguf", "x.SAFETENSORS", " /etc/passwd", "..", ".",
+     "~/gpt2", "/gpt2", "gpt2/", "gpt2\\", "openai-community/gpt2"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["fit", "estimate", "recommend", "compare"])
 def test_no_file_is_opened_no_code_run_and_nothing_fetched(server: Server, name: str, path: str) -> None:

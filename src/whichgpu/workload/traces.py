@@ -149,7 +149,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def _unreadable(path: Path, problem: OSError) -> UsageError:
-    message = msg("error.trace-unreadable", name=str(path), why=problem.strerror or str(problem))
+    message = msg("error.trace-unreadable", path=str(path), why=problem.strerror or str(problem))
     return UsageError("trace-unreadable", message, msg("hint.trace-file"))
 
 

@@ -13,9 +13,10 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as speech
 from whichgpu.surface.web import spelled
-from whichgpu.surface.web.asking import CONTENT, Progress, Told, ask, refused
+from whichgpu.surface.web.asking import CONTENT, Progress, Told, ask, catalog, refused
 from whichgpu.surface.web.endpoints import BY_PATH, PREFIX, Endpoint
 from whichgpu.surface.web.guard import permitted
+from whichgpu.surface.web.private import without_paths
 from whichgpu.surface.web.speech import PARAMETER, chosen
 
 Question = Mapping[str, Any]
@@ -84,26 +85,29 @@ def requests(question: Question, language: Language, progress: Progress | None) 
     from whichgpu.surface.cli.many import reply_document
 
     asked: Sequence[Any] = question["requests"]
-    refusals = [_refusal(request) for request in asked]
-    lines = [json.dumps(request).encode() for request, error in zip(asked, refusals, strict=True) if error is None]
-    replies = api.estimate_requests(lines, together=TOGETHER)
+    checked = [_checked(request) for request in asked]
+    lines = [json.dumps(request).encode() for request in checked if not isinstance(request, WhichGpuError)]
+    replies = api.estimate_requests(lines, catalog(), TOGETHER)
     out: list[str] = []
-    for number, (request, error) in enumerate(zip(asked, refusals, strict=True), start=1):
-        reply = api.Reply(number, request.get("id"), error=error) if error else replace(next(replies), line=number)
+    for number, (request, found) in enumerate(zip(asked, checked, strict=True), start=1):
+        refused = isinstance(found, WhichGpuError)
+        reply = api.Reply(number, request.get("id"), error=found) if refused else replace(next(replies), line=number)
+        if reply.error is not None:
+            reply = replace(reply, error=without_paths(reply.error))
         out.append(to_json_line(reply_document(reply, language)))
         if progress is not None and number % TOLD_EVERY == 0:
             progress(number / len(asked))
     return Told(200, "application/x-ndjson", "".join(out).encode())
 
 
-def _refusal(request: Any) -> WhichGpuError | None:
-    """Why a request may not be read at all."""
+def _checked(request: Any) -> Any:
+    """The request with its model as the guard resolves it, or the error that refuses it."""
+    if not isinstance(request, dict) or not isinstance(request.get("model"), str):
+        return request
     try:
-        if isinstance(request, dict) and isinstance(request.get("model"), str):
-            permitted(request["model"])
+        return {**request, "model": permitted(request["model"], catalog())}
     except WhichGpuError as error:
         return error
-    return None
 
 
 def page(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001

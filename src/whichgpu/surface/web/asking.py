@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.main import root, usage_error
 from whichgpu.surface.commands.session import Catalogs, Session
 from whichgpu.surface.replies import error_body
+from whichgpu.surface.web.private import without_paths
 
 NO_ANSWER = 422  # a valid question that nothing answers, and why
 NOT_FOUND = ("unknown-page", "unknown-chart")
@@ -82,8 +84,13 @@ def status_of(error: WhichGpuError) -> int:
 
 def refused(error: WhichGpuError, language: Language) -> Told:
     """An error in the one shape errors have."""
-    body: dict[str, Any] = {"ok": False, "error": error_body(error, language)}
+    body: dict[str, Any] = {"ok": False, "error": client_error(error, language)}
     return Told(status_of(error), CONTENT["json"], to_json_line(body).encode())
+
+
+def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
+    """The body of an error that a client is sent: no path of this machine is in it."""
+    return error_body(without_paths(error), language)
 
 
 def internal(problem: Exception, language: Language) -> Told:
@@ -97,11 +104,11 @@ def forget() -> None:
     catalogs.clear()
 
 
-def catalog() -> Catalog:
-    """The catalog as it is today, kept by this process."""
-    key = (Path(_folder[0]) if _folder else None, None)
+def catalog(as_known: date | int | None = None) -> Catalog:
+    """The catalog as it is today, or the one that a command asked as known then uses; kept by this process."""
+    key = (Path(_folder[0]) if _folder else None, as_known)
     if key not in catalogs:
-        catalogs[key] = Catalog(key[0])
+        catalogs[key] = Catalog(*key)
     return catalogs[key]
 
 

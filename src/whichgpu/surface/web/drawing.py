@@ -22,8 +22,7 @@ from whichgpu.base.numerals import ENGLISH_MARKS, Numeral
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
 from whichgpu.surface.fields import human, label
-from whichgpu.surface.replies import error_body
-from whichgpu.surface.web.asking import Told, ask, refused, status_of
+from whichgpu.surface.web.asking import Told, ask, client_error, refused, status_of
 from whichgpu.surface.web.page import Page, Shown, address, mended, read_state, unknown_names, view_named
 from whichgpu.surface.web.speech import choices, kept, named_in
 from whichgpu.surface.web.views import PAGES
@@ -63,7 +62,7 @@ def problem(error: WhichGpuError, ending: str, language: Language, name: str | N
     """An error, as a page for those who look and in the one shape for programs."""
     if ending != "html":
         return refused(error, language)
-    body = error_body(error, language)
+    body = client_error(error, language)
     context = _common(name or "", language, query) | {"error": body, **_ways_on(name, query, body["choices"] or ())}
     return Told(status_of(error), TYPES["html"], environment().get_template("error.html").render(context).encode())
 

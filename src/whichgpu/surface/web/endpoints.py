@@ -15,7 +15,7 @@ from whichgpu.surface.values import takes_several
 PREFIX = "/api/v1"
 FILES = ("FILE", "DIR", "FOLDER")  # flags that name a file of the asker's machine have no meaning here
 ASIDE = (*FLAGS, "format", "config", "catalog", "help", "workers", "ray")  # processes and clusters are the server's own affair
-GUARDED = ("what",)  # may be a file or models: here models alone (`guard.permitted_plan`)
+MODELS = ("model", "what")  # on the command line also files: here what `guard.permitted` lets pass
 PAGED = ("limit", "offset")
 MOST_NAMES, MOST_NUMBERS = 200, 10_000  # of one list
 
@@ -96,7 +96,7 @@ def command(endpoint: Endpoint) -> click.Command:
 
 
 def _names_a_file(param: click.Parameter) -> bool:
-    return param.name not in GUARDED and any(word in (param.metavar or "") for word in FILES)
+    return param.name not in MODELS and any(word in (param.metavar or "") for word in FILES)
 
 
 def _field(param: click.Parameter) -> Field:

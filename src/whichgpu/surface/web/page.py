@@ -121,7 +121,7 @@ def read_state(kind: type[S], query: str) -> S:
         if given:
             values[name] = _read(name, hints[name], given)
         if name == "model" and given:
-            permitted(values[name])
+            values[name] = permitted(values[name], kept_catalog())
     return kind(**values)
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 from urllib.parse import parse_qsl
 
+from whichgpu.base.dates import parse_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.catalog.store import Catalog
 from whichgpu.surface.values import is_span, no_list, value_text
-from whichgpu.surface.web.endpoints import GUARDED, PAGED, Endpoint, Field, fields
-from whichgpu.surface.web.guard import permitted, permitted_plan
+from whichgpu.surface.web.asking import catalog as kept_catalog
+from whichgpu.surface.web.endpoints import MODELS, PAGED, Endpoint, Field, fields
+from whichgpu.surface.web.guard import permitted
 from whichgpu.workload.kinds import FALSE, TRUE
 from whichgpu.workload.spelling import ALIASES
 
 MOST_PARAMETERS = 200
 LONGEST = 100_000  # characters of one value
 MOST_ROWS = 5000
+AS_KNOWN = "catalog_as_known"
 
 Values = dict[str, list[Any]]
 
@@ -48,6 +53,7 @@ def from_body(body: bytes) -> Values:
 def argv(endpoint: Endpoint, values: Values) -> list[str]:
     """The command line. A parameter the command does not know, or one given twice that takes one value, is refused."""
     known = fields(endpoint)
+    catalog = _catalog(known, values)
     options: list[str] = []
     names: dict[str, list[str]] = {}
     for name, given in values.items():
@@ -56,7 +62,7 @@ def argv(endpoint: Endpoint, values: Values) -> list[str]:
             raise unknown_word("field", name[:80], tuple(known))
         if name in PAGED and endpoint.rows:
             continue
-        texts = _texts(field, given)
+        texts = _resolved(field, _texts(field, given), catalog)
         if field.is_switch:
             options += _switch(field, texts)
         elif field.flag is None:
@@ -92,20 +98,26 @@ def _texts(field: Field, given: Sequence[Any]) -> list[str]:
     texts = [_text(field, one) for value in given for one in _each(field, value)]
     if any(len(text) > LONGEST for text in texts):
         raise _bad(field, texts[0], msg("wants.text", longest=LONGEST))
-    if field.name == "model":
-        for text in texts:
-            permitted(text)
     if field.many:
         names = [part.strip() for text in texts for part in _parts(text) if part.strip()]
         if len(names) > field.most:
             raise _bad(field, ",".join(names[:9]), msg("wants.names", most=field.most))
-        if field.name in GUARDED:
-            for name in names:
-                permitted_plan(name)
         return names if field.flag is None else [",".join(names)] if names else []
     if len(texts) > 1:
         raise UsageError("given-twice", msg("error.given-twice", name=field.name), msg("hint.given-twice"))
     return texts
+
+
+def _catalog(known: Mapping[str, Field], values: Values) -> Catalog:
+    """The catalog the command will use: models are checked in the one they are looked up in."""
+    given = values.get(AS_KNOWN)
+    texts = _texts(known[AS_KNOWN], given) if given and AS_KNOWN in known else []
+    return kept_catalog(parse_known(texts[0], date.today()) if texts else None)
+
+
+def _resolved(field: Field, texts: list[str], catalog: Catalog) -> list[str]:
+    """Values of a field; models as the guard resolves them."""
+    return [permitted(text, catalog) for text in texts] if field.name in MODELS else texts
 
 
 def _each(field: Field, value: Any) -> Sequence[Any]:

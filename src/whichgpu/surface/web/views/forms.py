@@ -10,8 +10,7 @@ from typing import Any
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
-from whichgpu.surface.replies import error_body
-from whichgpu.surface.web.asking import status_of
+from whichgpu.surface.web.asking import client_error, status_of
 from whichgpu.surface.web.page import Page
 
 Choice = tuple[str, str]
@@ -94,4 +93,4 @@ def day_of(text: str | None) -> date | None:
 
 def problem_of(error: WhichGpuError, language: Language) -> tuple[dict[str, Any], int]:
     """An error for the card that shows it, and its status."""
-    return error_body(error, language), status_of(error)
+    return client_error(error, language), status_of(error)
