@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 
+from whichgpu.api.desk import Desk
 from whichgpu.catalog.store import Catalog
 
 
@@ -18,4 +19,11 @@ class Context:
     today: date = field(default_factory=date.today)
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # stage and share done
+    desk: Desk | None = None  # what earlier questions looked up, kept by whoever answers many
     is_whole: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
+
+    def desk_for(self, own_measurements: bool) -> Desk:
+        """The desk to look models and GPUs up at; `own_measurements` says whether the user's records count."""
+        if self.desk is not None and self.desk.own == own_measurements:
+            return self.desk
+        return Desk(self.catalog, own=own_measurements, as_of=self.as_of)

@@ -66,8 +66,8 @@ class Names(Base):
     def read(self, value: Any) -> Any:
         if not self.many:
             return _text(value)
-        parts = [str(one) for one in value] if isinstance(value, SEVERAL) else _text(value).split(",")
-        return tuple(part.strip() for part in parts if part.strip())
+        texts = [_text(one) for one in value] if isinstance(value, SEVERAL) else [_text(value)]
+        return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
     def read_text(self, text: str) -> Any:
         return self.read(text)

@@ -24,6 +24,7 @@ from whichgpu.api.request.read import read
 from whichgpu.catalog.checks import CheckReport
 from whichgpu.catalog.find import find_gpus, find_provider
 from whichgpu.catalog.select import GpuFilter, InstanceFilter
+from whichgpu.price.currency import parse_rates
 
 RELATIVE = "relative."  # of fields that compare speeds
 HISTORY_TERMS = ("on-demand", "spot")
@@ -80,6 +81,8 @@ def offers(request: OffersRequest, context: Context) -> api.OffersAnswer:
     values = read(OffersRequest, request, context.spell)
     values.pop("per", None)
     prices = values.pop("prices", None)
+    if "exchange_rate" in values:
+        values["exchange_rate"] = parse_rates(values["exchange_rate"])
     return api.offers(api.OffersQuery(**values), context.as_of, context.catalog, prices)
 
 

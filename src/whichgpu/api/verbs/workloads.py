@@ -58,7 +58,7 @@ def compare(request: CompareRequest, context: Context) -> api.Comparison:
 
 def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     """Time, throughput and memory of one request; under its load where it has one."""
-    desk = Desk(context.catalog, own=not request.get("no_own_measurements"), as_of=context.as_of)
+    desk = context.desk_for(not request.get("no_own_measurements"))
     asked = workload(request, context.spell)
     load = {name: value for name, value in request.items() if name in (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES, "plot")}
     chosen = _laid_out(asked, desk, load, context) if request.get("best_layout") else asked
@@ -125,5 +125,5 @@ def recommend(request: RecommendRequest, context: Context) -> api.RecommendAnswe
     query = Query(**read(RecommendRequest, request, context.spell, names))
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     asked = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
-    desk = Desk(context.catalog, own=not request.get("no_own_measurements"))
+    desk = context.desk_for(not request.get("no_own_measurements"))
     return api.recommend_spelled(asked, query, context.as_of, desk, prices, model is not None)

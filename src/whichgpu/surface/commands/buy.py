@@ -6,7 +6,6 @@ from whichgpu.api.buying import BuyAnswer, BuyRow
 from whichgpu.api.request.offers import BuyRequest
 from whichgpu.api.saying import amount
 from whichgpu.api.verbs import catalog as verbs
-from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.price.own import HOST_LEAST, HOST_SHARE
@@ -28,7 +27,7 @@ def buy(session: Session, request: Request) -> BuyAnswer:
 def show(session: Session, answer: BuyAnswer) -> None:
     """A sentence for each, the table, and all that was put in."""
     if session.format == "json":
-        session.out.write(to_json(document(answer, session.language)))
+        session.emit(document(answer, session.language))
         return
     if session.format == "csv" or session.columns:
         session.show(answer, [document(row, session.language) for row in answer.rows], ())

@@ -7,7 +7,6 @@ from typing import Any
 from whichgpu import api
 from whichgpu.api.request.catalog import DataRequest, StatusRequest
 from whichgpu.api.verbs import catalog as verbs
-from whichgpu.base.codec import to_json
 from whichgpu.base.messages import msg
 from whichgpu.catalog.checks import CheckReport
 from whichgpu.catalog.live.sources import find_source, source_names
@@ -66,9 +65,7 @@ def show_check(session: Session, report: CheckReport) -> int:
     if session.format == "json":
         explained = [{"table": found.table, "key": found.key, "check": found.check, "column": found.column, "why": why}
                      for found, why in report.explained]  # fmt: skip
-        session.out.write(
-            to_json({"ok": report.ok, "rows": report.rows, "findings": told, "explained": explained, "altered": report.altered})
-        )
+        session.emit({"ok": report.ok, "rows": report.rows, "findings": told, "explained": explained, "altered": report.altered})
     else:
         total = sum(report.rows.values())
         id = "catalog.check-ok" if report.ok else "catalog.check-bad"

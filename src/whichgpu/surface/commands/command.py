@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from whichgpu.api.request.catalog import DataRequest
-from whichgpu.api.request.field import Field, fields_of
+from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
 from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.read import given
 from whichgpu.base.dates import parse_as_of, parse_known
@@ -121,6 +121,26 @@ def dated(command: Command, session: Session, request: Mapping[str, Any]) -> Req
 
 def _day(value: Any) -> str:
     return value.isoformat()[:10] if isinstance(value, date) else str(value)
+
+
+def command_line(name: str, request: Mapping[str, Any]) -> list[str]:
+    """The words of the command line that asks the same, without `whichgpu`: flags, then arguments after `--`."""
+    fields = names_of(command_named(name).request)
+    words, arguments = list[str](), list[str]()
+    for key, value in request.items():
+        if value is None or value is False or value in ((), ""):
+            if value is False and fields[key].has_negative:
+                words.append(fields[key].flag.replace("--", "--no-", 1))
+            continue
+        field = fields.get(key)
+        texts = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+        if field is not None and field.argument:
+            arguments += texts
+        elif value is True:
+            words.append(flag_of(key))
+        else:
+            words.append(f"{flag_of(key)}={','.join(texts)}")
+    return [*name.split(), *words, *(["--", *arguments] if arguments else [])]
 
 
 def read_flags(command: Command, words: Sequence[str]) -> Request:

@@ -8,7 +8,7 @@ from typing import Any
 from whichgpu import api
 from whichgpu.api.request.load import CompareRequest
 from whichgpu.api.verbs import workloads as verbs
-from whichgpu.base.codec import Cell, to_json
+from whichgpu.base.codec import Cell
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
@@ -50,7 +50,7 @@ def show(session: Session, answer: api.Comparison) -> None:
         session.say(ranked)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
-        session.out.write(to_json(_document(session, answer)))
+        session.emit(_document(session, answer))
         return
     told = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]

@@ -7,7 +7,6 @@ from typing import Any
 from whichgpu import api
 from whichgpu.api.request.machine import DoctorRequest
 from whichgpu.api.request.read import read
-from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Language, Message, msg, printable
 from whichgpu.measure.doctor import Report
 from whichgpu.surface.commands.command import Request, command
@@ -35,7 +34,7 @@ def doctor(session: Session, request: Request) -> Report:
 def show(session: Session, report: Report) -> None:
     """Findings first in importance, last in order."""
     if session.format == "json":
-        session.out.write(to_json(_document(report, session.language)))
+        session.emit(_document(report, session.language))
         return
     session.say(headline(report))
     if session.format == "markdown":

@@ -8,7 +8,6 @@ from whichgpu.api.estimates import EstimateAnswer
 from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.stream import Reply
 from whichgpu.api.verbs import workloads as verbs
-from whichgpu.base.codec import to_json
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -60,7 +59,7 @@ def show(session: Session, answer: EstimateAnswer | int) -> int:
 
 def _show(session: Session, answer: EstimateAnswer) -> None:
     if session.format == "json":
-        session.out.write(to_json(reply_document(Reply(1, None, answer), session.language)))
+        session.emit(reply_document(Reply(1, None, answer), session.language))
         return
     if answer.fits == "no":
         session.say(_sentence(answer))

@@ -8,7 +8,6 @@ from typing import Any
 from whichgpu.api.memory import FitAnswer, FitRow
 from whichgpu.api.request.load import FitRequest
 from whichgpu.api.verbs import workloads as verbs
-from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
@@ -44,7 +43,7 @@ def show(session: Session, answer: FitAnswer) -> int:
     if session.format == "json":
         reply = document(answer, session.language)
         told = {"ok": error is None, **reply} | ({"error": error_body(error, session.language)} if error else {})
-        session.out.write(to_json(told))
+        session.emit(told)
     else:
         _show(session, answer, error)
     return error.exit_code if error else 0

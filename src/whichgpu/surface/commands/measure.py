@@ -14,7 +14,6 @@ from whichgpu.api.request.field import flag_of
 from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.machine import MeasureRequest
 from whichgpu.api.request.read import read, workload
-from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_bandwidth, format_seconds, significant
@@ -100,7 +99,7 @@ def show(session: Session, answer: MeasureAnswer | VerifyAnswer | PassedOn) -> i
 
 def _show_measured(session: Session, answer: MeasureAnswer) -> int:
     if session.format == "json":
-        session.out.write(to_json(_document(answer, session.language)))
+        session.emit(_document(answer, session.language))
         return 0 if answer.record.steps or answer.record.micro else 1
     session.say(headline(answer))
     text = session.language.text
@@ -159,7 +158,7 @@ def _document(answer: MeasureAnswer, language: Language) -> dict[str, Any]:
 
 def _show_verified(session: Session, answer: VerifyAnswer) -> int:
     if session.format == "json":
-        session.out.write(to_json({"ok": True, **document(answer, session.language)}))
+        session.emit({"ok": True, **document(answer, session.language)})
         return 0
     session.say(_verified(answer))
     said = answer.claim.time
@@ -194,7 +193,7 @@ def _verified(answer: VerifyAnswer) -> Any:
 def _passed_on(session: Session, told: PassedOn) -> int:
     record, path = told.record, str(user_path(told.path))
     if session.format == "json":
-        session.out.write(to_json({"ok": True, "record": record.source, "steps": len(record.steps), "file": path}))
+        session.emit({"ok": True, "record": record.source, "steps": len(record.steps), "file": path})
     else:
         session.say(msg(told.id, record=record.source, n=len(record.steps), path=path))
     return 0

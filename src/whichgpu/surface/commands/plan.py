@@ -60,7 +60,7 @@ def show(session: Session, answer: PlanAnswer) -> int:
     if session.format == "json":
         told = document(answer, session.language)
         failed = {"ok": False, "error": error_body(error, session.language)} if error else {}
-        session.out.write(to_json({**failed, **told}))
+        session.emit({**failed, **told})
     else:
         if error:
             session.fail(error)

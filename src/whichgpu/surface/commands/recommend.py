@@ -6,7 +6,6 @@ from whichgpu.api.recommending import RecommendAnswer
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.saying import amount as amount
 from whichgpu.api.verbs import workloads as verbs
-from whichgpu.base.codec import to_json
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.surface.commands.command import Request, command
@@ -37,7 +36,7 @@ def recommend(session: Session, request: Request) -> RecommendAnswer:
 def show(session: Session, answer: RecommendAnswer) -> None:
     """The sentence, the candidates, the reasons."""
     if session.format == "json":
-        session.out.write(to_json(document(answer, session.language)))
+        session.emit(document(answer, session.language))
         return
     if session.format == "csv" or session.columns:
         session.show(answer, [document(one, session.language) for one in answer.candidates], (), answer.sentence)

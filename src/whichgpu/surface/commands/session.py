@@ -60,7 +60,7 @@ class Session:
         """What a verb is asked with."""
         from whichgpu.api.context import Context
 
-        return Context(self.catalog, self.as_of, self.today, self.spell, progress, self.format == "json")
+        return Context(self.catalog, self.as_of, self.today, self.spell, progress, is_whole=self.format == "json")
 
     @property
     def catalog(self) -> Catalog:
@@ -99,6 +99,10 @@ class Session:
         except (OSError, ValueError):  # nobody is listening; the data on stdout go out all the same
             silence(self.err)
 
+    def emit(self, document: object) -> None:
+        """The whole answer as one JSON document on stdout."""
+        self.out.write(to_json(document))
+
     def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
         """An answer of many rows: the whole of it as JSON, its rows otherwise; the sentence before it goes to stderr."""
         cells = flat_rows(rows)
@@ -106,7 +110,7 @@ class Session:
         if headline:
             self.say(headline)
         if self.format == "json":
-            self.out.write(to_json(answer))
+            self.emit(answer)
             return
         if self.format == "csv":
             tables.write_csv(self.out, names, [[row[name] for name in names] for row in cells])

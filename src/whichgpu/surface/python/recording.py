@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whichgpu.base.codec import Cell, to_json
+from whichgpu.base.codec import Cell
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Message
 from whichgpu.surface.commands.session import Session
@@ -35,7 +35,7 @@ class Recording(Session):
     def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
         """Keep the rows, as words or as cells."""
         if self.format == "json":
-            self.out.write(to_json(answer))
+            self.emit(answer)
             return
         if headline:
             self.say(headline)

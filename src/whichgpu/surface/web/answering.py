@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,8 +13,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as speech
 from whichgpu.surface.web import spelled
-from whichgpu.surface.web.asking import CONTENT, Progress, Told, ask, catalog, refused
-from whichgpu.surface.web.endpoints import BY_PATH, PREFIX, Endpoint
+from whichgpu.surface.web.asking import CONTENT, Progress, Told, answered, catalog, refused
+from whichgpu.surface.web.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
 from whichgpu.surface.web.guard import permitted
 from whichgpu.surface.web.private import without_paths
 from whichgpu.surface.web.speech import PARAMETER, chosen
@@ -24,56 +24,65 @@ TOGETHER = TOLD_EVERY = 100
 
 
 def rest(question: Question, language: Language, progress: Progress | None) -> Told:
-    """A command through its endpoint; `files` are flags that name files of the server's own making."""
+    """A command through its endpoint; `files` are fields that name files of the server's own making."""
     endpoint = BY_PATH[question["endpoint"]]
     try:
         values = spelled.from_query(question.get("query", ""))
         if question.get("body"):
             values |= spelled.from_body(question["body"])
-        if named := values.pop("lang", None):  # in a body it comes too late to be asked for otherwise
+        named = values.pop(PARAMETER, None)  # in a body it comes too late to be asked for otherwise
+        if named:
             language = speech(chosen(str(named[-1])))
-        argv = spelled.argv(endpoint, values)
-        for flag, path in question.get("files", {}).items():
-            argv.insert(len(endpoint.command), f"{flag}={path}")
+        request = spelled.request_of(endpoint, values) | question.get("files", {})
         if endpoint.rows is None:
-            told = ask(argv, "json", language, progress)
+            status, document = answered(endpoint.command, request, language, progress)
+            headers = {}
         else:
-            told = _paged(endpoint, values, argv, language, language.code if named else None)
-        return replace(told, headers={**told.headers, "Content-Language": language.code})
+            status, document, headers = _paged(endpoint, values, request, language, language.code if named else None)
+        body = to_json(document).encode("utf-8", "backslashreplace")
+        return Told(status, CONTENT["json"], body, {**headers, "Content-Language": language.code})
     except WhichGpuError as error:
-        return refused(error, language)
+        return replace(refused(error, language), headers={"Content-Language": language.code})
 
 
-def _paged(endpoint: Endpoint, values: spelled.Values, argv: list[str], language: Language, named: str | None) -> Told:
+def _paged(
+    endpoint: Endpoint, values: spelled.Values, request: dict[str, Any], language: Language, named: str | None
+) -> tuple[int, Any, dict[str, str]]:
     """A page of the rows, with how many there are and where the next page is."""
     limit, offset = spelled.page(endpoint, values)
-    if endpoint.command == ("offers",) and limit is not None:
-        argv.insert(1, f"--limit={offset + limit}")  # rows nobody sees are not written out
-    told = ask(argv, "json", language)
-    if told.status != 200 or (limit is None and not offset):
-        return told
-    document = json.loads(told.body)
-    rows = document[endpoint.rows]
-    total = document.get("matching", len(rows))
+    if endpoint.command == "offers" and limit is not None:
+        request = {**request, "limit": offset + limit}  # rows nobody sees are not written out
+    status, document = answered(endpoint.command, request, language)
+    if status != 200 or (limit is None and not offset):
+        return status, document, {}
+    whole = _fields(document)
+    rows = whole[endpoint.rows or ""]
+    total = whole.get("matching", len(rows))
     shown = rows[offset:] if limit is None else rows[offset : offset + limit]
-    document |= {endpoint.rows: shown, "total": total, "offset": offset, "limit": limit}
+    whole |= {endpoint.rows: shown, "total": total, "offset": offset, "limit": limit, "next": None}
     headers = {}
-    document["next"] = None
     if offset + len(shown) < total and shown:
-        kept = [(name, value) for name, given in values.items() if name not in ("limit", "offset") for value in given]
+        kept = [(name, value) for name, given in values.items() if name not in PAGING for value in given]
         pairs = [*kept, *([(PARAMETER, named)] if named else []), ("limit", limit), ("offset", offset + len(shown))]
-        document["next"] = f"{PREFIX}/{endpoint.path}?{urlencode(pairs)}"
-        headers["Link"] = f'<{document["next"]}>; rel="next"'
-    return Told(told.status, told.content, to_json(document).encode(), headers)
+        whole["next"] = f"{PREFIX}/{endpoint.path}?{urlencode(pairs)}"
+        headers["Link"] = f'<{whole["next"]}>; rel="next"'
+    return status, whole, headers
+
+
+def _fields(document: Any) -> dict[str, Any]:
+    """The fields of an answer by name."""
+    if isinstance(document, Mapping):
+        return dict(document)
+    return {field.name: getattr(document, field.name) for field in fields(document)}
 
 
 def check(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
     """Whether a question can be read, before a job is made of it."""
     try:
         values = spelled.from_body(question["body"])
-        if named := values.pop("lang", None):
+        if named := values.pop(PARAMETER, None):
             chosen(str(named[-1]))
-        spelled.argv(BY_PATH[question["endpoint"]], values)
+        spelled.request_of(BY_PATH[question["endpoint"]], values)
     except WhichGpuError as error:
         return refused(error, language)
     return Told(200, CONTENT["json"], b"{}")
@@ -82,7 +91,7 @@ def check(question: Question, language: Language, progress: Progress | None) -> 
 def requests(question: Question, language: Language, progress: Progress | None) -> Told:
     """`estimate --requests`: a line for each, in order."""
     from whichgpu import api
-    from whichgpu.surface.cli.many import reply_document
+    from whichgpu.surface.commands.many import reply_document
 
     asked: Sequence[Any] = question["requests"]
     checked = [_checked(request) for request in asked]

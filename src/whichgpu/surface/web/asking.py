@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
-
-import click
+from typing import Any, TypeVar
 
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.main import root, usage_error
+from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import Catalogs, Session
 from whichgpu.surface.replies import error_body
 from whichgpu.surface.web.private import without_paths
@@ -40,37 +38,52 @@ class Told:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def ask(argv: Sequence[str], form: str, language: Language, progress: Progress | None = None) -> Told:
-    """What a command prints in a form; a refusal is told as JSON in the one shape errors have."""
-    session = Session(language, format="json", out=io.StringIO(), err=io.StringIO(), catalogs=catalogs, progress=progress)
+@dataclass(slots=True)
+class Collected(Session):
+    """A session whose JSON document is kept as a value instead of being printed."""
+
+    document: Any = None
+
+    def emit(self, document: object) -> None:
+        """Keep the whole answer."""
+        self.document = document
+
+
+def answered(name: str, request: Mapping[str, Any], language: Language, progress: Progress | None = None) -> tuple[int, Any]:
+    """The HTTP status and the JSON document of a command's answer to a request."""
+    session = _session(Collected, language, "json", progress)
+    code = _shown(name, request, session)
+    return 200 if code == 0 else NO_ANSWER, session.document
+
+
+def ask(name: str, request: Mapping[str, Any], form: str, language: Language) -> Told:
+    """A command's answer to a request in a form; a refusal comes as JSON in the one shape errors have."""
+    session = _session(Session, language, form)
     try:
-        code = _run(_formed(argv, form), session)
+        code = _shown(name, request, session)
     except WhichGpuError as error:
-        return refused(error, session.language)
-    except click.UsageError as error:
-        return refused(usage_error(error, session), session.language)
-    out = session.out.getvalue()  # type: ignore[attr-defined]
+        return refused(error, language)
+    out: str = session.out.getvalue()  # type: ignore[attr-defined]
     return Told(200 if code == 0 else NO_ANSWER, CONTENT[form], out.encode("utf-8", "backslashreplace"))
 
 
-def _formed(argv: Sequence[str], form: str) -> list[str]:
-    """The form goes before any `--`, after which all words are names."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    folder = [f"--catalog={_folder[0]}"] if _folder else []
-    return [*argv[:end], f"--{form}", *folder, *argv[end:]]
+S = TypeVar("S", bound=Session)
 
 
-def _run(argv: list[str], session: Session) -> int:
-    """The command alone: no config file and no variable changes what an address means."""
-    above = click.Context(root, info_name="whichgpu", obj=session)
-    found: click.Command | None = root
-    while isinstance(found, click.Group):
-        session.command = (*session.command, argv[0])
-        found = found.get_command(above, argv.pop(0))
-    assert found is not None
-    with found.make_context(session.command[-1], argv, parent=above) as ctx:
-        result = found.invoke(ctx)
-    return result if isinstance(result, int) else 0
+def _session(kind: type[S], language: Language, form: str, progress: Progress | None = None) -> S:
+    session = kind(language, format=form, out=io.StringIO(), err=io.StringIO(), catalogs=catalogs, progress=progress)
+    session.catalog_folder = Path(_folder[0]) if _folder else None
+    return session
+
+
+def _shown(name: str, request: Mapping[str, Any], session: Session) -> int:
+    """Ask and show a command: no config file and no variable changes what an address means."""
+    command = command_named(name)
+    session.command = tuple(name.split())
+    rest = {field: value for field, value in request.items() if field != "columns"}
+    if columns := request.get("columns"):
+        session.columns = columns if isinstance(columns, str) else ",".join(columns)
+    return command.show(session, command.answer(session, rest)) or 0
 
 
 def status_of(error: WhichGpuError) -> int:

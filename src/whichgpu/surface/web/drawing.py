@@ -21,6 +21,7 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.numerals import ENGLISH_MARKS, Numeral
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
+from whichgpu.surface.commands.command import command_line
 from whichgpu.surface.fields import human, label
 from whichgpu.surface.web.asking import Told, ask, client_error, refused, status_of
 from whichgpu.surface.web.page import Page, Shown, address, mended, read_state, unknown_names, view_named
@@ -112,7 +113,7 @@ def _spoken(spec: dict[str, Any], language: Language) -> dict[str, Any]:
 
 def _twin(page: Page[Any], shown: Shown, ending: str) -> Told:
     if shown.command is not None:
-        return ask(list(shown.command), FORMS[ending], page.language)
+        return ask(*shown.command, FORMS[ending], page.language)
     if ending == "json" or shown.table is None:
         return Told(shown.status, TYPES["json"], to_json(shown.document).encode())
     header, rows = shown.table
@@ -165,7 +166,7 @@ def _own(page: Page[Any], shown: Shown) -> dict[str, Any]:
         "state": page.state,
         "url": page.url(),
         "unknown": unknown_names(type(page.state), page.query),
-        "command": shlex.join(["whichgpu", *shown.command]) if shown.command is not None else "",
+        "command": shlex.join(["whichgpu", *command_line(*shown.command)]) if shown.command is not None else "",
         "charts": shown.charts,
         "charts_json": Markup(charts),
         **shown.context,

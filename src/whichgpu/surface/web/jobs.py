@@ -16,7 +16,7 @@ from whichgpu.surface.web.pool import Lost, Question, Settings, Worker
 from whichgpu.surface.web.replies import Refusal
 
 COMMANDS = ("estimate", "recommend", "plan")  # endpoints that may be asked as a job
-FILES = {"trace": "--trace"}  # fields that name an upload, and the flag that takes its file
+FILES = ("trace",)  # fields that name an upload
 HEARTBEAT_SECONDS = 10.0
 OVER = ("done", "failed", "cancelled")
 

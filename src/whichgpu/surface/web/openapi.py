@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import Numbers, Pairs, Share, Span
 from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
-from whichgpu.surface.values import MAPPED, SPAN
-from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, Field, command, fields
-from whichgpu.surface.web.spelled import LONGEST, MOST_ROWS
-from whichgpu.workload.kinds import KINDS, Whole
+from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, fields
+from whichgpu.surface.web.spelled import MAX_CHARACTERS
+from whichgpu.workload.kinds import Layout, Model, Whole
 
 JSON = "application/json"
-PAGES = {"limit": 1, "offset": 0}
 WORDS: dict[str, tuple[str, ...]] = {
     "model": ("llama-3.1-8b", "resnet50", "bert-large", "mlp:784x2048x10"),
     "gpu": ("H100 SXM", "A100-SXM-80GB", "T4", "RTX 4090"),
@@ -51,14 +51,18 @@ def document(language: Language) -> dict[str, Any]:
 
 def _path(endpoint: Endpoint, language: Language) -> dict[str, Any]:
     text, found = language.text, fields(endpoint)
-    summary = text((command(endpoint).help or "").replace(".help", ".short"))
-    about = {"summary": summary, "description": text(command(endpoint).help or ""), "tags": [endpoint.command[0]]}
+    word = endpoint.command.rpartition(" ")[2]
+    about = {
+        "summary": text(f"command.{word}.short"),
+        "description": text(f"command.{word}.help"),
+        "tags": [endpoint.command.partition(" ")[0]],
+    }
     id = endpoint.path.replace("/", "-")
-    query = [_parameter(field, endpoint, language) for field in found.values()]
+    query = [_parameter(name, field, endpoint, language) for name, field in found.items()]
     get = about | {"operationId": id, "parameters": query, "responses": _responses(language)}
-    names = {field.name: _schema(field, body=True) | {"description": _help(field, language)} for field in found.values()}
+    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in found.items()}
     body = {"type": "object", "properties": names, "additionalProperties": False}
-    if required := [field.name for field in found.values() if field.required]:
+    if required := [name for name, field in found.items() if field.required]:
         body["required"] = required
     content = {JSON: {"schema": body, "example": endpoint.example}}
     post = about | {
@@ -69,44 +73,46 @@ def _path(endpoint: Endpoint, language: Language) -> dict[str, Any]:
     return {"get": get, "post": post}
 
 
-def _parameter(field: Field, endpoint: Endpoint, language: Language) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": field.name, "in": "query", "schema": _schema(field), "description": _help(field, language)}
+def _parameter(name: str, field: Field, endpoint: Endpoint, language: Language) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": name, "in": "query", "schema": _schema(field), "description": _help(field, language)}
     if field.required:
         told["required"] = True
-    if field.many:
+    if field.is_list:
         told |= {"style": "form", "explode": True}
-    if field.name in endpoint.example:
-        told["example"] = endpoint.example[field.name]
+    if name in endpoint.example:
+        told["example"] = endpoint.example[name]
     return told
 
 
 def _help(field: Field, language: Language) -> str:
-    return language.text(field.help) if field.help else field.metavar.strip("[]")
+    return language.text(field.help) if field.help in language else field.metavar.strip("[]")
 
 
 def _schema(field: Field, body: bool = False) -> dict[str, Any]:
     one = _one(field)
-    if body and field.name in MAPPED:
+    if body and isinstance(field.kind, Pairs | Layout | Model):
         one = {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
-    if body and field.many:
+    if body and field.is_list:
         return {"anyOf": [one, {"type": "array", "items": one}]}
-    if body and field.metavar == SPAN:
+    if body and isinstance(field.kind, Span):
         pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
         return {"anyOf": [one, {"type": "integer"}, pair]}
-    return {"type": "array", "items": one} if field.many else one
+    return {"type": "array", "items": one} if field.is_list else one
 
 
 def _one(field: Field) -> dict[str, Any]:
     """The schema of one value: its bounds where it is a number, and words that are surely understood where it is a text."""
-    if field.name in PAGES:
-        return {"type": "integer", "minimum": PAGES[field.name], "maximum": MOST_ROWS if field.name == "limit" else 10**9}
-    kind = KINDS.get(field.name)
+    kind = field.kind
+    if field.is_switch:
+        return {"type": "boolean"}
     if isinstance(kind, Whole) and field.metavar == "N":
         return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
-    words = field.choices or WORDS.get(field.name) or UNITS.get(field.metavar, ())
-    if field.kind != "string" or not words:
-        return {"type": field.kind}
-    return {"anyOf": [{"type": "string", "enum": list(words)}, {"type": "string", "maxLength": LONGEST}]}
+    if isinstance(kind, Share):
+        return {"type": "number"}
+    words = () if isinstance(kind, Numbers) else field.choices or WORDS.get(field.name) or UNITS.get(field.metavar, ())
+    if not words:
+        return {"type": "string"}
+    return {"anyOf": [{"type": "string", "enum": list(words)}, {"type": "string", "maxLength": MAX_CHARACTERS}]}
 
 
 def _responses(language: Language, ok: str = "200", schema: str = "Answer") -> dict[str, Any]:

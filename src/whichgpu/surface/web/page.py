@@ -66,14 +66,14 @@ class Page(Generic[S]):
 class Shown:
     """What a view gives back.
 
-    `command` is the command line that asks the same, without `whichgpu`: it is shown to copy, and the .json, .csv and .md twins
-    are what it prints. A page that no command answers gives a `document` and a `table` (header, rows) instead.
+    `command` is the command that answers the same and its request: it is shown as a line to copy, and the .json, .csv and .md
+    twins are its answer. A page that no command answers gives a `document` and a `table` (header, rows) instead.
     `charts` are Vega-Lite specs by name, drawn in the browser from the page and, without JavaScript, at `<page>/<chart>.svg`.
     """
 
     template: str
     context: Mapping[str, Any]
-    command: Sequence[str] | None = None
+    command: tuple[str, Mapping[str, Any]] | None = None
     charts: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     document: Any = None
     table: tuple[Sequence[str], Rows] | None = None

@@ -104,7 +104,7 @@ def _job_question(body: bytes, service: Service) -> dict[str, Any]:
         if not 1 <= len(given["requests"]) <= MOST_REQUESTS:
             raise Refusal(400, "many-requests", None, most=f"{MOST_REQUESTS:,}")
         return {"kind": "requests", "requests": given["requests"]}
-    files = {flag: str(service.uploads.path(str(given.pop(name)))) for name, flag in FILES.items() if name in given}
+    files = {name: str(service.uploads.path(str(given.pop(name)))) for name in FILES if name in given}
     return {"kind": "rest", "endpoint": command, "body": json.dumps(given).encode(), "files": files}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import cache, lru_cache
 
+from whichgpu.api.context import Context
 from whichgpu.api.desk import Desk
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.asking import catalog
@@ -15,6 +17,11 @@ MODELS_FIRST = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mistral-7b", "gp
 def desk() -> Desk:
     """The desk of this worker; models are never traced here, since that runs their code."""
     return _desk(catalog())
+
+
+def context_of(as_of: date | None = None) -> Context:
+    """What a page asks verbs with: this worker's catalog and desk."""
+    return Context(catalog(), as_of, desk=desk())
 
 
 @lru_cache(maxsize=1)

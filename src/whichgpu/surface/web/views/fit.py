@@ -7,18 +7,19 @@ from typing import Any
 
 from whichgpu import api
 from whichgpu.api.memory import FitAnswer, GpuNeed
+from whichgpu.api.request.read import workload
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import GIB, format_memory
 from whichgpu.surface.charts import GREYS
-from whichgpu.surface.cli.fit import sentence
-from whichgpu.surface.cli.workload import part_name
+from whichgpu.surface.commands.fit import sentence
+from whichgpu.surface.commands.workload import part_name
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.desks import desk
-from whichgpu.surface.web.views.forms import Form, flags, given, problem_of
+from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.spelling import Spelled, from_texts
+from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.workload import CHECKPOINTING, ENGINES, OPTIMIZERS, PRECISIONS, TASKS
 
 # Shown where none is named: what people rent and own, small to large.
@@ -66,7 +67,8 @@ def fit(page: Page[State]) -> Shown:
     state = page.state
     texts = given(state, FIELDS)
     names = state.gpu or USUAL_GPUS
-    command = ["fit", f"--task={state.task}", *flags(texts, ("qlora",)), f"--gpu={','.join(names)}", "--", state.model]
+    request = {"task": state.task, **texts, "gpu": names, "model": state.model}
+    command = "fit", request
     context: dict[str, Any] = {
         "form": _form(page),
         **words(page.language),
@@ -76,7 +78,7 @@ def fit(page: Page[State]) -> Shown:
         "bars": "",
     }
     try:
-        asked = from_texts({"task": state.task, "model": state.model, **texts})
+        asked = workload(request, str, without=("gpu",))
         needs = api.needs(asked, names, desk())
         charts = {"memory": memory_picture(needs.gpus[:MOST_BARS], page.language)}
         context |= {"needs": _cells(needs.gpus, page.language), "request": needs.request}

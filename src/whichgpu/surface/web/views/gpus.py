@@ -16,11 +16,11 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.units import parse_bandwidth, parse_bytes
 from whichgpu.catalog.gpu import PEAKS, Gpu
 from whichgpu.catalog.select import GpuFilter, parse_capability
-from whichgpu.surface.cli.compare import USUAL as COMPARED
+from whichgpu.surface.commands.compare import USUAL as COMPARED
 from whichgpu.surface.fields import chosen, field_named, flat_rows, human, label
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.desks import desk
-from whichgpu.surface.web.views.forms import Form, day_of, flags, given, problem_of
+from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
 from whichgpu.surface.web.views.pictures import PLAIN, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
 
@@ -58,7 +58,7 @@ def gpus(page: Page[State]) -> Shown:
     """The table, the basket's GPUs side by side, and their rooflines."""
     state, language, catalog = page.state, page.language, desk().catalog
     texts = given(state, (*FILTERS, "sort", "columns"))
-    command = ["gpus", *flags(texts), *(("--", *state.name) if state.name else ())]
+    command = "gpus", {**texts, "names": state.name}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "rows": None, "error": None, "compared": None}
     try:
         sort = field_named(state.sort, Gpu, language)

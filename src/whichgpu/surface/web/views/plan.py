@@ -6,24 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu import api
+from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.offer import TERMS
-from whichgpu.surface.cli.serving import asked as load_of
 from whichgpu.surface.web.endpoints import BY_PATH
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
-from whichgpu.surface.web.views.forms import Form, flags, given, problem_of
+from whichgpu.surface.web.views.desks import context_of
+from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.planned import fleets, planned
 from whichgpu.surface.web.views.served import served
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.spelling import from_texts
 from whichgpu.workload.workload import ENGINES, PRECISIONS
 
 SERVING = ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max", "precision", "engine")
 LOAD = ("burstiness", "in_spread", "out_spread", "count", "seed")
 FLEET = ("hourly", "in_spread", "out_spread", "gpu", "provider", "region", "term", "budget", "owned", "only_owned")
-SWITCHES = ("only_owned",)
 SERVER_GPU = "H100 SXM"  # where none is named
 HOURS = 24
 
@@ -85,12 +82,13 @@ def _traced(fleet: bool) -> str:
     return "plan" if fleet and "plan" in BY_PATH else "estimate"
 
 
-def _command(state: State, fleet: bool) -> list[str]:
+def _command(state: State, fleet: bool) -> tuple[str, dict[str, Any]]:
+    """The command that answers the same, and its request."""
     if fleet:
-        how = [] if state.curve else ["--no-curve"]
-        return ["plan", *flags(given(state, (*SERVING, *FLEET, "as_of")), SWITCHES), *how, "--", state.model]
-    texts = {"gpu": state.gpu or SERVER_GPU, **given(state, ("gpus", *SERVING, *LOAD))}
-    return ["estimate", *flags(texts), "--", "serve", state.model]
+        curve = {} if state.curve else {"curve": False}
+        return "plan", {**given(state, (*SERVING, *FLEET, "as_of")), **curve, "what": state.model}
+    load = given(state, ("gpus", *SERVING, *LOAD))
+    return "estimate", {"gpu": state.gpu or SERVER_GPU, **load, "task": "serve", "model": state.model}
 
 
 def _fleet(page: Page[State]) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
@@ -102,9 +100,7 @@ def _fleet(page: Page[State]) -> tuple[dict[str, Any], Mapping[str, dict[str, An
 
 def _server(page: Page[State]) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
     state = page.state
-    texts = {"gpu": state.gpu or SERVER_GPU, **given(state, ("gpus", *SERVING))}
-    asked = from_texts({"task": "serve", "model": state.model, **texts})
-    answer = api.serve_spelled(asked, desk(), load_of(given(state, LOAD)))
+    answer = verbs.estimate(_command(state, False)[1], context_of())  # type: ignore[arg-type]
     shown: dict[str, Any] = {"answer": answer, "serving": answer.serving, "request": answer.request}
     if answer.serving is None:
         return shown, {}

@@ -15,11 +15,11 @@ from whichgpu.base.units import parse_bytes, parse_seconds
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
 from whichgpu.price.offers import GROUPS, Offer
-from whichgpu.surface.cli.offers import headline, money, notes, term_of, trip
+from whichgpu.surface.commands.offers import headline, money, notes, term_of, trip
 from whichgpu.surface.fields import field_named
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.desks import desk
-from whichgpu.surface.web.views.forms import Form, day_of, flags, given, problem_of
+from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
 from whichgpu.surface.web.views.pictures import coloured, dashed, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
 
@@ -61,7 +61,7 @@ def prices(page: Page[State]) -> Shown:
     state, language = page.state, page.language
     gpu = () if state.every_gpu else state.gpu
     texts = given(state, (*WANTED[1:], "max_latency", "gpus", "min_memory", "sort", "as_of")) | given(state, ("limit",))
-    command = ["offers", *([f"--gpu={','.join(gpu)}"] if gpu else []), f"--per={state.per}", *flags(texts)]
+    command = "offers", {"gpu": gpu, "per": state.per, **texts}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
         answer = api.offers(_query(state, gpu, language), day_of(state.as_of), desk().catalog)

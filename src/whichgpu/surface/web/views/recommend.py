@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu import api
-from whichgpu.api.recommending import ANY_MODEL, RecommendAnswer
+from whichgpu.api.request.field import fields_of
+from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.shopping import Query
+from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.verbs.workloads import TASKS
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.offer import TERMS
-from whichgpu.catalog.select import parse_span
 from whichgpu.decide.wishes import RANKS
-from whichgpu.surface.cli.recommend import TASKS
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
-from whichgpu.surface.web.views.forms import Field, Form, day_of, flags, given, names_of, problem_of
+from whichgpu.surface.web.views.desks import context_of
+from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
 from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.spelling import from_texts
 from whichgpu.workload.workload import ENGINES, PRECISIONS
 
 # Which fields of the form a task uses; what another task left behind is not asked.
@@ -29,13 +27,6 @@ WORK = {
     "finetune": ("seq_in", "batch", "epochs", "samples", "lora_rank", "qlora"),
     "train": ("batch", "seq_in", "image", "epochs", "samples", "tokens"),
 }
-EXAMPLES = {
-    "rate": "5/s", "seq_in": "2048", "seq_out": "256", "ttft_max": "500ms", "tpot_max": "50ms", "samples": "1281167",
-    "epochs": "3", "batch": "256", "image": "224", "tokens": "300B", "lora_rank": "16", "budget": "2usd/h", "deadline": "24h",
-    "gpus": "1..8", "min_memory": "40GB", "region": "Seoul", "near": "Seoul", "max_latency": "100ms", "owned": "8xV100-SXM-16GB",
-    "currency": "EUR", "duration": "730h", "needs": "bf16,nvlink",
-}  # fmt: skip
-SWITCHES = ("qlora", "buy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +70,20 @@ class State:
     as_of: str | None = None
 
 
-WISHES = tuple(name for name in names_of(State) if name in Query.__dataclass_fields__)
+CONSTRAINTS = tuple(name for name in names_of(State) if name in Query.__dataclass_fields__)
 
 
 @view("recommend", State)
 def recommend(page: Page[State]) -> Shown:
     """The answer, or why there is none, beside the form."""
     state = page.state
-    work, wishes = _work(state), given(state, WISHES)
-    command = ["recommend", *flags({**work, **wishes, **given(state, ("as_of",))}, SWITCHES), "--", state.task]
-    command += [] if state.any_model else [state.model]
+    request: dict[str, Any] = {**_work(state), **given(state, CONSTRAINTS), "task": state.task}
+    if not state.any_model:
+        request["model"] = state.model
+    command = "recommend", {**request, **given(state, ("as_of",))}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
-        answer = _answer(state, work, wishes)
+        answer = verbs.recommend(request, context_of(day_of(state.as_of)))  # type: ignore[arg-type]
     except WhichGpuError as error:
         told, status = problem_of(error, page.language)
         return Shown("recommend.html", context | {"error": told}, command, status=status)
@@ -116,15 +108,6 @@ def _work(state: State) -> dict[str, str]:
     return given(state, (*WORK.get(state.task, ()), "precision", "engine"))
 
 
-def _answer(state: State, work: Mapping[str, str], wishes: Mapping[str, str]) -> RecommendAnswer:
-    texts: dict[str, Any] = {"task": state.task, "model": ANY_MODEL.name if state.any_model else state.model, **work}
-    asked: dict[str, Any] = {**wishes, "buy": state.buy}
-    if state.gpus is not None:
-        asked["gpus"] = parse_span(state.gpus)
-    day = day_of(state.as_of)
-    return api.recommend_spelled(from_texts(texts), Query(**asked), day, desk(), None, not state.any_model)
-
-
 def _form(page: Page[State]) -> dict[str, Any]:
     form = Form(page)
     only: dict[str, list[str]] = {}
@@ -133,7 +116,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
             only.setdefault(name, []).append(task)
 
     def box(name: str, **more: Any) -> Field:
-        return form.field(name, example=EXAMPLES.get(name, ""), only=" ".join(only.get(name, ())), **more)
+        return form.field(name, example=fields_of(RecommendRequest)[name].example, only=" ".join(only.get(name, ())), **more)
 
     return {
         "task": form.radios("task", TASKS, "web.task-"),
