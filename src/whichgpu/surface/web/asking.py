@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,7 +15,7 @@ from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.cli.main import root, usage_error
 from whichgpu.surface.cli.session import Catalogs, Session
-from whichgpu.surface.replies import error_body
+from whichgpu.surface.replies import error_document
 
 NO_ANSWER = 422  # a valid question that nothing answers, and why
 NOT_FOUND = ("unknown-page", "unknown-chart")
@@ -82,8 +81,7 @@ def status_of(error: WhichGpuError) -> int:
 
 def refused(error: WhichGpuError, language: Language) -> Told:
     """An error in the one shape errors have."""
-    body: dict[str, Any] = {"ok": False, "error": error_body(error, language)}
-    return Told(status_of(error), CONTENT["json"], to_json_line(body).encode())
+    return Told(status_of(error), CONTENT["json"], to_json_line(error_document(error, language)).encode())
 
 
 def internal(problem: Exception, language: Language) -> Told:
