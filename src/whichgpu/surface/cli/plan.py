@@ -36,7 +36,7 @@ from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
 from whichgpu.surface.cli.sources import say_sources
 from whichgpu.surface.cli.workload import MODEL
-from whichgpu.surface.replies import document, error_body
+from whichgpu.surface.replies import document, error_document
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6
@@ -212,7 +212,7 @@ def show(session: Session, answer: PlanAnswer) -> int:
     error = missing(answer)
     if session.format == "json":
         told = document(answer, session.language)
-        failed = {"ok": False, "error": error_body(error, session.language)} if error else {}
+        failed = error_document(error, session.language) if error else {}
         session.out.write(to_json({**failed, **told}))
     else:
         if error:
