@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import given, settings
@@ -11,11 +13,13 @@ from hypothesis import strategies as st
 from tests.plan_cases import market
 from whichgpu.decide.plan.bound import costs, first_prices, raise_bound
 from whichgpu.decide.plan.build import without
+from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.problem import Pool, Problem, Quota, Way
 from whichgpu.decide.plan.program import Program
 from whichgpu.decide.plan.prune import beaten_pools
 from whichgpu.decide.plan.solve import solve
 from whichgpu.decide.plan.traffic import levels
+from whichgpu.decide.plan.verify import summed
 
 SEEDS = st.integers(0, 10_000)
 EXACT = 1e-6
@@ -66,6 +70,65 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
     told = raise_bound(problem, cost, loads, 1.2 * best.cost, 0.3)
     assert told.value <= best.cost + EXACT
     assert (told.with_column[best.copies[0] > 0] <= best.cost + EXACT).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, st.floats(0.1, 0.9), st.sampled_from([None, 3]))
+def test_an_accepted_plan_serves_the_whole_rate_and_a_bucket_nobody_serves_is_never_left_out(
+    seed: int, blank: float, slices: int | None
+) -> None:
+    """Sizes and levels of no order, some of them without requests, some beyond some or all GPUs."""
+    chance = np.random.default_rng(seed)
+    offers, buckets, count = (int(chance.integers(1, most)) for most in (5, 6, 3))
+    problem = market(offers, buckets, seed, rate=10.0, slices=slices)
+    rates = np.where(chance.random((offers, buckets)) < blank, 0.0, problem.rates)
+    demand = np.where(chance.random((count, buckets)) < 0.2, 0.0, problem.demand * chance.uniform(0.5, 2.0, (count, 1)))
+    problem = replace(problem, rates=rates, demand=demand, hours=np.full(count, 1.0 / count))
+    able = ((rates > 0).any(axis=0) | ~(demand > 0).any(axis=0)).all()
+    found = solve(problem, 5.0, 0.01)
+    assert (found is not None) == able
+    if found is not None:
+        served = (found.shares * demand[:, None, :]).sum(axis=1)
+        assert np.allclose(served, demand, rtol=1e-6, atol=1e-9)
+        busy = np.divide(demand[:, None, :] * found.shares, rates, out=np.zeros_like(found.shares), where=rates > 0).sum(axis=2)
+        assert (busy <= found.copies + 1e-6).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(SEEDS)
+def test_a_program_of_columns_that_serve_only_some_buckets_has_no_solution(seed: int) -> None:
+    problem = market(3, 4, seed)
+    rates = problem.rates.copy()
+    rates[:2, 0] = 0.0
+    problem = replace(problem, rates=rates)
+    assert Program(problem, np.array([0, 1])).solve(5.0, 0.01) is None
+    assert Program(problem, np.array([0, 1])).relaxed(5.0) is None
+    assert Program(problem, np.array([0, 2])).solve(5.0, 0.01) is not None
+
+
+@settings(max_examples=50, deadline=None)
+@given(SEEDS, st.floats(50.0, 99.0), st.integers(0, 2), st.floats(0.0, 1.0))
+def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_them(
+    seed: int, percentile: float, refused: int, beyond: float
+) -> None:
+    """Each objective may hold at the percentile by itself while fewer requests met both."""
+    chance = np.random.default_rng(seed)
+    limit = float(np.exp(NormalDist().inv_cdf(percentile / 100.0)) * (1.0 + beyond))
+    goals = Goals(ttft_max=limit, tpot_max=limit, percentile=percentile)
+    parts: list[list[tuple[np.ndarray, float]]] = [[], [], []]
+    for weight in (0.7, 0.3):
+        for part in parts:
+            seconds = chance.lognormal(0.0, 1.0, 200)
+            seconds[:refused] = np.inf
+            part.append((seconds, weight))
+    first, between, whole = parts
+    told = summed(SimpleNamespace(name="chat", goals=goals), first, between, whole, 2 * refused)  # type: ignore[arg-type]
+    assert told.met is not None
+    assert told.requests == 400
+    assert told.met <= 1.0 - refused / 200 + 1e-9
+    if told.holds:
+        assert refused == 0
+        assert told.met >= percentile / 100.0 - 1e-9
 
 
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=48), st.integers(1, 6))

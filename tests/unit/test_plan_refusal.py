@@ -11,9 +11,12 @@ import pytest
 
 from tests.plan_cases import market
 from whichgpu.base.messages import Message
+from whichgpu.decide.plan.capacity import Shortfall
 from whichgpu.decide.plan.problem import Job, Pool, Problem, Quota, Way
-from whichgpu.decide.plan.refusal import refusal
+from whichgpu.decide.plan.refusal import Refusal, named_buckets, refusal
 from whichgpu.decide.plan.solve import solve
+
+WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
 
 
 def plain(**changes: Any) -> Problem:
@@ -24,10 +27,12 @@ def plain(**changes: Any) -> Problem:
 
 
 def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
-    """Reasons and ways out by their ids; there is no plan, indeed."""
+    """Reasons, and changes and advice, by their ids; there is no plan, indeed."""
     assert solve(problem) is None
-    reasons, ways_out = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
-    return {one.id: one for one in reasons}, {one.id: one for one in ways_out}
+    found = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
+    assert min(found.rejected.values()) > 0
+    changes = [one.message for one in found.relaxations if one.message is not None]
+    return {one.id: one for one in found.reasons}, {one.id: one for one in (*changes, *found.advice)}
 
 
 def test_a_budget_is_told_with_the_least_that_suffices() -> None:
@@ -81,31 +86,54 @@ def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, r
         assert "plan.relax-memory" in ways_out
 
 
-def unserved(copies: list[Any], engine: Any = None) -> tuple[Message, Message]:
-    """What is said of a model whose second bucket nobody serves."""
+def unserved(copies: list[Any], engine: Any = None) -> Refusal:
+    """The refusal of a model whose second bucket nobody serves."""
     buckets = (
         SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
         SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),
     )
-    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05)
+    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
     model = SimpleNamespace(name="chat", traffic=SimpleNamespace(buckets=buckets), goals=goals, engine=engine)
     problem = market(1, 2, rates=np.array([[1.0, 0.0]]), demand=np.array([[1.0, 1.0]]))
     built = SimpleNamespace(problem=problem, served=[model], copies=[[copies]], bucket=lambda place: (0, place))
-    ((reason,), (way,)) = refusal(built, "USD")  # type: ignore[arg-type]
-    return reason, way
+    return refusal(built, "USD")  # type: ignore[arg-type]
 
 
-def test_requests_nobody_answers_in_time_are_told_with_the_objective_the_nearest_would_keep() -> None:
-    late = [SimpleNamespace(short="ttft", off=0.9), SimpleNamespace(short="tpot", off=0.204), SimpleNamespace(short="", off=0.0)]
-    reason, way = unserved(late)
+def late(ttft: float, tpot: float, alone: tuple[float, float] = (np.inf, np.inf), fits: bool = True) -> Any:
+    """A replica that serves the first bucket; of the second, what its objectives would need alone and together."""
+    needs = {"ttft": np.array([0.1, alone[0]]), "tpot": np.array([0.01, alone[1]])}
+    both = {"ttft": np.array([0.1, ttft]), "tpot": np.array([0.01, tpot])}
+    return SimpleNamespace(shortfall=Shortfall(np.array([True, fits]), needs, both))
+
+
+def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_objective_nearest_to_enough() -> None:
+    found = unserved([late(0.95, 0.04, alone=(0.95, np.inf)), late(0.4, 0.0602, alone=(np.inf, 0.0602)), WEIGHTS_TOO_LARGE])
+    (reason,) = found.reasons
     assert reason.id == "plan.no-objective"
-    assert (reason.values["share"], reason.values["bucket"], reason.values["limit"]) == ("25.0%", "long", "50 ms")
-    assert way.values == {"flag": "--tpot", "value": "60.2ms"}
+    assert (reason.values["share"], reason.values["buckets"], reason.values["limit"]) == ("25.0%", ("long",), "50 ms")
+    assert found.rejected == {"ttft": 1, "tpot": 1, "memory": 1}
+    (change,) = found.relaxations
+    assert (change.part, change.values) == ("goals", {"chat": {"tpot": pytest.approx(0.0602)}})
 
 
-def test_requests_nobody_holds_and_engines_that_run_nowhere_are_told() -> None:
-    reason, way = unserved([SimpleNamespace(short="memory", off=0.0)], SimpleNamespace(name="vLLM"))
-    assert (reason.id, way.id) == ("plan.no-memory", "plan.relax-memory")
-    reason, way = unserved([], SimpleNamespace(name="vLLM"))
-    assert (reason.id, way.id, reason.values["engine"]) == ("plan.no-engine", "plan.relax-engine", "vLLM")
-    assert unserved([])[0].id == "plan.no-memory"
+def test_where_no_objective_is_enough_alone_all_are_loosened_by_what_the_nearest_replica_needs() -> None:
+    found = unserved([late(5.0, 0.06), late(0.75, 0.08)])
+    assert found.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
+
+
+def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_without_a_change_of_objectives() -> None:
+    for copies in ([late(1.0, 1.0, fits=False)], [WEIGHTS_TOO_LARGE]):
+        found = unserved(copies, SimpleNamespace(name="vLLM"))
+        assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-memory", "plan.relax-memory"]
+        assert (found.rejected, found.relaxations) == ({"memory": 1}, ())
+    found = unserved([], SimpleNamespace(name="vLLM"))
+    assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-engine", "plan.relax-engine"]
+    assert found.reasons[0].values["engine"] == "vLLM"
+    assert unserved([]).reasons[0].id == "plan.no-memory"
+
+
+def test_many_buckets_are_named_by_the_largest() -> None:
+    sizes = [SimpleNamespace(name=f"b{n}", share=n / 100) for n in range(1, 6)]
+    named = named_buckets(sizes)
+    assert named["share"] == "15.0%"
+    assert [one if isinstance(one, str) else one.values["bucket"] for one in named["buckets"]] == ["b5", "b4", "b3", "…"]

@@ -49,15 +49,15 @@ def alone_rows(
     """What each kind of GPU would cost by itself: those of the plan, then those that seem cheapest."""
     prices = np.array([min(way.price for way in pool.ways) / pool.size for pool in problem.pools])
     each = prices[problem.pool_of] * problem.uses
-    asked = problem.demand.max(axis=0)
+    demand = problem.demand.max(axis=0)
+    wanted = demand > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         cost = np.where(problem.rates > 0, each[:, None] / problem.rates, np.inf)
     kinds = {}
     for gpu in names:
         mine = [j for j, p in enumerate(problem.pool_of.tolist()) if problem.pools[p].gpu == gpu]
         if mine:
-            best = cost[mine].min(axis=0)
-            kinds[gpu] = float(np.where(asked > 0, best * asked, 0.0).sum())
+            kinds[gpu] = float((cost[mine].min(axis=0)[wanted] * demand[wanted]).sum())
     order = [*first, *(gpu for gpu in sorted(kinds, key=lambda name: kinds[name]) if gpu not in first)]
     rows = []
     for gpu in order[:most]:

@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 
 from whichgpu.api.desk import Desk
 from whichgpu.api.plancheck import check_request
+from whichgpu.api.planextras import reproduce
+from whichgpu.api.planrelaxation import ALL_SECONDS, Refused, no_plan
 from whichgpu.api.planrequest import ModelAsked, PlanRequest, spelled
 from whichgpu.api.plantelling import answered
 from whichgpu.api.shopping import Basket, basket
-from whichgpu.base.errors import NoAnswer, UsageError
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
+from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
 from whichgpu.catalog.engine import Engine
 from whichgpu.catalog.find import find_gpu, find_gpus
@@ -26,7 +29,7 @@ from whichgpu.decide.plan.build import Built, Limits, Served, build, eased_for
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.jobs import Wanted, jobs_of
 from whichgpu.decide.plan.problem import Solution, Stay
-from whichgpu.decide.plan.refusal import refusal
+from whichgpu.decide.plan.refusal import Refusal, refusal
 from whichgpu.decide.plan.solve import simplified, solve
 from whichgpu.decide.plan.supply import Stand, Supply, owned, rented
 from whichgpu.decide.plan.traffic import Traffic, traced, traffic_of
@@ -90,10 +93,41 @@ def plan(
         raise UsageError("no-model", msg("error.plan-no-model"), msg("hint.plan"))
     day = as_of or desk.catalog.as_known or date.today()
     told = progress or (lambda *_: None)
-    return answered(solved(request, day, desk, overlay, told), told)
+    found = _search(request, day, desk, overlay, told)
+    if isinstance(found, Refusal):
+        raise _relaxed(request, found, day, desk, overlay)
+    return answered(found, told)
 
 
 def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, progress: Told, gap: float = GAP) -> Solved:
+    """The fleet, or an error that says why there is none."""
+    found = _search(request, day, desk, overlay, progress, gap)
+    if isinstance(found, Refusal):
+        raise no_plan(found, None)
+    return found
+
+
+def _relaxed(request: PlanRequest, refusal: Refusal, day: date, desk: Desk, overlay: Path | None) -> NoAnswer:
+    """The refusal with a changed request that is answered, which takes a few more plans."""
+
+    def attempt(other: PlanRequest) -> Refusal | bool:
+        try:
+            found = _search(other, day, desk, overlay, lambda *_: None)
+        except WhichGpuError:
+            return False
+        return found if isinstance(found, Refusal) else all(one.holds for one in found.checked)
+
+    def command(other: PlanRequest) -> str:
+        return reproduce(other, day.isoformat(), overlay, desk.own)
+
+    served = _all_served(request, desk, lambda *_: None)
+    until = monotonic() + ALL_SECONDS
+    return no_plan(refusal, Refused(request, served, lambda name: find_gpu(desk.catalog, name).id, attempt, command, until))
+
+
+def _search(
+    request: PlanRequest, day: date, desk: Desk, overlay: Path | None, progress: Told, gap: float = GAP
+) -> Solved | Refusal:
     """Offers, throughput, the program, the simulation; more headroom where that is not met."""
     served = _all_served(request, desk, progress)
     progress("estimates", 0.0)
@@ -112,8 +146,7 @@ def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, pr
         if solution is None:
             if tried:
                 break
-            reasons, ways_out = refusal(eased, found.wishes.currency)
-            raise _nothing(reasons, ways_out)
+            return refusal(eased, found.wishes.currency)
         told = simplified(eased.problem, solution, request.tolerance)
         progress("simulating", 0.0)
         same = tried and _same_fleet(told, tried[-1][1])  # which waits no less for a headroom that changes nothing
@@ -156,12 +189,9 @@ def _supply(request: PlanRequest, found: Basket, desk: Desk) -> Supply:
     offers = rented(found.market, desk.catalog, wishes.span, request.horizon, wishes.habits, "spot" in wishes.terms, old_spot)
     stands: tuple[Stand, ...] = (*mine, *offers.stands)
     if not stands:
-        why = tuple(
-            msg("rejected.counted", why=msg(f"rejected.{name}", n=count), n=count)
-            for name, count in found.market.rejected.items()
-            if count
-        )
-        raise _nothing(why, (msg("hint.relax-filters"),))
+        counts = {name: count for name, count in found.market.rejected.items() if count}
+        why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=n) for name, n in counts.items())
+        raise no_plan(Refusal(why, counts), None)
     return Supply(stands, offers.offers, offers.old)
 
 
@@ -266,13 +296,6 @@ def _current(request: PlanRequest, found: Basket, catalog: Catalog) -> Stay | No
         money, _ = parse_money(request.change_cost)
         cost = float(Exchanger(found.wishes.day, catalog.exchange).convert(money, found.wishes.currency)[0].amount)
     return Stay(kept, cost)
-
-
-def _nothing(reasons: Sequence[Message], ways_out: Sequence[Message]) -> NoAnswer:
-    message = msg("error.no-plan")
-    if reasons:
-        message = msg("error.because", what=message, why=tuple(reasons))
-    return NoAnswer("no-plan", message, msg("hint.relax", ways=tuple(ways_out)) if ways_out else msg("hint.relax-filters"))
 
 
 __all__ = ["PlanAnswer", "PlanRequest", "plan", "solved", "spelled"]

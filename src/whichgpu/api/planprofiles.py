@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -11,7 +12,7 @@ from whichgpu.api.planextras import alone_rows, reproduce
 from whichgpu.api.planrequest import PlanRequest, spelled
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.decide.answer import Cost
 from whichgpu.decide.plan.answer import BillRow, GroupRow, LevelRow, PlanAnswer, Serves, money
@@ -20,12 +21,14 @@ from whichgpu.decide.plan.growth import busy, growth
 from whichgpu.decide.plan.problem import Problem, Solution
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.decide.plan.program import servable
+from whichgpu.decide.plan.refusal import named_buckets, servable_share
 from whichgpu.decide.plan.solve import solve
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
 CURRENCY = "USD"
 PROVEN = 1e-6  # small problems are solved to the end
+SECONDS, GAP = 4.0, 0.05  # of a trial: whether there is a plan at all
 
 
 def plan_profiles(request: PlanRequest, day: date) -> PlanAnswer:
@@ -38,7 +41,7 @@ def plan_profiles(request: PlanRequest, day: date) -> PlanAnswer:
     problem = profiles.problem(request.rate, request.headroom or 0.0, request.slices, limits)
     solution = solve(problem, request.time_limit, PROVEN if len(problem.columns) <= 64 else 0.01)
     if solution is None:
-        raise _nothing(problem)
+        raise _nothing(request, problem, day)
     rows = _groups(problem, solution)
     cost = money(solution.cost, CURRENCY)
     names = {pool.gpu: pool.name for pool in problem.pools}
@@ -148,12 +151,38 @@ def _bill(problem: Problem, solution: Solution) -> tuple[BillRow, ...]:
     return tuple(rows)
 
 
-def _nothing(problem: Problem) -> NoAnswer:
-    """Which sizes nothing serves, or that the limits are too few."""
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A size of request of the file, and its share of all requests."""
+
+    name: str
+    share: float
+
+
+def _nothing(request: PlanRequest, problem: Problem, day: date) -> NoAnswer:
+    """Which sizes nothing serves, or that the limits are too few; and what of it can be served."""
     lost = np.flatnonzero(~servable(problem))
     if len(lost):
-        why = msg("plan.no-profile", buckets=tuple(problem.buckets[b] for b in lost[:5].tolist()))
-        return NoAnswer("no-plan", msg("error.because", what=msg("error.no-plan"), why=(why,)), msg("plan.relax-profile"))
+        mix = problem.demand[0] / problem.demand[0].sum()
+        why = msg("plan.no-profile", **named_buckets([_Size(problem.buckets[b], float(mix[b])) for b in lost.tolist()]))
+        rest = problem.demand.copy()
+        rest[:, lost] = 0.0
+        answered = rest.any() and solve(replace(problem, demand=rest), SECONDS, GAP) is not None
+        change = {"mix": {problem.buckets[b]: 0.0 for b in lost.tolist()}, "rate": float(rest.sum())}
+        return _refused(why, msg("plan.relax-profile"), {"throughput": len(problem.columns)}, change if answered else None)
     limited = tuple(f"{pool.name} {pool.ways[0].most:g}" for pool in problem.pools if np.isfinite(pool.ways[0].most))
     why = msg("plan.no-counts", what=limited)
-    return NoAnswer("no-plan", msg("error.because", what=msg("error.no-plan"), why=(why,)), msg("plan.relax-counts"))
+    share = servable_share(problem)
+    if share is None:
+        return _refused(why, msg("plan.relax-counts"), {"quota": len(limited)}, None)
+    rate = float(f"{problem.demand.sum() * share * 0.995:.3g}")
+    command = reproduce(replace(request, rate=rate), day.isoformat())
+    return _refused(why, msg("plan.relax-counts"), {"quota": len(limited)}, {"rate": f"{rate:g}/s"}, command)
+
+
+def _refused(
+    why: Message, hint: Message, rejected: dict[str, int], change: dict[str, Any] | None, command: str | None = None
+) -> NoAnswer:
+    message = msg("error.because", what=msg("error.no-plan"), why=(why,))
+    relaxation = None if change is None else {"change": change, "command": command}
+    return NoAnswer("no-plan", message, hint, rejected=rejected, relaxation=relaxation)

@@ -30,6 +30,7 @@ from whichgpu.decide.plan.answer import (
 )
 from whichgpu.decide.plan.breaking import breaks_first
 from whichgpu.decide.plan.build import Built
+from whichgpu.decide.plan.refusal import named_buckets
 from whichgpu.decide.plan.telling import Telling, sure_of
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.serving.summary import enough
@@ -139,11 +140,12 @@ def _in_plan(groups: Sequence[GroupRow]) -> list[str]:
 def _simulation(told: Solved) -> tuple[CheckRow, ...]:
     """Percentiles with the range of the step times behind them."""
     rows = []
-    for one, model in zip(told.checked, told.built.served, strict=False):
+    for place, (one, model) in enumerate(zip(told.checked, told.built.served, strict=False)):
+        level = told.built.busiest(place)
         stands = [
             (told.built.stands[column.stand], column.copy.tp)
             for j, column in enumerate(told.built.columns)
-            if told.solution.copies[0, j] > 0 and told.built.served[column.model] is model
+            if told.solution.copies[level, j] > 0 and column.model == place
         ]
         sure = sure_of(model.asked, *stands[0])
         figures = {name: sure.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
@@ -240,8 +242,8 @@ def _warnings(told: Solved) -> list[Message]:
     for m, hard in enumerate(told.built.excused):
         if hard:
             model = told.built.served[m]
-            share = sum(model.traffic.buckets[b].share for b in hard)
-            said.append(msg("plan.excused", model=model.name, share=f"{share:.1%}"))
+            named = named_buckets([model.traffic.buckets[b] for b in hard])
+            said.append(msg("plan.excused", model=model.name, percentile=f"{model.goals.percentile:g}", **named))
     return said
 
 

@@ -12,6 +12,9 @@ An error carries messages, not sentences: the surface renders them in the reader
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from whichgpu.base.messages import Message
 
 
@@ -46,9 +49,27 @@ class AmbiguousName(UsageError):
 
 
 class NoAnswer(WhichGpuError):
-    """A valid question that nothing answers."""
+    """A valid question that nothing answers.
+
+    `rejected` counts candidates by the reason that removed them; `relaxation` is a changed request that is answered. Both are
+    None where the question was not looked into so far.
+    """
 
     exit_code = 1
+
+    def __init__(
+        self,
+        kind: str,
+        message: Message,
+        hint: Message | None = None,
+        choices: tuple[str, ...] = (),
+        rejected: Mapping[str, int] | None = None,
+        relaxation: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(kind, message, hint, choices)
+        self.args = (kind, message, hint, choices, rejected, relaxation)  # what pickling calls the class with
+        self.rejected = rejected
+        self.relaxation = relaxation
 
 
 class DataError(WhichGpuError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message
 
@@ -37,6 +37,14 @@ def error_body(error: WhichGpuError, language: Language) -> dict[str, Any]:
     """An error in the one shape errors have."""
     hint = language.render(error.hint) if error.hint else None
     return {"kind": error.kind, "message": language.render(error.message), "hint": hint, "choices": list(error.choices)}
+
+
+def error_document(error: WhichGpuError, language: Language) -> dict[str, Any]:
+    """The whole reply of a question that failed; `rejected` and `relaxation` where the question was valid and looked into."""
+    reply: dict[str, Any] = {"ok": False, "error": error_body(error, language)}
+    if isinstance(error, NoAnswer) and error.rejected is not None:
+        reply |= {"rejected": dict(error.rejected), "relaxation": error.relaxation}
+    return reply
 
 
 def _figure(figure: Figure) -> dict[str, Any]:

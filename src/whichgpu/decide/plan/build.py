@@ -15,8 +15,6 @@ from whichgpu.decide.plan.supply import Stand
 from whichgpu.decide.plan.traffic import Traffic, levels
 from whichgpu.decide.way import Asked
 
-EXCUSED = 0.5  # of the requests the percentile leaves free to miss, those that no GPU can serve in time
-
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -79,6 +77,12 @@ class Built:
     hour_level: np.ndarray
     excused: tuple[tuple[int, ...], ...]  # by model: buckets served without their objectives
     ease: tuple[float, ...] = ()  # by model: what its copies are counted at beyond the headroom of all
+
+    def busiest(self, model: int) -> int:
+        """The level at which a model gets the most requests."""
+        start = self.starts[model]
+        rates = self.problem.demand[:, start : start + len(self.served[model].traffic.buckets)].sum(axis=1)
+        return int(np.argmax(rates))
 
     def bucket(self, place: int) -> tuple[int, int]:
         """Model and bucket of a bucket of the problem."""
@@ -144,17 +148,21 @@ def build(
 
 
 def _with_excuses(one: Served, stands: Sequence[Stand]) -> tuple[list[list[Copy]], tuple[int, ...]]:
-    """Copies under the objectives; buckets that nothing serves in time go without them while the percentile leaves room."""
+    """Copies under the objectives, and the buckets served without them because no GPU keeps them.
+
+    A percentile leaves some requests free to miss the objectives. While the buckets that fit some GPU and are late on all of them
+    hold no more requests than that, they are served late; otherwise, and where a request fits no GPU, they stay unserved.
+    """
     kinds = [(stand.gpu, stand.fabric) for stand in stands]
     widest = [stand.widest if one.runs_on(stand.gpu) else 0 for stand in stands]
     buckets = one.traffic.buckets
     found = copies_of(one.asked, buckets, one.goals, kinds, widest)
-    able = np.zeros(len(buckets), dtype=bool)
-    for row in found:
-        for copy in row:
-            able |= copy.rates > 0
-    hard = np.flatnonzero(~able)
-    free = EXCUSED * (1.0 - one.goals.percentile / 100.0)
+    able, fits = (np.zeros(len(buckets), dtype=bool) for _ in range(2))
+    for copy in (copy for row in found for copy in row):
+        able |= copy.rates > 0
+        fits |= copy.shortfall.fits if copy.shortfall is not None else False
+    hard = np.flatnonzero(~able & fits)
+    free = 1.0 - one.goals.percentile / 100.0
     if not len(hard) or not one.goals.any or sum(buckets[b].share for b in hard.tolist()) > free:
         return found, ()
     late = copies_of(one.asked, [buckets[b] for b in hard.tolist()], Goals(), kinds, widest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.generating import in_precision
-from whichgpu.decide.plan.problem import Floats
+from whichgpu.decide.plan.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.decide.serving import BUSIEST
 from whichgpu.decide.way import Asked
@@ -41,10 +41,25 @@ class Goals:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortfall:
+    """What a replica lacks for the buckets it cannot serve; arrays over all buckets, seconds by objective (ttft, tpot, latency).
+
+    `fits` says whether the KV cache holds any one request of the bucket. `least` is the smallest limit of one objective at which
+    the bucket is served while the other objectives hold, infinite where that objective alone is not enough. `together` are the
+    limits of all objectives at the batch that exceeds them by the smallest factor.
+    """
+
+    fits: Bools
+    least: Mapping[str, Floats]
+    together: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """One copy of a model on `tp` GPUs of a kind: requests a second by bucket, the batch it does them in, and its limits.
 
     `short` says why it cannot where it serves nothing: memory, ttft, tpot or latency; `off` by how much, as a share.
+    `shortfall` says the same bucket by bucket; None where it serves all of them, or the weights alone do not fit.
     """
 
     tp: int
@@ -54,6 +69,7 @@ class Copy:
     limits: Limits | None
     short: str = ""
     off: float = 0.0
+    shortfall: Shortfall | None = None
 
 
 Kind = tuple[Gpu, Fabric]
@@ -97,6 +113,7 @@ def _timed(
     devices = Devices.of([kinds[place][0] for place in able], [kinds[place][1] for place in able], asked.calibration)
     prompts = np.array([max(1.0, bucket.prompt) for bucket in buckets])
     outputs = np.array([max(1.0, bucket.output) for bucket in buckets])
+    longest = np.array([float(bucket.most_tokens) for bucket in buckets])
     size = (len(able), len(BATCHES), len(buckets))
     batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
     step = told(one, tokens_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
@@ -106,7 +123,7 @@ def _timed(
     for at, place in enumerate(able):
         limits = rooms[place]
         assert isinstance(limits, Limits)
-        found[place] = _copy(one, tp, limits, steps[at], reads[at], prompts, outputs, goals)
+        found[place] = _copy(one, tp, limits, steps[at], reads[at], (prompts, outputs, longest), goals)
     return found
 
 
@@ -119,13 +136,16 @@ def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> Limits | float:
 
 
 def _copy(
-    workload: Workload, tp: int, limits: Limits, step: Floats, read: Floats, prompts: Floats, outputs: Floats, goals: Goals
+    workload: Workload, tp: int, limits: Limits, step: Floats, read: Floats, lengths: tuple[Floats, Floats, Floats], goals: Goals
 ) -> Copy:
-    """Of all batches that the cache holds the one that serves most while the objectives hold, for each bucket."""
+    """Of all batches that the cache holds the one that serves most while the objectives hold, for each bucket.
+
+    `lengths` are the mean input and output tokens of each bucket, and the most tokens of one of its requests.
+    """
+    prompts, outputs, longest = lengths
     held = prompts + (outputs if limits.reserve_answers else outputs / 2)
-    whole = prompts + outputs
     slots = np.minimum(limits.max_sequences, np.floor(limits.cache_tokens / held))
-    fits = (slots[None, :] >= BATCHES[:, None]) & (whole <= limits.cache_tokens)[None, :]
+    fits = (slots[None, :] >= BATCHES[:, None]) & (longest <= limits.cache_tokens)[None, :]
     between = (
         step + read[None, :] * BATCHES[:, None] / outputs[None, :]
     )  # a step, and its share of the prompts that come meanwhile
@@ -148,7 +168,27 @@ def _copy(
     best = score.argmax(axis=0)
     rates = score[best, np.arange(len(prompts))]
     short, off = _short(fits, tests, rates)
-    return Copy(tp, workload.precision or "", rates, np.where(rates > 0, BATCHES[best], 0.0), limits, short, off)
+    batches = np.where(rates > 0, BATCHES[best], 0.0)
+    shortfall = None if (rates > 0).all() else _shortfall(fits, tests)
+    return Copy(tp, workload.precision or "", rates, batches, limits, short, off, shortfall)
+
+
+def _shortfall(fits: Bools, tests: Mapping[str, tuple[Floats, float | None]]) -> Shortfall:
+    """Limits the objectives would need, for every bucket; `fits` and the values of `tests` are [batches, buckets]."""
+    stated = {name: (value, most) for name, (value, most) in tests.items() if most is not None}
+    least = {}
+    for name, (value, _) in stated.items():
+        able = fits.copy()
+        for other, (seconds, most) in stated.items():
+            if other != name:
+                able &= seconds <= most
+        least[name] = np.where(able, value, np.inf).min(axis=0)
+    factors = [value / most for value, most in stated.values()]
+    nearest = np.where(fits, np.max(factors, axis=0) if factors else 1.0, np.inf).argmin(axis=0)
+    places = np.arange(fits.shape[1])
+    some: Bools = np.any(fits, axis=0)
+    together = {name: np.where(some, value[nearest, places], np.inf) for name, (value, _) in stated.items()}
+    return Shortfall(some, least, together)
 
 
 def _short(fits: np.ndarray, tests: dict[str, tuple[Floats, float | None]], rates: Floats) -> tuple[str, float]:

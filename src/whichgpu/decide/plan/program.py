@@ -138,10 +138,13 @@ class Program:
     def _serve(self, scale: float) -> None:
         """Every bucket is served, by copies that have the time."""
         problem, rows = self.problem, self.rows
-        by_bucket: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        # A bucket that none of these columns serves keeps its row, empty: the program then has no solution.
+        by_bucket: dict[tuple[int, int], list[tuple[int, float]]] = {
+            (level, b): [] for level, b in np.argwhere(problem.demand > 0).tolist()
+        }
         by_copy: dict[tuple[int, int], list[tuple[int, float]]] = {key: [] for key in self.copies}
         for (level, at, b), place in self.shares.items():
-            by_bucket.setdefault((level, b), []).append((place, 1.0))
+            by_bucket[level, b].append((place, 1.0))
             by_copy[level, at].append((place, float(self.loads[level, at, b]) / scale))
         self.demand_rows = {key: rows.row(terms, scale, scale) for key, terms in by_bucket.items()}
         for key, terms in by_copy.items():

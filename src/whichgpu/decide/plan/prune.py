@@ -89,8 +89,10 @@ def undominated(problem: Problem) -> Bools:
         with np.errstate(divide="ignore", invalid="ignore"):
             times = rates[judged] / rates[k][None, :]
         times = np.where(rates[judged] > 0, times, 0.0)
-        needed = np.maximum(1.0, np.ceil(np.max(times, axis=1) - 1e-9))
-        beaten = np.isfinite(needed) & (needed * plain[k] <= plain[judged]) & (needed * standing[k] <= standing[judged])
+        most = np.max(times, axis=1)
+        able = np.isfinite(most)  # No number of k's copies serves a bucket that k cannot serve, even if k is free of charge.
+        needed = np.where(able, np.maximum(1.0, np.ceil(most - 1e-9)), 1.0)
+        beaten = able & (needed * plain[k] <= plain[judged]) & (needed * standing[k] <= standing[judged])
         alike = beaten & (needed == 1) & (plain[judged] == plain[k]) & (standing[judged] == standing[k])
         same = alike & (rates[judged] == rates[k][None, :]).all(axis=1)
         kept[judged[beaten & ~(same & (judged <= k))]] = False

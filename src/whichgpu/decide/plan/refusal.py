@@ -2,89 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Any, Protocol
 
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.decide.plan.build import Built
+from whichgpu.decide.plan.build import Built, Served
+from whichgpu.decide.plan.capacity import Copy
 from whichgpu.decide.plan.problem import Problem, Quota, Solution
 from whichgpu.decide.plan.program import servable
 from whichgpu.decide.plan.solve import solve
 
 SECONDS = 4.0  # a trial
-Trial = tuple[Message, Message]
+MOST_BUCKETS = 3  # of those nobody serves, named one by one
 
 
-def refusal(built: Built, currency: str) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Reasons, and ways out, each enough by itself where nothing else is said."""
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """One change that may give a plan, in words and by its part of the request.
+
+    `part` is goals, budget, quota, owned, deadline or rate. `values` are by name: of goals, seconds by model and objective; of
+    quotas, owned GPUs and deadlines, the new number; of the budget its text, of the rate the share that is left.
+    """
+
+    message: Message | None
+    part: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Reasons why there is no plan, how many configurations each removed, and changes of which each may be enough alone.
+
+    `advice` is for people, where no change of a number helps.
+    """
+
+    reasons: tuple[Message, ...]
+    rejected: Mapping[str, int]
+    relaxations: tuple[Relaxation, ...] = ()
+    advice: tuple[Message, ...] = ()
+
+
+Trial = tuple[str, int, Message, Relaxation | Message]  # reason for programs, its count, reason for people, what would help
+
+
+def refusal(built: Built, currency: str) -> Refusal:
+    """Why this problem has no solution."""
     unserved = np.flatnonzero(~servable(built.problem)).tolist()
     if unserved:
         return _unserved(built, unserved)
-    reasons, ways_out = [], []
-    for reason, way in (
-        *_budget(built.problem, currency),
-        *_quotas(built.problem),
-        *_owned(built.problem),
-        *_jobs(built.problem),
-    ):
-        reasons.append(reason)
-        ways_out.append(way)
-    if not reasons:
-        reasons.append(msg("plan.no-together"))
-    share = _share(built.problem)
+    problem = built.problem
+    trials = [*_budget(problem, currency), *_quotas(problem), *_owned(problem), *_jobs(problem)]
+    rejected: Counter[str] = Counter()
+    for name, count, _, _ in trials:
+        rejected[name] += count
+    reasons = tuple(reason for _, _, reason, _ in trials) or (msg("plan.no-together"),)
+    relaxations = [change for *_, change in trials if isinstance(change, Relaxation)]
+    share = servable_share(problem)
     if share is not None:
-        ways_out.append(msg("plan.relax-rate", share=f"{share:.0%}"))
-    return tuple(reasons), tuple(ways_out)
+        relaxations.append(Relaxation(msg("plan.relax-rate", share=f"{share:.0%}"), "rate", {"share": share}))
+    advice = tuple(change for *_, change in trials if isinstance(change, Message))
+    return Refusal(reasons, dict(rejected) or {"limits": len(problem.columns)}, tuple(relaxations), advice)
 
 
-def _unserved(built: Built, buckets: list[int]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Buckets no copy can serve: for want of memory, or of speed; and how far the nearest is off."""
-    reasons, ways_out = [], []
+@dataclass(slots=True)
+class _Found:
+    """What is put together model by model."""
+
+    reasons: list[Message] = field(default_factory=list)
+    advice: list[Message] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+    goals: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+def _unserved(built: Built, buckets: list[int]) -> Refusal:
+    """Buckets no replica can serve, for want of memory or of speed, each with its share of the requests."""
+    found = _Found()
     for model in sorted({built.bucket(place)[0] for place in buckets}):
         one = built.served[model]
         mine = [built.bucket(place)[1] for place in buckets if built.bucket(place)[0] == model]
-        share = sum(one.traffic.buckets[b].share for b in mine)
-        hardest = max((one.traffic.buckets[b] for b in mine), key=lambda bucket: bucket.prompt + bucket.output)
         tried = [copy for row in built.copies[model] for copy in row]
-        late = [copy for copy in tried if copy.short not in ("", "memory")]
+        if not tried and one.engine is not None:
+            found.reasons.append(msg("plan.no-engine", model=one.name, engine=one.engine.name))
+            found.advice.append(msg("plan.relax-engine"))
+            found.rejected["engine"] += len(built.copies[model])
+            continue
+        fits = np.array([any(copy.shortfall is not None and copy.shortfall.fits[b] for copy in tried) for b in mine])
+        long, late = ([b for b, some in zip(mine, fits, strict=True) if some == which] for which in (False, True))
+        if long:
+            found.reasons.append(msg("plan.no-memory", model=one.name, **named_buckets([one.traffic.buckets[b] for b in long])))
+            found.advice.append(msg("plan.relax-memory"))
+            found.rejected["memory"] += len(tried)
         if late:
-            nearest = min(late, key=lambda copy: copy.off)
-            limit = getattr(one.goals, f"{nearest.short}_max")
-            reasons.append(
-                msg(
-                    "plan.no-objective",
-                    model=one.name,
-                    share=f"{share:.1%}",
-                    bucket=hardest.name,
-                    goal=msg(f"plan.goal-{nearest.short}"),
-                    limit=format_seconds(limit),
-                )
-            )
-            wanted = format_seconds(_up(limit * (1 + nearest.off))).replace(" ", "")
-            ways_out.append(msg("plan.relax-goal", flag=f"--{nearest.short}", value=wanted))
-        elif not tried and one.engine is not None:
-            reasons.append(msg("plan.no-engine", model=one.name, engine=one.engine.name))
-            ways_out.append(msg("plan.relax-engine"))
-        else:
-            reasons.append(msg("plan.no-memory", model=one.name, share=f"{share:.1%}", bucket=hardest.name))
-            ways_out.append(msg("plan.relax-memory"))
-    return tuple(reasons), tuple(ways_out)
+            _too_late(one, late, tried, found)
+    enough = found.goals and not found.advice
+    relaxations = (Relaxation(None, "goals", found.goals),) if enough else ()
+    return Refusal(tuple(found.reasons), dict(found.rejected), relaxations, tuple(found.advice))
+
+
+def _too_late(one: Served, buckets: list[int], tried: Sequence[Copy], found: _Found) -> None:
+    """Buckets that fit some GPU and miss the objectives on all of them."""
+    limits = {name: limit for name in ("ttft", "tpot", "latency") if (limit := getattr(one.goals, f"{name}_max")) is not None}
+    short = [copy.shortfall for copy in tried if copy.shortfall is not None]
+    alone = {name: max(min(float(copy.least[name][b]) for copy in short) for b in buckets) for name in limits}
+    goal = min(alone, key=lambda name: alone[name] / limits[name])
+    needed = {goal: alone[goal]}
+    if not np.isfinite(alone[goal]):  # No objective is enough by itself: all of them, by the smallest common factor.
+        needed = dict.fromkeys(limits, 0.0)
+        for b in buckets:
+            nearest = min(short, key=lambda copy: max(float(copy.together[name][b]) / limits[name] for name in limits))
+            needed = {name: max(value, float(nearest.together[name][b])) for name, value in needed.items()}
+        needed = {name: value for name, value in needed.items() if value > limits[name]}
+        goal = max(needed, key=lambda name: needed[name] / limits[name])
+    found.goals[one.name] = {name: rounded_up(value) for name, value in needed.items()}
+    found.reasons.append(
+        msg(
+            "plan.no-objective",
+            model=one.name,
+            **named_buckets([one.traffic.buckets[b] for b in buckets]),
+            goal=msg(f"plan.goal-{goal}"),
+            limit=format_seconds(limits[goal]),
+            best=format_seconds(needed[goal]),
+        )
+    )
+    hardest = max(buckets, key=lambda b: one.traffic.buckets[b].prompt + one.traffic.buckets[b].output)
+    found.rejected.update(_lacking(copy, limits, hardest) for copy in tried)
+
+
+def _lacking(copy: Copy, limits: Mapping[str, float], bucket: int) -> str:
+    """Memory, or the objective a replica misses by the largest factor, at the batch that suits all of them best."""
+    lack = copy.shortfall
+    if lack is None or not lack.fits[bucket]:
+        return "memory"
+    return max(limits, key=lambda name: float(lack.together[name][bucket]) / limits[name])
+
+
+class Sized(Protocol):
+    """Anything with a name and a share of all requests."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+
+
+def named_buckets(buckets: Sequence[Sized]) -> dict[str, Any]:
+    """The share of all requests that some buckets hold, and the names of the largest, each with its own share."""
+    largest = sorted(buckets, key=lambda bucket: -bucket.share)[:MOST_BUCKETS]
+    shown: list[Message | str] = [msg("plan.bucket", bucket=one.name, share=_percent(one.share)) for one in largest]
+    if len(buckets) == 1:
+        shown = [largest[0].name]
+    elif len(buckets) > MOST_BUCKETS:
+        shown.append("…")
+    return {"share": _percent(sum(bucket.share for bucket in buckets)), "buckets": tuple(shown)}
+
+
+def _percent(share: float) -> str:
+    """A share of requests with one decimal, or two digits where it is less than that shows."""
+    return f"{share:.1%}" if share >= 0.001 else f"{100 * share:.2g}%"
 
 
 def _budget(problem: Problem, currency: str) -> list[Trial]:
     if problem.budget is None or (found := solve(replace(problem, budget=None), 2 * SECONDS, 0.005)) is None:
         return []
-    value = f"{significant(_up(found.cost))}{currency.lower()}/h"
+    value = f"{significant(rounded_up(found.cost))}{currency.lower()}/h"
     reason = msg("plan.no-budget", budget=f"{problem.budget:.4g} {currency}/h", least=f"{significant(found.bound)} {currency}/h")
-    return [(reason, msg("plan.relax-budget", value=value))]
+    change = Relaxation(msg("plan.relax-budget", value=value), "budget", {"budget": value})
+    return [("budget", len(problem.columns), reason, change)]
+
+
+def _columns_of(problem: Problem, pools: frozenset[int]) -> int:
+    return int(np.isin(problem.pool_of, list(pools)).sum())
 
 
 def _quotas(problem: Problem) -> list[Trial]:
-    told = []
+    told: list[Trial] = []
     for place, quota in enumerate(problem.quotas):
         others = (*problem.quotas[:place], *problem.quotas[place + 1 :])
         found = _solved(replace(problem, quotas=others))
@@ -94,18 +194,15 @@ def _quotas(problem: Problem) -> list[Trial]:
                 return replace(problem, quotas=(*others, replace(quota, most=most)))
 
             needed = _least(grown, quota.most, _gpus(problem, found, quota.pools))
-            told.append(
-                (
-                    msg("plan.no-quota", name=quota.name, most=f"{quota.most:g}"),
-                    msg("plan.relax-quota", name=quota.name, most=needed),
-                )
-            )
+            reason = msg("plan.no-quota", name=quota.name, most=f"{quota.most:g}")
+            change = Relaxation(msg("plan.relax-quota", name=quota.name, most=needed), "quota", {quota.name: needed})
+            told.append(("quota", _columns_of(problem, quota.pools), reason, change))
     return told
 
 
 def _owned(problem: Problem) -> list[Trial]:
     """More of what is owned, kind by kind."""
-    told = []
+    told: list[Trial] = []
     for p, pool in enumerate(problem.pools):
         if not any(way.term == "owned" for way in pool.ways):
             continue
@@ -118,33 +215,28 @@ def _owned(problem: Problem) -> list[Trial]:
         found = _solved(grown(1e4))
         if found is not None:
             needed = _least(grown, pool.ways[0].most, _gpus(problem, found, frozenset([p])))
-            told.append(
-                (
-                    msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.ways[0].most:g}"),
-                    msg("plan.relax-owned", gpu=pool.gpu, most=needed),
-                )
-            )
+            reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.ways[0].most:g}")
+            change = Relaxation(msg("plan.relax-owned", gpu=pool.gpu, most=needed), "owned", {pool.gpu: needed})
+            told.append(("owned", _columns_of(problem, frozenset([p])), reason, change))
     return told
 
 
 def _jobs(problem: Problem) -> list[Trial]:
-    told = []
+    told: list[Trial] = []
     for job in problem.jobs:
         able = np.isfinite(job.wall)
         if not able.any():
-            told.append((msg("plan.no-job-memory", name=job.name), msg("plan.relax-memory")))
+            told.append(("memory", len(job.wall), msg("plan.no-job-memory", name=job.name), msg("plan.relax-memory")))
         elif not job.divisible and float(job.wall[able].min()) > job.window:
             least = float(job.wall[able].min())
-            told.append(
-                (
-                    msg("plan.no-deadline", name=job.name, deadline=f"{significant(job.window)} h"),
-                    msg("plan.relax-deadline", name=job.name, value=f"{significant(_up(least))}h"),
-                )
-            )
+            reason = msg("plan.no-deadline", name=job.name, deadline=f"{significant(job.window)} h")
+            hours = rounded_up(least)
+            message = msg("plan.relax-deadline", name=job.name, value=f"{significant(hours)}h")
+            told.append(("deadline", int(able.sum()), reason, Relaxation(message, "deadline", {job.name: hours})))
     return told
 
 
-def _share(problem: Problem) -> float | None:
+def servable_share(problem: Problem) -> float | None:
     """How much of the traffic could be served: halved until it can."""
     low, high = 0.0, 1.0
     for _ in range(7):
@@ -175,7 +267,7 @@ def _gpus(problem: Problem, found: Solution, pools: frozenset[int]) -> float:
     return float(max(told, default=0))
 
 
-def _up(value: float) -> float:
+def rounded_up(value: float) -> float:
     """Rounded up to three digits, so that it suffices."""
     if value <= 0:
         return 0.0

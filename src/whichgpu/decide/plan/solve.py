@@ -11,7 +11,7 @@ import numpy as np
 from whichgpu.decide.plan.bound import Bound, Costs, Fees, costs, first_prices, raise_bound
 from whichgpu.decide.plan.greedy import begin, suits
 from whichgpu.decide.plan.problem import Bools, Floats, Ints, Problem, Solution
-from whichgpu.decide.plan.program import Found, Program, Start
+from whichgpu.decide.plan.program import Found, Program, Start, servable
 from whichgpu.decide.plan.prune import beaten_pools, undominated
 
 WHOLE = 60_000  # shares up to which the relaxation of all columns is solved
@@ -23,8 +23,10 @@ Told = Callable[[float], None]
 
 
 def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress: Told | None = None) -> Solution | None:
-    """The best plan found in the time, with its bound; None where there is none."""
+    """The best plan found in the time, with its bound; None where there is none, as where nothing serves some bucket."""
     start = monotonic()
+    if not servable(problem).all():
+        return None
     told = progress or (lambda _: None)
     free = undominated(problem) & ~beaten_pools(problem)[problem.pool_of]
     if problem.levels > 1 and _apart(problem, free):

@@ -25,7 +25,10 @@ MOST_HOURS = 400  # of a curve looked at one by one
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Requests that are alike: from–to tokens of prompt and answer, their means, and their share of all requests."""
+    """Requests that are alike: from–to tokens of prompt and answer, their means, and their share of all requests.
+
+    `longest` is the most input and output tokens of one request; 0 where the requests themselves are not known.
+    """
 
     prompt_from: int
     prompt_to: int
@@ -34,6 +37,12 @@ class Bucket:
     prompt: float
     output: float
     share: float
+    longest: int = 0
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens the KV cache must hold for any one request of the bucket."""
+        return self.longest or self.prompt_to + self.output_to
 
     @property
     def name(self) -> str:
@@ -138,6 +147,8 @@ def bucketed(prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES) -> tu
     counts, read, written = (
         np.bincount(place, weights, minlength=(len(rows) - 1) * width) for weights in (None, prompts, outputs)
     )
+    longest = np.zeros(len(counts), dtype=np.int64)
+    np.maximum.at(longest, place, np.ceil(prompts + outputs).astype(np.int64))
     found = [
         Bucket(
             int(rows[cell // width]) + 1,
@@ -147,6 +158,7 @@ def bucketed(prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES) -> tu
             float(read[cell] / counts[cell]),
             float(written[cell] / counts[cell]),
             float(counts[cell] / len(prompts)),
+            int(longest[cell]),
         )
         for cell in np.flatnonzero(counts).tolist()
     ]
@@ -170,7 +182,7 @@ def _without_rare(found: list[Bucket]) -> tuple[Bucket, ...]:
     if not kept:
         return tuple(found)
     totals = {id(one): [one.share, one.prompt * one.share, one.output * one.share] for one in kept}
-    ends = {id(one): [one.prompt_from, one.prompt_to, one.output_from, one.output_to] for one in kept}
+    ends = {id(one): [one.prompt_from, one.prompt_to, one.output_from, one.output_to, one.longest] for one in kept}
     for one in found:
         if one.share >= RARE:
             continue
@@ -183,13 +195,14 @@ def _without_rare(found: list[Bucket]) -> tuple[Bucket, ...]:
             max(end[1], one.prompt_to),
             min(end[2], one.output_from),
             max(end[3], one.output_to),
+            max(end[4], one.longest),
         ]
     return tuple(_joined(ends[id(one)], totals[id(one)]) for one in kept)
 
 
 def _joined(ends: list[int], totals: list[float]) -> Bucket:
     share, prompts, outputs = totals
-    return Bucket(ends[0], ends[1], ends[2], ends[3], prompts / share, outputs / share, share)
+    return Bucket(ends[0], ends[1], ends[2], ends[3], prompts / share, outputs / share, share, ends[4])
 
 
 def levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.ndarray]:

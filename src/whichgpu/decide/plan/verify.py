@@ -1,4 +1,4 @@
-"""The chosen plan simulated at its busiest level, iteration by iteration: a model's groups as one fleet behind one router.
+"""The chosen plan simulated at each model's busiest level, iteration by iteration: its groups as one fleet behind one router.
 
 The router keeps to the plan's shares of every bucket. Nobody knows an answer's length before it is written: where the shares
 depend on it, the fleet is simulated again with one that goes by prompts alone, and whether the objectives still hold is said.
@@ -29,13 +29,17 @@ LEAST = 300
 WARM_UP = 0.1
 ENOUGH = 500_000  # requests of a trace to draw from
 MOST_COPIES = 64  # simulated of a group: more of them, alike and each with its share of the load, wait no longer
+ROUNDING = 1e-9  # of the share of requests, which is a sum over groups
 Told = Callable[[float], None]
 Parts = list[tuple[Floats, float]]  # seconds of each group's requests, and the share of all requests they stand for
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A model's requests under the plan: seconds at the objective's percentile, and the share that met all of them."""
+    """A model's requests under the plan: seconds at the objective's percentile, and the share that met all of them.
+
+    Every request offered counts in `met`, one that was refused as a miss. `holds` where `met` is no less than the percentile.
+    """
 
     model: str
     percentile: float
@@ -50,18 +54,18 @@ class Checked:
     foresight: bool = False  # they hold only where the router knows how long answers get
 
 
-def check(built: Built, solution: Solution, level: int = 0, seed: int = 0, progress: Told | None = None) -> tuple[Checked, ...]:
-    """Every model at a level of load."""
+def check(built: Built, solution: Solution, seed: int = 0, progress: Told | None = None) -> tuple[Checked, ...]:
+    """Every model at the level of load at which it gets the most requests."""
     told = []
     for model, one in enumerate(built.served):
-        told.append(_model(built, solution, model, one, level, seed))
+        told.append(_model(built, solution, model, one, seed))
         if progress:
             progress((model + 1) / len(built.served))
     return tuple(told)
 
 
-def _model(built: Built, solution: Solution, model: int, one: Served, level: int, seed: int) -> Checked:
-    start = built.starts[model]
+def _model(built: Built, solution: Solution, model: int, one: Served, seed: int) -> Checked:
+    level, start = built.busiest(model), built.starts[model]
     buckets = one.traffic.buckets
     demand = built.problem.demand[level, start : start + len(buckets)]
     groups = [
@@ -91,7 +95,7 @@ def _model(built: Built, solution: Solution, model: int, one: Served, level: int
         for kept, values in zip((first, between, whole), told[:3], strict=True):
             kept.append((values, weight))
         lost += told[3]
-    return _summed(one, first, between, whole, lost)
+    return summed(one, first, between, whole, lost)
 
 
 def _together(
@@ -126,7 +130,7 @@ def _together(
         arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
         outcome = simulate_fleet(Fleet(stations, routing), arrivals).served
         first, between, whole, lost = _seconds(outcome, count)
-        return _summed(one, [(first, 1.0)], [(between, 1.0)], [(whole, 1.0)], lost)
+        return summed(one, [(first, 1.0)], [(between, 1.0)], [(whole, 1.0)], lost)
 
     planned = told(by_buckets(buckets, shares))
     if not planned.holds or not one.goals.any or not by_answers(buckets, shares):
@@ -135,12 +139,15 @@ def _together(
 
 
 def _seconds(outcome: Outcome, count: int) -> tuple[Floats, Floats, Floats, int]:
-    """To the first token, between tokens and in all, of requests after the first ones; those refused are counted."""
+    """To the first token, between tokens and in all, of every request after the first ones, infinite for those refused; and
+    how many were refused.
+    """
     steady = np.arange(len(outcome.arrived)) >= WARM_UP * count
-    done = outcome.answered & steady
-    first = (outcome.first - outcome.arrived)[done]
-    between = ((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[done]
-    return first, between, (outcome.finished - outcome.arrived)[done], int((steady & ~outcome.answered).sum())
+    first = outcome.first - outcome.arrived
+    between = (outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1)
+    whole = outcome.finished - outcome.arrived
+    told = [np.where(outcome.answered, seconds, np.inf)[steady] for seconds in (first, between, whole)]
+    return told[0], told[1], told[2], int((steady & ~outcome.answered).sum())
 
 
 def _group(
@@ -200,13 +207,14 @@ def max_batch(column: Column) -> int:
     return max(1, int(column.copy.batches.max()))
 
 
-def _summed(
+def summed(
     one: Served,
     first: Parts,
     between: Parts,
     whole: Parts,
     lost: int,
 ) -> Checked:
+    """A model's requests summed up, of all its groups; `lost` of them were refused."""
     goals = one.goals
     values = {
         name: _percentile(rows, goals.percentile) for name, rows in (("ttft", first), ("tpot", between), ("latency", whole))
@@ -215,7 +223,8 @@ def _summed(
     limits = {name: getattr(goals, f"{name}_max") for name in values}
     margins = {name: 1.0 - values[name] / limit for name, limit in limits.items() if limit}
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
-    holds = all(margin >= 0 for margin in margins.values()) and lost == 0
+    enough = met is None or met >= goals.percentile / 100.0 - ROUNDING
+    holds = enough and all(margin >= 0 for margin in margins.values()) and lost == 0
     return Checked(
         one.name,
         goals.percentile,

@@ -22,7 +22,7 @@ from whichgpu.surface.commands.planlines import lines
 from whichgpu.surface.commands.plots import check_plot, plot_path
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.commands.sources import say_sources
-from whichgpu.surface.replies import document, error_body
+from whichgpu.surface.replies import document, error_document
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6
@@ -59,7 +59,7 @@ def show(session: Session, answer: PlanAnswer) -> int:
     error = missing(answer)
     if session.format == "json":
         told = document(answer, session.language)
-        failed = {"ok": False, "error": error_body(error, session.language)} if error else {}
+        failed = error_document(error, session.language) if error else {}
         session.emit({**failed, **told})
     else:
         if error:

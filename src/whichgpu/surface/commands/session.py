@@ -18,6 +18,7 @@ from whichgpu.base.messages import Language, Message, code_of, language, languag
 from whichgpu.surface import tables
 from whichgpu.surface.commands.output import silence
 from whichgpu.surface.fields import chosen, flat_rows, human, label
+from whichgpu.surface.replies import error_document
 
 if TYPE_CHECKING:
     from whichgpu.api.context import Context
@@ -155,12 +156,11 @@ class Session:
 
     def fail(self, error: WhichGpuError) -> int:
         """Print an error in the one shape errors have, and return its exit code."""
-        message = self.language.render(error.message)
-        hint = self.language.render(error.hint) if error.hint else None
+        reply = error_document(error, self.language)
         if self.format == "json":
-            body = {"kind": error.kind, "message": message, "hint": hint, "choices": list(error.choices)}
-            self.out.write(json.dumps({"ok": False, "error": body}, indent=2, ensure_ascii=False) + "\n")
+            self.out.write(json.dumps(reply, indent=2, ensure_ascii=False) + "\n")
         else:
+            message, hint = reply["error"]["message"], reply["error"]["hint"]
             for word, colour, text in (("word.error", "31", message), ("word.hint", "36", hint)):
                 if text:
                     self._tell(f"{self._coloured(self.language.text(word), colour)}: {text}")

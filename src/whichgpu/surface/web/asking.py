@@ -15,7 +15,7 @@ from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import Catalogs, Session
-from whichgpu.surface.replies import error_body
+from whichgpu.surface.replies import error_body, error_document
 from whichgpu.surface.web.private import without_paths
 
 NO_ANSWER = 422  # a valid question that nothing answers, and why
@@ -97,8 +97,7 @@ def status_of(error: WhichGpuError) -> int:
 
 def refused(error: WhichGpuError, language: Language) -> Told:
     """An error in the one shape errors have."""
-    body: dict[str, Any] = {"ok": False, "error": client_error(error, language)}
-    return Told(status_of(error), CONTENT["json"], to_json_line(body).encode())
+    return Told(status_of(error), CONTENT["json"], to_json_line(error_document(without_paths(error), language)).encode())
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:

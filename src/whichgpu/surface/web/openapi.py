@@ -188,7 +188,11 @@ def _schemas() -> dict[str, Any]:
         "Refusal": {
             "type": "object",
             "required": ["ok", "error"],
-            "properties": {"ok": {"const": False}, "error": error},
+            "properties": {
+                "ok": {"const": False}, "error": error,
+                "rejected": {"type": "object", "additionalProperties": {"type": "integer"}},
+                "relaxation": {"type": ["object", "null"]},
+            },
             "example": {
                 "ok": False,
                 "error": {"kind": "unknown-gpu", "message": "there is no GPU named 'H101'", "hint": "did you mean: H100?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import PurePath
 
 from whichgpu.base.errors import WhichGpuError
@@ -12,8 +13,11 @@ LOCAL = ("path", "folder")  # the holes of messages that take the path of a file
 
 def without_paths(error: WhichGpuError) -> WhichGpuError:
     """The same error with file names instead of paths; a hint about a file of the server is left out."""
-    hint = None if error.hint is None or _without_paths(error.hint) != error.hint else error.hint
-    return type(error)(error.kind, _without_paths(error.message), hint, error.choices)
+    shown = copy(error)
+    shown.message = _without_paths(error.message)
+    if error.hint is not None and _without_paths(error.hint) != error.hint:
+        shown.hint = None
+    return shown
 
 
 def _without_paths(message: Message) -> Message:

@@ -1,0 +1,125 @@
+"""Requests that no GPU can serve are refused or served late, never dropped; `holds` is said only where enough requests met it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shlex import split
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plan_cases import TWO_TYPES
+from tests.surface.cli import assert_refused, call
+
+LLAMA = ("plan", "llama-3.1-8b", "--no-curve", "--as-of", "2026-10-01")
+MIXED = (
+    *LLAMA, "--rate", "20/s", "--in-histogram", "200:80,16000:20", "--out", "200", "--ttft", "200ms", "--gpu", "L4,A10G,L40S"
+)  # fmt: skip
+
+
+def served(reply: dict[str, Any]) -> float:
+    return float(sum(group["rate"] for group in reply["groups"]))
+
+
+def test_a_bucket_no_gpu_serves_in_time_is_refused_with_its_lengths_and_share() -> None:
+    refused = call(*MIXED, "--json")
+    told = refused.json()
+    assert (refused.code, told["ok"], told["error"]["kind"]) == (1, False, "no-plan")
+    assert "16000 in, 200 out" in told["error"]["message"]
+    assert "19.9% of requests" in told["error"]["message"]
+    assert set(told["rejected"]) == {"ttft"}
+    assert told["rejected"]["ttft"] > 0
+    assert_refused(call(*MIXED), 1)
+
+
+def test_the_relaxation_of_a_refusal_is_answered() -> None:
+    relaxation = call(*MIXED, "--json").json()["relaxation"]
+    assert list(relaxation["change"]) == ["ttft_max"]
+    program, *words = split(relaxation["command"])
+    assert program == "whichgpu"
+    answer = call(*words, "--json")
+    assert answer.code == 0, answer.out
+    assert served(answer.json()) == pytest.approx(20.0)
+    assert [row["holds"] for row in answer.json()["simulation"]] == [True]
+
+
+def test_a_bucket_the_percentile_leaves_room_for_is_served_late_and_counted_as_missed() -> None:
+    rare = list(MIXED)
+    rare[rare.index("200:80,16000:20")] = "200:97,16000:3"
+    answer = call(*rare, "--gpu", "L40S", "--json")
+    told = answer.json()
+    assert served(told) == pytest.approx(20.0)
+    (row,) = told["simulation"]
+    assert row["met"] < 0.98
+    assert row["holds"] == (row["met"] >= 0.95) == (answer.code == 0)
+    assert [one for one in told["warnings"] if "served late and count as misses" in one]
+
+
+@pytest.mark.parametrize("objectives", [(), ("--ttft", "20s", "--percentile", "90")])
+def test_requests_longer_than_any_kv_cache_are_refused_whatever_the_percentile(objectives: tuple[str, ...]) -> None:
+    sizes = ("--in-histogram", "200:99.5,125000:0.5", "--out", "100")
+    refused = call(*LLAMA, "--rate", "1/s", *sizes, "--instance", "g6.xlarge", *objectives, "--json")
+    told = refused.json()
+    assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
+    assert "do not fit into the memory" in told["error"]["message"]
+    assert "125000 in, 100 out" in told["error"]["message"]
+    assert set(told["rejected"]) == {"memory"}
+    assert told["relaxation"]["change"] == {"instance": None}
+
+
+def test_a_trace_with_requests_nobody_serves_in_time_is_refused_and_no_internal_error(tmp_path: Path) -> None:
+    """Two GPU types in the plan, and buckets left to none of them: the router had no share to go by."""
+    chance = np.random.default_rng(0)
+    prompts = chance.choice([300, 1200, 9000], 600, p=[0.6, 0.3, 0.1])
+    lines = [f"{at * 0.1:.1f},{prompt},{chance.integers(20, 400)}" for at, prompt in enumerate(prompts.tolist())]
+    path = tmp_path / "trace.csv"
+    path.write_text("time,prompt,output\n" + "\n".join(lines) + "\n")
+    refused = call(*LLAMA, "--trace", str(path), "--ttft", "200ms", "--gpu", "L4,A10G,L40S", "--json")
+    told = refused.json()
+    assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
+    assert "of requests" in told["error"]["message"]
+
+
+def profiles(tmp_path: Path, **changes: Any) -> str:
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(TWO_TYPES | changes))
+    return str(path)
+
+
+def test_a_size_no_gpu_of_a_profile_file_serves_is_refused_with_its_share(tmp_path: Path) -> None:
+    gpus = {
+        name: {**facts, "requests_per_second": [facts["requests_per_second"][0], [facts["requests_per_second"][1][0], 0]]}
+        for name, facts in TWO_TYPES["gpus"].items()
+    }
+    refused = call("plan", "--profiles", profiles(tmp_path, gpus=gpus), "--json")
+    told = refused.json()
+    assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
+    assert "20.0% of requests (2.2)" in told["error"]["message"]
+    assert told["rejected"] == {"throughput": 2}
+    assert told["relaxation"]["change"] == {"mix": {"2.2": 0.0}, "rate": pytest.approx(24.0)}
+    answer = call("plan", "--profiles", profiles(tmp_path, gpus=gpus, mix=[[0.2, 0.1], [0.5, 0.0]], rate=24.0), "--json")
+    assert answer.code == 0, answer.out
+
+
+def test_too_few_gpus_for_a_profile_file_name_the_rate_they_serve(tmp_path: Path) -> None:
+    path = profiles(tmp_path)
+    told = call("plan", "--profiles", path, "--quota", "A10G=2,A100-80GB=0", "--json").json()
+    assert told["rejected"] == {"quota": 2}
+    answer = call(*split(told["relaxation"]["command"])[1:], "--json")
+    assert answer.code == 0, answer.out
+    assert 0 < served(answer.json()) < 30
+
+
+def test_models_busiest_at_different_hours_are_each_simulated_at_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    model = '[[model]]\nname = "{name}"\nmodel = "llama-3.1-8b"\nin = 500\nout = 100\nttft = "1s"\nhourly = {hours}\n'
+    hours = {"day": [6, 6, 0], "night": [0, 0, 3], "always": [2, 2, 1]}
+    models = [model.format(name=name, hours=curve) for name, curve in hours.items()]
+    path.write_text('gpu = "L40S"\ncurve = false\n' + "".join(models))
+    answer = call("plan", str(path), "--as-of", "2026-10-01", "--json")
+    assert answer.code == 0, answer.out + answer.err
+    rows = {row["model"]: row for row in answer.json()["simulation"]}
+    assert {name: row["holds"] for name, row in rows.items()} == dict.fromkeys(hours, True)
+    assert min(row["requests"] for row in rows.values()) > 0
