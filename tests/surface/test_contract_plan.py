@@ -18,7 +18,8 @@ from tests.surface.cli import assert_refused_json, call
 from whichgpu.api.planextras import reproduce
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.plan import request_of
+from whichgpu.api.context import Context
+from whichgpu.api.verbs.fleet import plan_of
 
 SERVE = "plan llama-3.1-8b --rate 10/s --in 1000 --out 300 --ttft 1s --tpot 50ms --no-curve --as-of 2026-10-01".split()
 OWNED = "8xV100-SXM-16GB,4xA100-SXM-80GB,2xH100-SXM"
@@ -316,7 +317,7 @@ def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("whichgpu.api.planning.plan", hear)
     prices = tmp_path / "mine.csv"
-    asked = request_of(("llama-3.1-8b",), {"rate": "1/s", flag: FLAGS[flag]})
+    asked = plan_of({"what": ("llama-3.1-8b",), "rate": "1/s", flag: FLAGS[flag]}, Context())
     assert call(*shlex.split(reproduce(asked, "2026-11-15", prices, own=False))[1:]).code == 1
     ((again, day, _, overlay, own, *_),) = heard
     assert (again, day, overlay, own) == (asked, date(2026, 11, 15), prices, False)

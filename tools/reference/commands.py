@@ -12,7 +12,7 @@ import click
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.surface.cli.frame import SHARED_NAMES, Words
+from whichgpu.surface.cli.frame import SHARED_NAMES, FieldType, Words
 from whichgpu.surface.cli.main import root
 
 MANY = 12  # choices beyond these are not all written out
@@ -120,9 +120,9 @@ def _flag(command: str, param: click.Parameter) -> Flag:
 
 
 def _takes(param: click.Parameter) -> str:
-    if isinstance(param.type, Words):
+    if isinstance(param.type, Words | FieldType):
         known = param.type.known()
-        if len(known) <= MANY:
+        if 0 < len(known) <= MANY:
             return ", ".join(map(code, known))
     if isinstance(param, click.Option) and param.is_flag:
         return ""

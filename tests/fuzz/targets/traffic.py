@@ -16,7 +16,7 @@ from whichgpu.base.codec import to_json_line
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.profiles import read_profiles
-from whichgpu.surface.cli.many import reply_document
+from whichgpu.surface.commands.many import reply_document
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.traces import ALSO, SHAPES, read_trace
 from whichgpu.workload.workload import ENGINES, PRECISIONS, TASKS

@@ -295,6 +295,10 @@ class FieldType(click.ParamType[Any]):
         self.name = field.name
         self._field = field
 
+    def known(self) -> tuple[str, ...]:
+        """The words allowed, where there is a list of them."""
+        return self._field.choices
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value
 

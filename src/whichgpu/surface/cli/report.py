@@ -14,7 +14,7 @@ from whichgpu.surface.commands.session import Session
 @click.argument("id", type=Names(lambda catalog: gpu_names(catalog) + instance_names(catalog)), metavar="ID")
 def report_error(session: Session, id: str) -> None:
     """The row, its sources, the versions, and blanks for what is wrong."""
-    answer = api.report_error(id(session))
+    answer = api.report_error(id, session.catalog)
     if session.format in ("json", "csv"):
         session.show(answer, [answer.row], ())
         return

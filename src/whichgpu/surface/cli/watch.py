@@ -59,7 +59,7 @@ def watch(
     settings = Settings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
     try:
-        watching = api.watch(settings(session), clock)
+        watching = api.watch(settings, session.catalog, clock)
     except NoAnswer as none:  # one line for people; programs get the hint too
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
     names = [seen.match.name or seen.card.name for seen in watching.gpus]
