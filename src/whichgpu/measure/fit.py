@@ -37,9 +37,9 @@ ROW_SPREADS = (0.4, 0.1, 0.04)
 FREEDOM = 4.0  # of Student's t
 ROUNDS = 25  # at each spread
 LONGEST_STEP = 0.5  # in log, of one round
-# A step that takes more than this many times the shipped estimate is not used. The estimate of a GPU of which nothing was measured
-# is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to three more
-# (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
+# A step that takes more than this many times the shipped estimate is not used. The estimate of a GPU of which nothing was
+# measured is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to
+# three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
 SLOWEST_RATIO = 10.0
 FASTEST_FLOOR_SHARE = 0.95  # of the least time by FLOPs and bytes: clocks may go a little beyond those that peaks are stated at
 FEW = 4  # cases of a kind under which its range is that of all

@@ -17,8 +17,8 @@ from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, ex
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
 ABOVE_PEAK = 1.05  # clocks may go a little beyond those the peak is stated at
-# An operator slower than this many times its time at the chip's peak or bandwidth, and than the allowance for launching it, is not
-# believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
+# An operator slower than this many times its time at the chip's peak or bandwidth, and than the allowance for launching it, is
+# not believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
 SLOWEST_OPERATOR_RATIO = 100.0
 LAUNCH_ALLOWANCE = 1e-3  # seconds
 EARLIEST = date(2015, 1, 1)
