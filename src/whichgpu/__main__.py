@@ -6,11 +6,17 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; say plainly which library is missing where one is."""
+    """Run the command line; Ctrl-C at any moment ends it with exit code 130."""
     try:
-        from whichgpu.surface.cli.main import main as run
+        return _run()
     except KeyboardInterrupt:
         return 130
+
+
+def _run() -> int:
+    """The same; say plainly which library is missing where one is."""
+    try:
+        from whichgpu.surface.cli.main import main as run
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "whichgpu":
             raise

@@ -14,9 +14,10 @@ import pytest
 from whichgpu.api import estimate
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import english, msg
+from whichgpu.base.units import significant
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.own import NARROWEST
+from whichgpu.estimate.time.own import NARROWEST, Own, with_own
 from whichgpu.measure import records
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.bench.steps import steps
@@ -107,6 +108,11 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
         (record(replace(step(0.05), low=0.06)), "record.time"),
         (record(replace(step(0.05), runs=0)), "record.time"),
         (record(step(0.0001)), "record.below-floor"),
+        (record(step(0.05), step(20.0)), "record.too-slow"),
+        (record(step(3600.0)), "record.too-slow"),
+        (record(step(0.0)), "record.time"),
+        (record(step(1e300)), "record.time"),
+        (record(micro=(gemm(0.7),)), "record.slow-operator"),
         (record(step(0.05, model="no-such-model")), "record.request"),
         (record(step(0.05, batch=-3)), "record.request"),
         (record(micro=(gemm(1100.0),)), "record.above"),
@@ -117,6 +123,50 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
 )
 def test_what_cannot_be_true_is_told(made: Record, problem: str, catalog: Catalog) -> None:
     assert problem in told(made, catalog)
+
+
+def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
+    first, second, *rest = measured.steps
+    forged = replace(second, seconds=second.seconds * 1000, low=second.low * 1000, high=second.high * 1000)
+    path = records.write(sealed(replace(measured, steps=(first, forged, *rest))), tmp_path / "theirs.json")
+    with pytest.raises(UsageError) as refused:
+        records.import_record(path, catalog, load_calibration(), TODAY)
+    assert refused.value.kind == "record-impossible"
+    text = english().render(refused.value.message)
+    assert f"step 2, {second.id}: " in text
+    assert f"is {significant(1000 * SLOWER[second.request['engine']])} times the" in text
+    assert records.own_calibrations(catalog, load_calibration()) == {}
+
+
+@pytest.mark.parametrize("times", [1000.0, 9.0, 1e-6, 0.0, -1.0])
+def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Record, catalog: Catalog) -> None:
+    """A machine that was busy with something else for one step, or a clock that jumped."""
+    first, *rest = measured.steps
+    records.keep(sealed(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
+    widest = load_calibration().spread("none", "train")
+    for request in (first.request, rest[-1].request):
+        told = estimate(catalog=catalog, **request)
+        assert told.time is not None
+        low, high = told.time.relative_range
+        assert exp(widest[0]) - 1e-9 <= low <= 1 <= high <= exp(widest[1]) + 1e-9
+        shipped = estimate(catalog=catalog, own=False, **request).time
+        assert shipped is not None
+        assert 0.5 < told.time.value / shipped.value < 2
+
+
+def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
+    records.keep(sealed(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps))))
+    request = measured.steps[0].request
+    before, after = estimate(catalog=catalog, own=False, **request), estimate(catalog=catalog, **request)
+    assert (after.time, after.tier, after.basis) == (before.time, before.tier, before.basis)
+
+
+@pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
+def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
+    own = Own(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
+    low, high = with_own(load_calibration(), {GPU: own}).spread("imported", "train", GPU, "pytorch")
+    lowest, highest = load_calibration().spread("none", "train")
+    assert lowest <= low < 0 < high <= highest
 
 
 def test_bandwidth_above_the_nominal_one_is_told(catalog: Catalog) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
-from math import isfinite
+from math import inf, isfinite
 
 from whichgpu.base.dates import first_day, is_date
 from whichgpu.base.errors import WhichGpuError
@@ -12,11 +12,15 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_bandwidth, significant
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.measure.fit import Example, example
+from whichgpu.estimate.time.calibration import Calibration, load_calibration
+from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, example, shipped_seconds
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
 ABOVE_PEAK = 1.05  # clocks may go a little beyond those the peak is stated at
-BELOW_FLOOR = 0.95  # a step's least time, with the same allowance
+# An operator slower than this many times its time at the chip's peak or bandwidth, and than the allowance for launching it, is
+# not believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
+SLOWEST_OPERATOR_RATIO = 100.0
+LAUNCH_ALLOWANCE = 1e-3  # seconds
 EARLIEST = date(2015, 1, 1)
 LARGEST = 1 << 48  # of a dimension, or of bytes
 MOST_CASES = 500
@@ -28,9 +32,11 @@ BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "po
 Ask = Callable[[StepResult, Gpu, Catalog], Example]
 
 
-def problems(record: Record, catalog: Catalog, today: date, ask: Ask = example) -> tuple[Message, ...]:
+def problems(
+    record: Record, catalog: Catalog, today: date, ask: Ask = example, calibration: Calibration | None = None
+) -> tuple[Message, ...]:
     """All that cannot be true; empty where everything can."""
-    return tuple(_problems(record, catalog, today, ask))
+    return tuple(_problems(record, catalog, today, ask, calibration or load_calibration()))
 
 
 def peak_share(result_kind: str, dtype: str, rate: float, gpu: Gpu) -> float | None:
@@ -41,7 +47,7 @@ def peak_share(result_kind: str, dtype: str, rate: float, gpu: Gpu) -> float | N
     return rate / nominal if nominal else None
 
 
-def _problems(record: Record, catalog: Catalog, today: date, ask: Ask) -> Iterator[Message]:
+def _problems(record: Record, catalog: Catalog, today: date, ask: Ask, calibration: Calibration) -> Iterator[Message]:
     gpu = catalog.gpu_by_id.get(record.where.gpu)
     if gpu is None:
         yield msg("record.unknown-gpu", gpu=record.where.gpu)
@@ -55,9 +61,17 @@ def _problems(record: Record, catalog: Catalog, today: date, ask: Ask) -> Iterat
     for micro in record.micro:
         yield from _times(micro)
         yield from _rate(micro, gpu)
-    for step in record.steps:
+    for place, step in enumerate(record.steps, start=1):
         yield from _times(step)
-        yield from _floor(step, gpu, catalog, ask)
+        try:
+            known = ask(step, gpu, catalog)
+            least, expected = float(known.floors.sum()), shipped_seconds(known, calibration)
+            if not 0 < expected < inf:
+                raise ValueError(expected)
+        except (WhichGpuError, ValueError, TypeError, KeyError, ArithmeticError):
+            yield msg("record.request", case=step.id[:80])
+            continue
+        yield from _bounds(place, step, gpu, least, expected)
 
 
 def _date(record: Record, gpu: Gpu, today: date) -> Iterator[Message]:
@@ -95,6 +109,9 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
     if share is not None and share > limit:
         rate = format_bandwidth(int(micro.rate)) if micro.kind in MEMORY_KINDS else f"{significant(micro.rate / 1e12)} TFLOP/s"
         yield msg("record.above", case=micro.id[:80], rate=rate, gpu=gpu.name)
+    if share is not None and micro.seconds > max(LAUNCH_ALLOWANCE, SLOWEST_OPERATOR_RATIO * share * micro.seconds):
+        most = f"{SLOWEST_OPERATOR_RATIO:g}"
+        yield msg("record.slow-operator", case=micro.id[:80], ratio=significant(1 / share), gpu=gpu.name, most=most)
 
 
 def _work(micro: MicroResult) -> float | None:
@@ -113,11 +130,11 @@ def _work(micro: MicroResult) -> float | None:
     return None
 
 
-def _floor(step: StepResult, gpu: Gpu, catalog: Catalog, ask: Ask) -> Iterator[Message]:
-    try:
-        least = float(ask(step, gpu, catalog).floors.sum())
-    except (WhichGpuError, ValueError, TypeError, KeyError, ArithmeticError):
-        yield msg("record.request", case=step.id[:80])
-        return
-    if 0 < step.seconds < BELOW_FLOOR * least:
+def _bounds(place: int, step: StepResult, gpu: Gpu, least: float, expected: float) -> Iterator[Message]:
+    """A step faster than its FLOPs and bytes allow, or slower than any state of the GPU explains."""
+    if 0 < step.seconds < FASTEST_FLOOR_SHARE * least:
         yield msg("record.below-floor", case=step.id[:80], seconds=significant(step.seconds), least=significant(least))
+    if not step.seconds <= SLOWEST_RATIO * expected:
+        told = {"seconds": significant(step.seconds), "expected": significant(expected), "gpu": gpu.name}
+        ratio = significant(step.seconds / expected)
+        yield msg("record.too-slow", place=place, case=step.id[:80], ratio=ratio, most=f"{SLOWEST_RATIO:g}", **told)

@@ -81,7 +81,7 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
     from whichgpu.measure.physics import problems
 
     record = read(path)
-    found = problems(record, catalog, today)
+    found = problems(record, catalog, today, calibration=calibration)
     if found:
         message = msg("error.record-impossible", name=path.name, n=len(found), why=found[:5])
         raise UsageError("record-impossible", message, msg("hint.bad-record"))
@@ -102,7 +102,8 @@ def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | 
                     current = renewed(record, catalog, calibration)
                 except WhichGpuError:  # steps that this version does not know
                     continue
-                found[record.where.gpu] = own_of(current, kind)
+                if current.fitted is not None and current.fitted.kinds:  # some of its steps were plausible
+                    found[record.where.gpu] = own_of(current, kind)
                 if current is not record:
                     with suppress(UsageError, DataError):  # a folder that cannot be written only costs the fit again
                         keep(current, kind, folder)

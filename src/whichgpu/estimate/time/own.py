@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EVERYTHING = "all"
 NARROWEST = log(1.04)  # no range is narrower: runs of one step differ by this much from day to day
 ANY = "any"
+FIT_RULES = 2  # of `measure.fit`: fits made by earlier rules are made anew
 OWN_TIERS = ("measured", "imported")
 
 
@@ -63,8 +64,12 @@ class OwnCalibration(Calibration):
         return Calibration.tier(self, engine, gpu, kind, precision)
 
     def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """What was measured on a GPU itself has its own range."""
-        return self.own[gpu].spread(kind) if tier in OWN_TIERS else Calibration.spread(self, tier, kind, gpu, engine)
+        """What was measured on a GPU itself has its own range, never wider than that of a GPU of which nothing is known."""
+        if tier not in OWN_TIERS:
+            return Calibration.spread(self, tier, kind, gpu, engine)
+        low, high = self.own[gpu].spread(kind)
+        lowest, highest = Calibration.spread(self, "none", kind)
+        return max(low, lowest), min(high, highest)
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
         """The record first."""
@@ -89,7 +94,7 @@ def with_own(calibration: Calibration, own: Mapping[str, Own]) -> Calibration:
 
 def version(calibration: Calibration) -> str:
     """What tells one fit from another: own measurements are corrections of one fit, as one version of the program applies it."""
-    told = json.dumps([__version__, calibration.multipliers, parameters()], sort_keys=True)
+    told = json.dumps([__version__, FIT_RULES, calibration.multipliers, parameters()], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

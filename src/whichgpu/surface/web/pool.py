@@ -82,6 +82,7 @@ class Worker:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", settings.module,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=_environment(), limit=1 << 20,
+            process_group=0,  # Ctrl-C is sent to a whole group, and is the server's to handle
         )  # fmt: skip
         worker = cls(process, most)
         try:
@@ -203,6 +204,8 @@ class Pool:
 
     async def open(self, stamp: str | None = None) -> None:
         """Start all; return when the first is ready."""
+        if self._closed:
+            return
         self._settings = replace(self._settings, stamp=stamp)
         for _ in range(self._count):
             self._start()

@@ -70,14 +70,18 @@ def serve(host: str, port: int, service: Service, door: Door, ready: Callable[[s
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=2,
     )
-    asyncio.run(_run(uvicorn.Server(config), listener, ready))
+    address, bound = listener.getsockname()[:2]
+    url = f"http://{f'[{address}]' if ':' in address else address}:{bound}/"
+    asyncio.run(_run(uvicorn.Server(config), listener, service, lambda: ready(url)))
 
 
-async def _run(server: uvicorn.Server, listener: socket.socket, ready: Callable[[str], None]) -> None:
+async def _run(server: uvicorn.Server, listener: socket.socket, service: Service, ready: Callable[[], None]) -> None:
+    """Serve until a signal comes, which uvicorn raises again after its shutdown: the exit code is that of the signal."""
     serving = asyncio.ensure_future(server.serve([listener]))
-    while not (server.started or serving.done()):
+    while not (server.started or server.should_exit or serving.done()):
         await asyncio.sleep(0.02)
-    if server.started:
-        address, port = listener.getsockname()[:2]
-        ready(f"http://{f'[{address}]' if ':' in address else address}:{port}/")
+    if server.should_exit:  # startup waits for a worker that nobody needs any more
+        await service.close()
+    elif server.started:
+        ready()
     await serving
