@@ -15,11 +15,11 @@ import pytest
 
 from tests.plan_cases import TWO_TYPES
 from tests.surface.cli import assert_refused_json, call
+from whichgpu.api.context import Context
 from whichgpu.api.planextras import reproduce
+from whichgpu.api.verbs.fleet import plan_of
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
-from whichgpu.api.context import Context
-from whichgpu.api.verbs.fleet import plan_of
 
 SERVE = "plan llama-3.1-8b --rate 10/s --in 1000 --out 300 --ttft 1s --tpot 50ms --no-curve --as-of 2026-10-01".split()
 OWNED = "8xV100-SXM-16GB,4xA100-SXM-80GB,2xH100-SXM"

@@ -13,7 +13,7 @@ from tests.surface.cli import COMMAND, assert_refused, call, environment
 from whichgpu import api
 from whichgpu.api.requests import LONGEST_LINE
 from whichgpu.base import processes
-from whichgpu.surface.cli import lines, many
+from whichgpu.surface.commands import lines, many
 from whichgpu.workload.workload import FIELDS
 
 GOOD = {"id": "a", "task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import keyword
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,18 +11,22 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-import click
 import numpy as np
 import pytest
 
 import whichgpu as wg
 from tests.surface.cli import call
-from whichgpu.surface import values
-from whichgpu.surface.python import asking, options, showing
+from whichgpu.api.request.field import fields_of
+from whichgpu.api.request.load import EstimateRequest
+from whichgpu.api.request.plan import PlanRequest
+from whichgpu.api.request.read import read_field
+from whichgpu.api.request.recommend import RecommendRequest
+from whichgpu.surface.cli.frame import SHARED_NAMES, click_command
+from whichgpu.surface.commands.command import DATA, MODULES, command_named
+from whichgpu.surface.python import showing
 from whichgpu.surface.python.recording import Table
-from whichgpu.workload.kinds import KINDS
 
 DAY = "2025-06-01"
 ROOM: dict[str, Any] = {"seq_in": 500, "seq_out": 100}
@@ -102,25 +105,6 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         ("catalog", "history", "--gpu", "A100 SXM 80GB", "--provider", "aws"),
     ),
 }  # fmt: skip
-KEYWORDS = {
-    "gpus": options.GpusOptions,
-    "instances": options.InstancesOptions,
-    "cpus": options.Sorted,
-    "regions": options.RegionsOptions,
-    "models": options.Sorted,
-    "engines": options.Sorted,
-    "offers": options.OffersOptions,
-    "compare": options.CompareOptions,
-    "fit": options.FitOptions,
-    "estimate": options.EstimateOptions,
-    "recommend": options.RecommendOptions,
-    "plan": options.PlanOptions,
-    "buy": options.BuyOptions,
-    "catalog status": options.Data,
-    "catalog check": options.Data,
-    "catalog history": options.HistoryOptions,
-    "catalog diff": options.DiffOptions,
-}
 
 
 @pytest.fixture(scope="module")
@@ -200,26 +184,26 @@ def test_what_has_no_chart_says_which_have(answers: dict[str, Any]) -> None:
         answer_of("gpus", answers).chart()
 
 
-@pytest.mark.parametrize("name", KEYWORDS)
-def test_keywords_are_the_options_of_the_command(name: str) -> None:
-    known = {word for word in asking.options_of(asking.command(name)) if not keyword.iskeyword(word)}
-    declared = set(get_type_hints(KEYWORDS[name]))
-    arguments = {"gpu"} if name == "catalog history" else set()  # given by place
-    assert declared == known - arguments
+@pytest.mark.parametrize("name", MODULES)
+def test_flags_are_the_fields_of_the_request(name: str) -> None:
+    """One declaration: every field is a flag or argument of the command line, and nothing else is."""
+    declared = fields_of(command_named(name).request)
+    flags = {param.name for param in click_command(name).params} - set(SHARED_NAMES)
+    assert flags == set(declared) - set(DATA)
 
 
-def test_every_option_with_a_unit_knows_it() -> None:
+def test_every_field_with_a_unit_takes_a_bare_number() -> None:
     """A bare number is in the base unit wherever the command wants a duration, a size or a rate."""
     wanted = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
-    for name in KEYWORDS:
-        for param in asking.command(name).params:
-            if isinstance(param, click.Option) and param.metavar in wanted:
-                assert param.name in values._UNIT or param.name in KINDS, (name, param.name)
+    for name in MODULES:
+        for field in command_named(name).fields.values():
+            if field.metavar in wanted:
+                assert getattr(field.kind, "unit", ""), (name, field.name)
 
 
 def test_every_kind_of_answer_is_shown_by_a_command() -> None:
     for kind, name in showing.COMMANDS.items():
-        assert asking.command(name).show is not None, kind
+        assert command_named(name).show.__name__ != "_shown_nowhere", kind
 
 
 def test_numbers_and_texts_with_units_mean_the_same() -> None:
@@ -229,27 +213,26 @@ def test_numbers_and_texts_with_units_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "text"),
+    ("request_type", "name", "value", "text"),
     [
-        ("deadline", 86400, "86400s"),
-        ("max_latency", 0.1, "0.1s"),
-        ("tpot_max", 0.05, "0.05s"),
-        ("min_memory", 85899345920, "85899345920B"),
-        ("rate", 2, "2.0/s"),
-        ("gpus", (1, 8), "1..8"),
-        ("term", ["spot", "on-demand"], "spot,on-demand"),
-        ("budget", wg.Money(Decimal("2.50"), "USD"), "2.50usd"),
-        ("exchange_rate", {"KRW": 1190}, "KRW=1190"),
-        ("in_histogram", {512: 0.3, 1024: 0.7}, "512:0.3,1024:0.7"),
-        ("as_of", date(2025, 6, 1), "2025-06-01"),
-        ("plot", Path("a.svg"), "a.svg"),
-        ("checkpointing", True, "true"),
-        ("horizon", 1e-13, "0s"),
-        ("time_limit", Decimal("1.50"), "1.5s"),
+        (RecommendRequest, "deadline", 86400, "86400s"),
+        (RecommendRequest, "max_latency", 0.1, "0.1s"),
+        (RecommendRequest, "tpot_max", 0.05, "0.05s"),
+        (RecommendRequest, "min_memory", 85899345920, "85899345920B"),
+        (RecommendRequest, "rate", 2, "2.0/s"),
+        (RecommendRequest, "gpus", (1, 8), "1..8"),
+        (RecommendRequest, "term", ["spot", "on-demand"], "spot,on-demand"),
+        (RecommendRequest, "budget", wg.Money(Decimal("2.50"), "USD"), "2.50usd"),
+        (RecommendRequest, "exchange_rate", {"KRW": 1190}, "KRW=1190"),
+        (EstimateRequest, "in_histogram", {512: 0.3, 1024: 0.7}, "512:0.3,1024:0.7"),
+        (RecommendRequest, "plot", Path("a.svg"), "a.svg"),
+        (RecommendRequest, "checkpointing", True, "true"),
+        (PlanRequest, "time_limit", Decimal("1.50"), "1.5s"),
     ],
 )
-def test_values_are_spelled_as_on_the_command_line(name: str, value: object, text: str) -> None:
-    assert values.value_text(name, value, values.SPAN if name == "gpus" else "") == text
+def test_a_value_and_its_text_read_alike(request_type: type[Any], name: str, value: object, text: str) -> None:
+    field = fields_of(request_type)[name]
+    assert read_field(field, value) == read_field(field, text)
 
 
 def test_words_of_a_page_are_escaped() -> None:
