@@ -208,7 +208,7 @@ def test_every_kind_of_answer_is_shown_by_a_command() -> None:
 
 def test_numbers_and_texts_with_units_mean_the_same() -> None:
     assert wg.gpus(min_bandwidth=3 * 10**12).gpus == wg.gpus(min_bandwidth="3TB/s").gpus
-    fitted = [wg.fit("llama-3.1-8b", gpu="L4", batch=batch).needed for batch in (4, "4")]  # type: ignore[arg-type]
+    fitted = [wg.fit("llama-3.1-8b", gpu="L4", batch=batch).needed for batch in (4, "4")]
     assert fitted[0] == fitted[1]
 
 
@@ -230,7 +230,7 @@ def test_numbers_and_texts_with_units_mean_the_same() -> None:
         (PlanRequest, "time_limit", Decimal("1.50"), "1.5s"),
     ],
 )
-def test_a_value_and_its_text_read_alike(request_type: type[Any], name: str, value: object, text: str) -> None:
+def test_a_value_and_its_text_read_alike(request_type: type, name: str, value: object, text: str) -> None:
     field = fields_of(request_type)[name]
     assert read_field(field, value) == read_field(field, text)
 

@@ -20,12 +20,12 @@ LLAMA = {
 
 def argv(endpoint: Endpoint, values: dict[str, Any]) -> list[str]:
     """The command line a person would type for an endpoint's example."""
-    words = list(endpoint.command)
+    words = endpoint.command.split()
     for name, field in fields(endpoint).items():
-        if name in values and field.flag is not None:
-            words += [field.negative or ""] if values[name] is False else [field.flag, str(values[name])]
+        if name in values and not field.argument:
+            words += [field.flag.replace("--", "--no-")] if values[name] is False else [field.flag, str(values[name])]
     for name in ("task", "model", "name", "what"):
-        if name in values and fields(endpoint)[name].flag is None:
+        if name in values and fields(endpoint)[name].argument:
             words += values[name] if isinstance(values[name], list) else [str(values[name])]
     return [*words, "--json"]
 

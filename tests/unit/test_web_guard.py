@@ -91,12 +91,10 @@ def test_requests_of_a_job_are_checked_one_by_one(home: Path) -> None:
 @pytest.mark.parametrize("name", ["GPT-2", "gpt2", " GPT2 "])
 def test_the_id_is_handed_on(name: str, home: Path) -> None:
     assert home.is_dir()
-    assert spelled.argv(BY_PATH["fit"], {"model": [name]})[-1] == "gpt2"
-    assert spelled.argv(BY_PATH["plan"], {"what": [f"{name},Llama 3.1 8B"]})[-2:] == ["gpt2", "llama-3.1-8b"]
-    assert spelled.argv(BY_PATH["compare"], {"name": ["T4"], "task": ["decode"], "model": [name]})[1:3] == [
-        "--task=decode",
-        "--model=gpt2",
-    ]
+    assert spelled.request_of(BY_PATH["fit"], {"model": [name]})["model"] == "gpt2"
+    assert spelled.request_of(BY_PATH["plan"], {"what": [f"{name},Llama 3.1 8B"]})["what"] == ["gpt2", "llama-3.1-8b"]
+    compared = spelled.request_of(BY_PATH["compare"], {"name": ["T4"], "task": ["decode"], "model": [name]})
+    assert compared == {"names": ["T4"], "task": "decode", "model": "gpt2"}
     assert read_state(view_named("fit").state, urlencode({"model": name})).model == "gpt2"
     assert '"model": "gpt2"' in ask_rest("fit", model=name, gpu="T4")[1]
 
@@ -113,10 +111,10 @@ def test_models_are_checked_in_the_catalog_the_command_uses(home: Path, monkeypa
     day = date(2020, 1, 1)
     assert not asking.catalog(day).models
     with pytest.raises(UsageError) as refused:
-        spelled.argv(BY_PATH["fit"], {"model": ["gpt2"], "catalog_as_known": [day.isoformat()]})
+        spelled.request_of(BY_PATH["fit"], {"model": ["gpt2"], "catalog_as_known": [day.isoformat()]})
     assert refused.value.kind == "unknown-model"
     monkeypatch.setattr(asking, "_folder", [])
-    assert spelled.argv(BY_PATH["fit"], {"model": ["gpt2"]})[-1] == "gpt2"
+    assert spelled.request_of(BY_PATH["fit"], {"model": ["gpt2"]})["model"] == "gpt2"
 
 
 def test_repositories_the_owner_allows_are_named_by_their_grammar_alone(

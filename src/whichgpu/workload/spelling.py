@@ -19,8 +19,8 @@ from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Kind, Refused
 from whichgpu.workload.workload import FIELDS, Workload
 
 __all__ = [
-    "Spelled", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml", "from_values", "to_argv",
-    "to_object", "to_query", "to_toml",
+    "Spelled", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml",
+    "from_values", "to_argv", "to_object", "to_query", "to_toml",
 ]  # fmt: skip
 
 ALIASES = {"in": "seq_in", "out": "seq_out", "ttft": "ttft_max", "tpot": "tpot_max"}

@@ -32,7 +32,7 @@ def _query(data: bytes) -> Hashable:
     endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
     query = data[1:].decode("latin-1")
     if endpoint.path in LONG:
-        return endpoint.path, len(spelled.argv(endpoint, spelled.from_query(query)))
+        return endpoint.path, len(spelled.request_of(endpoint, spelled.from_query(query)))
     return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": query}, english(), None))
 
 
@@ -40,7 +40,7 @@ def _body(data: bytes) -> Hashable:
     """The same with a JSON body."""
     endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
     if endpoint.path in LONG:
-        return endpoint.path, len(spelled.argv(endpoint, spelled.from_body(data[1:])))
+        return endpoint.path, len(spelled.request_of(endpoint, spelled.from_body(data[1:])))
     return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": "", "body": data[1:]}, english(), None))
 
 

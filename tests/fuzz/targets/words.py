@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Target, each
 from tests.fuzz.targets.draws import texts
-from whichgpu.api.planfile import READERS, histogram, hourly, hours, owned_text, quotas_text, read_flag
+from whichgpu.api.planfile import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
 from whichgpu.api.plansweep import parse_sweep
 from whichgpu.api.wanted import OffersQuery, wanted
 from whichgpu.base.dates import is_date, parse_as_of, parse_known
@@ -38,7 +38,7 @@ def _plan_flags(text: str) -> None:
     for name in READERS:
         if name != "profiles":
             try:
-                read_flag(name, text)
+                read_setting(f"--{name}", name, text)
             except Exception as problem:
                 from whichgpu.base.errors import WhichGpuError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin
 
 from whichgpu.workload.kinds import Flag, Kind
 
@@ -74,12 +73,12 @@ def flag_of(name: str) -> str:
 
 
 @cache
-def fields_of(request: type[Any]) -> Mapping[str, Field]:
+def fields_of(request: type) -> Mapping[str, Field]:
     """The fields of a request by name, in the order they are declared."""
     found: dict[str, Field] = {}
     aliases: dict[str, list[str]] = {}
     for name, hint in request.__annotations__.items():
-        match get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+        match getattr(hint, "__metadata__", ()):
             case (Alias(of=field),):
                 aliases.setdefault(field, []).append(name)
             case (Field() as declared,):
@@ -91,7 +90,7 @@ def fields_of(request: type[Any]) -> Mapping[str, Field]:
 
 
 @cache
-def names_of(request: type[Any]) -> Mapping[str, Field]:
+def names_of(request: type) -> Mapping[str, Field]:
     """The fields of a request by every name they go by."""
     known = dict(fields_of(request))
     for field in fields_of(request).values():

@@ -210,14 +210,16 @@ def _number(value: float | Decimal) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions; all else as it is.
+    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions, decimals; all else as it is.
 
     >>> from fractions import Fraction
-    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain("5/s")
-    (2.5, Decimal('0.05'), '5/s')
+    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain(Decimal(5)), plain("5/s")
+    (2.5, 0.05, 5, '5/s')
     """
-    if isinstance(value, bool | str | Decimal) or type(value) in (int, float):
+    if isinstance(value, bool | str) or type(value) in (int, float):
         return value
+    if isinstance(value, Decimal) and value.is_finite():
+        return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
@@ -230,8 +232,6 @@ def plain(value: Any) -> Any:
 def _in_json(value: Any) -> Any:
     """What JSON has no word for: a number of another kind, or an error."""
     found = plain(value)
-    if isinstance(found, Decimal) and found.is_finite():
-        return int(found) if found == found.to_integral_value() else float(found)
     if found is value:
         raise TypeError(type(value).__name__)
     return found

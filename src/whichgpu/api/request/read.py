@@ -18,14 +18,14 @@ Spell = Callable[[str], str]
 DEFAULT_LORA_RANK = 16  # of `lora` alone
 
 
-def given(request: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that say something, by their own names; None means not given, and so does an empty list."""
+def given(request: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that say something, by their own names; None and an empty list of names mean not given."""
     known, found = names_of(request), dict[str, Any]()
     for name, value in values.items():
         field = known.get(name)
         if field is None:
             raise unknown_word("field", name[:80], sorted(known))
-        if value is None or (isinstance(value, SEVERAL) and not value):
+        if value is None or (field.is_list and isinstance(value, SEVERAL) and not value):
             continue
         if field.name in found:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
@@ -41,7 +41,7 @@ def _switch(field: Field, name: str, value: Any) -> bool:
         raise refusal(name, value, refused) from refused
 
 
-def read(request: type[Any], values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
+def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The values of the fields given, or only of those named."""
     declared = fields_of(request)
     wanted = [name for name in values if names is None or name in names]

@@ -40,7 +40,7 @@ ASKED = ("check", "diff", "history", "sources", "status")  # declared as request
 OTHERS = (refresh, import_, export, watch, quarantine, forget)
 catalog = CatalogGroup(
     "catalog",
-    commands={name: click_command(f"catalog {name}") for name in ASKED} | {found.name: found for found in OTHERS if found.name},
+    commands=[*(click_command(f"catalog {name}") for name in ASKED), *OTHERS],
     help="command.catalog.short",
     no_args_is_help=True,
     params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # read before all the others

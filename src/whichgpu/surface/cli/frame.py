@@ -357,7 +357,7 @@ NAMED: dict[str, Callable[[Catalog], Sequence[str]]] = {
 GPU = Names(gpu_names)
 SELLER = Names(lambda catalog: [provider.id for provider in catalog.providers])  # or one of the user's own lists
 
-_SHARED = {
+_SHARED: dict[str, dict[str, Any]] = {
     "json": {"is_flag": True},
     "csv": {"is_flag": True},
     "markdown": {"is_flag": True},

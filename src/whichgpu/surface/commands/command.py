@@ -53,7 +53,7 @@ class Command:
     """What is asked and how the answer is shown; `undated` is the hint of one that `as_of` means nothing to."""
 
     name: str
-    request: type[Any]
+    request: type
     ask: Callable[[Session, Request], Any]
     show: Show
     has_examples: bool = False
@@ -82,7 +82,7 @@ class Command:
 _DECLARED: dict[str, Command] = {}
 
 
-def command(name: str, request: type[Any], has_examples: bool = False, undated: str | None = None) -> Callable[[Any], Command]:
+def command(name: str, request: type, has_examples: bool = False, undated: str | None = None) -> Callable[[Any], Command]:
     """Declare a command by the function that asks it."""
 
     def declare(function: Callable[[Session, Request], Any]) -> Command:

@@ -6,14 +6,17 @@ No config file changes what a call means.
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from whichgpu.api.request.kinds import SEVERAL
+from whichgpu.api.request.kinds import SEVERAL, config_text
+from whichgpu.api.request.read import refusal
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.base.messages import english
+from whichgpu.base.messages import english, msg
 from whichgpu.surface.commands.command import Command, command_named
 from whichgpu.surface.commands.session import Catalogs, Session
+from whichgpu.workload.kinds import Refused
 
 _catalogs = Catalogs()
 
@@ -24,7 +27,9 @@ def asked(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any
     session = Session(english(), format="json", out=io.StringIO(), err=io.StringIO(), catalogs=_catalogs)
     session.command = tuple(name.split())
     try:
-        return found.answer(session, {**_placed(found, arguments), **(options or {})})
+        request = {name: _config(value) for name, value in {**_placed(found, arguments), **(options or {})}.items()}
+        _refuse_texts(found, request)
+        return found.answer(session, request)
     except WhichGpuError as problem:
         raise noted(problem) from problem.__cause__
 
@@ -34,6 +39,21 @@ def noted(error: WhichGpuError) -> WhichGpuError:
     if error.hint is not None:
         error.add_note(f"{english().text('word.hint')}: {english().render(error.hint)}")
     return error
+
+
+def _config(value: Any) -> Any:
+    """A model's config with numbers of every kind as JSON's own; an error of ours where it holds what JSON cannot."""
+    if isinstance(value, list):
+        return [_config(one) for one in value]
+    return json.loads(config_text(value)) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else value
+
+
+def _refuse_texts(found: Command, request: Mapping[str, Any]) -> None:
+    """Python has truth values of its own: a text for one is a mistake."""
+    for name, value in request.items():
+        field = found.fields.get(name)
+        if field is not None and field.is_switch and isinstance(value, str):
+            raise refusal(name, value, Refused(msg("wants.flag")))
 
 
 def _placed(found: Command, arguments: Sequence[object]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Named = str | Sequence[str]
 
 
-def gpus(*names: Named, **options: Unpack[catalog.GpusRequest]) -> api.GpusAnswer:
+def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> api.GpusAnswer:
     """GPUs by name (a family's name means all its variants), filtered and ordered; all of them where none is named.
 
     >>> import whichgpu as wg
@@ -38,62 +38,62 @@ def gpus(*names: Named, **options: Unpack[catalog.GpusRequest]) -> api.GpusAnswe
     >>> [gpu.name for gpu in wg.gpus(vendor="nvidia", min_memory="180GB", form_factor="sxm", sort="memory").gpus][:1]
     ['B200']
     """
-    found: api.GpusAnswer = asked("gpus", names, options)
+    found: api.GpusAnswer = asked("gpus", named, options)
     return found
 
 
-def instances(*names: Named, **options: Unpack[catalog.InstancesRequest]) -> api.InstancesAnswer:
+def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> api.InstancesAnswer:
     """Cloud machines and servers, by name or by the beginning of one.
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
     'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of main memory.'
     """
-    found: api.InstancesAnswer = asked("instances", names, options)
+    found: api.InstancesAnswer = asked("instances", named, options)
     return found
 
 
-def cpus(*names: Named, **options: Unpack[catalog.CpusRequest]) -> api.CpusAnswer:
+def cpus(*named: Named, **options: Unpack[catalog.CpusRequest]) -> api.CpusAnswer:
     """Host processors, by name or by words of it.
 
     >>> import whichgpu as wg
     >>> len(wg.cpus().cpus) > 10
     True
     """
-    found: api.CpusAnswer = asked("cpus", names, options)
+    found: api.CpusAnswer = asked("cpus", named, options)
     return found
 
 
-def regions(*names: Named, **options: Unpack[catalog.RegionsRequest]) -> api.RegionsAnswer:
+def regions(*named: Named, **options: Unpack[catalog.RegionsRequest]) -> api.RegionsAnswer:
     """Places by name, city or country.
 
     >>> import whichgpu as wg
     >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
     {'Northern Virginia'}
     """
-    found: api.RegionsAnswer = asked("regions", names, options)
+    found: api.RegionsAnswer = asked("regions", named, options)
     return found
 
 
-def models(*names: Named, **options: Unpack[catalog.ModelsRequest]) -> api.ModelsAnswer:
+def models(*named: Named, **options: Unpack[catalog.ModelsRequest]) -> api.ModelsAnswer:
     """Built-in models and their sizes.
 
     >>> import whichgpu as wg
     >>> wg.models("llama-3.1-8b").models[0].parameters
     8030261248
     """
-    found: api.ModelsAnswer = asked("models", names, options)
+    found: api.ModelsAnswer = asked("models", named, options)
     return found
 
 
-def engines(*names: Named, **options: Unpack[catalog.EnginesRequest]) -> api.EnginesAnswer:
+def engines(*named: Named, **options: Unpack[catalog.EnginesRequest]) -> api.EnginesAnswer:
     """The software that can be named, and what is known of it.
 
     >>> import whichgpu as wg
     >>> wg.engines("vllm").engines[0].name
     'vLLM'
     """
-    found: api.EnginesAnswer = asked("engines", names, options)
+    found: api.EnginesAnswer = asked("engines", named, options)
     return found
 
 
@@ -109,7 +109,7 @@ def offers(**options: Unpack[prices.OffersRequest]) -> api.OffersAnswer:
     return found
 
 
-def compare(*names: Named, **options: Unpack[load.CompareRequest]) -> api.Comparison:
+def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> api.Comparison:
     """GPUs and machines side by side; with a task and a model their speed too.
 
     >>> import whichgpu as wg
@@ -119,7 +119,7 @@ def compare(*names: Named, **options: Unpack[load.CompareRequest]) -> api.Compar
     >>> found.speed[1].relative > 0.8
     True
     """
-    found: api.Comparison = asked("compare", names, options)
+    found: api.Comparison = asked("compare", named, options)
     return found
 
 
@@ -177,7 +177,7 @@ def recommend(
     return found
 
 
-def plan(*what: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> api.PlanAnswer:
+def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> api.PlanAnswer:
     """The cheapest fleet for models and their traffic, or for a plan file. `simulation` says whether it keeps its objectives.
 
     >>> import whichgpu as wg
@@ -188,11 +188,11 @@ def plan(*what: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanReq
     >>> {row["gpu_name"] for row in found.to_records()}
     {'L40S'}
     """
-    found: api.PlanAnswer = asked("plan", what, options)
+    found: api.PlanAnswer = asked("plan", models, options)
     return found
 
 
-def buy(*names: Named, **options: Unpack[prices.BuyRequest]) -> api.BuyAnswer:
+def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> api.BuyAnswer:
     """What GPUs cost to own, against renting the same.
 
     >>> import whichgpu as wg
@@ -200,7 +200,7 @@ def buy(*names: Named, **options: Unpack[prices.BuyRequest]) -> api.BuyAnswer:
     >>> 0 < row.break_even_use < 1
     True
     """
-    found: api.BuyAnswer = asked("buy", names, options)
+    found: api.BuyAnswer = asked("buy", named, options)
     return found
 
 
@@ -292,7 +292,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
     return found
 
 
-def _spelled_out(verb: Any, request: type[Any]) -> inspect.Signature:
+def _spelled_out(verb: Any, request: type) -> inspect.Signature:
     """Its signature with every keyword by name: what notebooks complete and help shows."""
     told = inspect.signature(verb)
     *places, _ = told.parameters.values()
@@ -304,7 +304,7 @@ def _spelled_out(verb: Any, request: type[Any]) -> inspect.Signature:
     return told.replace(parameters=[*places, *keywords])
 
 
-_KEYWORDS: tuple[tuple[Any, type[Any]], ...] = (
+_KEYWORDS: tuple[tuple[Any, type], ...] = (
     (gpus, catalog.GpusRequest), (instances, catalog.InstancesRequest), (cpus, catalog.CpusRequest),
     (regions, catalog.RegionsRequest), (models, catalog.ModelsRequest), (engines, catalog.EnginesRequest),
     (offers, prices.OffersRequest), (compare, load.CompareRequest), (fit, load.FitRequest), (estimate, load.EstimateRequest),

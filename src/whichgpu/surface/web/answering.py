@@ -36,7 +36,7 @@ def rest(question: Question, language: Language, progress: Progress | None) -> T
         request = spelled.request_of(endpoint, values) | question.get("files", {})
         if endpoint.rows is None:
             status, document = answered(endpoint.command, request, language, progress)
-            headers = {}
+            headers: dict[str, str] = {}
         else:
             status, document, headers = _paged(endpoint, values, request, language, language.code if named else None)
         body = to_json(document).encode("utf-8", "backslashreplace")
@@ -56,10 +56,11 @@ def _paged(
     if status != 200 or (limit is None and not offset):
         return status, document, {}
     whole = _fields(document)
-    rows = whole[endpoint.rows or ""]
+    name = endpoint.rows or ""
+    rows = whole[name]
     total = whole.get("matching", len(rows))
     shown = rows[offset:] if limit is None else rows[offset : offset + limit]
-    whole |= {endpoint.rows: shown, "total": total, "offset": offset, "limit": limit, "next": None}
+    whole |= {name: shown, "total": total, "offset": offset, "limit": limit, "next": None}
     headers = {}
     if offset + len(shown) < total and shown:
         kept = [(name, value) for name, given in values.items() if name not in PAGING for value in given]
