@@ -190,17 +190,17 @@ def _standing(table: PriceTable, rules: Sequence[Discount], day: date) -> Standi
 
 def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Standing:
     """Prices that published rules make of on-demand prices, where none is stated for that very offer (`terms.derived`)."""
-    extra: list[PriceTable] = []
+    extra: list[tuple[Ints, Ints, Floats]] = []  # places, days and numbers of the derived rows
     steps: list[tuple[float, ...]] = []
     step_of = [np.full(len(table), -1, dtype=np.int64)]
-    words = list(table.words)
+    words = {word: place for place, word in enumerate(table.words)}
     every: Ints | None = None  # machine and region of each row
     for rule in rules:
         if first_day(rule.first) > day or (rule.last and first_day(rule.last) < day) or table.place(rule.provider) is None:
             continue
         base = np.flatnonzero(table.named("provider", (rule.provider,)) & table.named("term", ("on-demand",)))
         instances = table.column("instance")[base]
-        fitting = [place for place in np.unique(instances).tolist() if words[place].startswith(rule.instances)]
+        fitting = [place for place in np.unique(instances).tolist() if table.words[place].startswith(rule.instances)]
         base = base[np.isin(instances, fitting)]
         if not len(base):
             continue
@@ -208,24 +208,21 @@ def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Stan
         rows = base[~np.isin(every[base], every[table.named("term", (rule.term,))])]
         if not len(rows):
             continue
-        for word in (rule.term, rule.sources[0]):
-            if word not in words:
-                words.append(word)
         part = table.taken(rows)
         places, numbers = part.places.copy(), part.numbers.copy()
-        places[_place("term")] = words.index(rule.term)
-        places[_place("source")] = words.index(rule.sources[0])
+        places[_place("term")] = words.setdefault(rule.term, len(words))
+        places[_place("source")] = words.setdefault(rule.sources[0], len(words))
         if rule.share is not None:
             numbers[1] *= float(rule.share)
-        extra.append(PriceTable(tuple(words), places, part.days, numbers))
+        extra.append((places, part.days, numbers))
         step_of.append(np.full(len(rows), len(steps) if rule.share is None else -1, dtype=np.int64))
         if rule.share is None:
             steps.append(tuple(map(float, rule.steps)))
     whole = PriceTable(
         tuple(words),
-        np.concatenate([table.places, *(one.places for one in extra)], axis=1),
-        np.concatenate([table.days, *(one.days for one in extra)], axis=1),
-        np.concatenate([table.numbers, *(one.numbers for one in extra)], axis=1),
+        np.concatenate([table.places, *(one[0] for one in extra)], axis=1),
+        np.concatenate([table.days, *(one[1] for one in extra)], axis=1),
+        np.concatenate([table.numbers, *(one[2] for one in extra)], axis=1),
     )
     return whole, tuple(steps), np.concatenate(step_of)
 
