@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
 from whichgpu.base.recent import Recent
+from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
@@ -21,7 +22,6 @@ from whichgpu.decide.frameworks import runs_frameworks
 from whichgpu.decide.wishes import Wishes
 from whichgpu.estimate.time.calibration import MEASURED_VENDORS
 from whichgpu.price.billing import billing_on, extras, machines_apart
-from whichgpu.price.currency import Exchanger
 from whichgpu.price.run import Terms, committed_years
 from whichgpu.price.table import Floats, Ints, PriceTable, standing_rows
 
@@ -86,13 +86,11 @@ def market(
     """
     standing, steps, step_of = _standing(table, catalog.discounts, wishes.day)
     trips = places.of(standing) if places else np.full(len(standing), np.nan)
-    keep, rejected = _kept(standing, catalog, wishes, trips, engine)
+    rates = _rates(standing, exchanger, wishes.currency)
+    keep, rejected = _kept(standing, catalog, wishes, trips, engine, rates)
     rows = np.flatnonzero(keep)
     part = standing.taken(rows)
-    factors = np.ones(len(part.words))
-    for at in np.unique(part.column("currency")).tolist():
-        factors[at] = _factor(exchanger, part.words[at], wishes.currency)
-    price = part.price * factors[part.column("currency")]
+    price = part.price * rates[part.column("currency")]
     if off:
         own = np.ones(len(standing.words))
         for name, share in off.items():
@@ -104,15 +102,17 @@ def market(
     return Market(standing, rows, price, rejected, steps, step_of[rows], trips[rows], wishes.day, rate)
 
 
-def _factor(exchanger: Exchanger, word: str, target: str) -> float:
-    """What money in a currency is worth in the target; 1 for words that are no currencies."""
-    if len(word) != 3 or not word.isupper() or word == target or word not in exchanger.known():
-        return 1.0
-    return float(exchanger.rate(word, target).value)
+def _rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
+    """What money in the currency at each place of the words is worth in the target; nan if there is no exchange rate."""
+    rates = np.full(len(table.words), np.nan)
+    for place in np.unique(table.column("currency")).tolist():
+        if exchanger.converts(table.words[place], target):
+            rates[place] = float(exchanger.rate(table.words[place], target).value)
+    return rates
 
 
 def _kept(
-    table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats, engine: Engine | None
+    table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats, engine: Engine | None, rates: Floats
 ) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Offers that pass every wish, and how many each wish takes out in its turn."""
     known = catalog.gpu_by_id
@@ -158,6 +158,7 @@ def _kept(
     tests.append(("gpus", table.gpus <= high))
     if wishes.only_owned:
         tests.append(("owned", table.named("term", ("owned",))))
+    tests.append(("exchange-rate", np.isfinite(rates[table.column("currency")])))
     keep = np.ones(len(table), dtype=bool)
     rejected: Counter[str] = Counter()
     for name, passing in tests:
