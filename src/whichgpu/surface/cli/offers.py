@@ -14,10 +14,10 @@ from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import parse_bytes, parse_seconds, significant
+from whichgpu.catalog.currency import parse_rates
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
 from whichgpu.price.asof import LATELY
-from whichgpu.price.currency import parse_rates
 from whichgpu.price.offers import GROUPS, Offer
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.cli.frame import GPU, INSTANCE, SELLER, Parsed, Words, catalog_of, command, option
