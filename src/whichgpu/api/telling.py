@@ -89,9 +89,10 @@ class Telling:
             engines=alternatives(asked, group, way, self.desk.catalog.engines) if self.modelled else (),
             considered=told.considered, rejected=Rejected(dict(told.rejected.most_common()), ()),
             why_not=self._why_not(asked_after, best, rows), host=self._host(places[0], best), lacks=lacking,
-            assumptions=(*assumptions(best, asked, self.found.wishes, self.work, self.rank, self.modelled),
+            assumptions=(*assumptions(best, group.gpu, asked, self.found.wishes, self.work, self.rank, self.modelled),
                          *self.found.assumptions),
-            warnings=(*warnings(best, group.gpu, engine), *self._remarks(best)), sources=self._sources(rows.values(), lacking),
+            warnings=(*warnings(best, group.gpu, engine, asked.workload), *self._remarks(best)),
+            sources=self._sources(rows.values(), lacking),
             verify=verify, verify_note=verify_note, reproduce=self._reproduce(), curve=way.curve, terms=term_lines(best, market),
         )  # fmt: skip
 

@@ -87,8 +87,9 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
 
 def lacking(gpu: Gpu, workload: Workload) -> str | None:
     """The dtype a workload computes in that a GPU has no units for, if any."""
-    dtype = (workload.precision or "").removeprefix("amp-")
-    return dtype if dtype in ("bf16", "fp8") and dtype not in gpu.supports else None
+    precision = (workload.precision or "").removeprefix("amp-")
+    dtype = {"nvfp4": "fp4", "mxfp4": "fp4"}.get(precision, precision)
+    return dtype if dtype in ("bf16", "fp8", "fp4") and dtype not in gpu.supports else None
 
 
 class Curve:

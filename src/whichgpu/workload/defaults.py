@@ -35,8 +35,8 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
     workload = _laid_out(workload, shape)
     precision = workload.precision or _precision(workload, shape)
     engine = workload.engine or _engine(workload, shape)
-    filled = workload.with_defaults(
-        precision=precision,
+    precision = _as_file_type(precision, engine)
+    filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
         batch=_batch(workload, shape),
         attention=_attention(engine, workload.year) if isinstance(shape, Transformer) else None,
@@ -124,7 +124,13 @@ def _speaks(shape: Shape) -> bool:
 def _named_in(path: str) -> str | None:
     """The type a GGUF file's name ends in: …-Q4_K_M.gguf."""
     stem = path.lower().removesuffix(".gguf")
-    return next((name for name in sorted((*GGUF_PRECISIONS, "bf16"), key=len, reverse=True) if stem.endswith(name)), None)
+    names = sorted((*GGUF_PRECISIONS, "bf16", "mxfp4"), key=len, reverse=True)
+    return next((name for name in names if stem.endswith(name)), None)
+
+
+def _as_file_type(precision: str, engine: str) -> str:
+    """The name llama.cpp gives its file of a model published in mxfp4; any other precision as it is."""
+    return "mxfp4_moe" if (precision, engine) == ("mxfp4", "llama.cpp") else precision
 
 
 def _engine(workload: Workload, shape: Shape) -> str:

@@ -95,7 +95,7 @@ class Transformer:
     patches: Patches | None = None  # images in, not tokens
     layer_other: int = 0  # parameters of a layer beyond the above: attention sinks, wide query and key norms, layer scales
     other: int = 0  # parameters outside the layers: a second tower and its projector, relative positions, classifier
-    native: str = ""  # precision its weights are published in, where that is not 16 bit: fp8, int4, nvfp4
+    native: str = ""  # precision its weights are published in, where that is not 16 bit: fp8, int4, mxfp4
     stored_bytes: int = 0  # of the weights in the file it was read from; 0: not read from weights
 
 

@@ -53,7 +53,7 @@ def _native(config: Mapping[str, Any]) -> str:
         return "int4"
     if told.get("load_in_8bit") is True or bits == 8:
         return "int8"
-    return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "nvfp4"}.get(method, "")
+    return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}.get(method, "")
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
