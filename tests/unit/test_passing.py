@@ -28,10 +28,9 @@ def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
     return [float(size) for size in passing._sizes(asked(workload, *given), workload, gpus)]
 
 
-def test_where_no_batch_is_asked_for_several_are_tried() -> None:
+def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_default() -> None:
     assert sizes(Workload("batch", "m"), 2) == SIZES.tolist()
-    assert sizes(Workload("train", "m", image=224), 2) == SIZES.tolist()
-    assert sizes(Workload("train", "m"), 2) == [*SIZES.tolist(), 1024.0]  # samples without pictures are small
+    assert sizes(Workload("train", "m"), 2) == [128.0]
 
 
 @pytest.mark.parametrize(

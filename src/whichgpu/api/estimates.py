@@ -121,10 +121,12 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     shape = desk.shape(spelled.workload.model)
     gpu = device.gpu if device else None
     refuse_nonsense(spelled.workload, shape)
-    filled = fill_defaults(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
     if gpu and "precision" not in spelled.given and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=isinstance(shape, Transformer) and shape.patches is None)
-        filled = fill_defaults(replace(spelled.workload, precision=usual), shape)
+        filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
+    if gpu:
+        filled = fitting.with_default_checkpointing(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
     return Asked(filled, spelled.given, shape, gpu)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
-from whichgpu.base.messages import Message
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.shown import Shown
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
@@ -41,6 +41,7 @@ class FitRow:
     needed: int
     usable: int
     headroom: int
+    checkpointing: str | None
     largest_batch: int | None  # None where the batch is the module's own
     largest_context: int | None
     remedies: tuple[Remedy, ...]
@@ -92,15 +93,18 @@ def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> N
     desk = desk or Desk()
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
-    workload = fill_defaults(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
     rows = []
+    workload = filled
     for gpu in found:
-        shown = memory(workload, shape, gpu)
+        of = _remembered(shape, gpu)
+        workload = fitting.with_default_checkpointing(filled, shape, gpu, spelled.given, of)
+        shown = of(workload)
         need = fitting.needed(shown, workload)
         answer = fitting.fit(need, workload, gpu)
         rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
-    return NeedsAnswer(echo(workload, spelled.given), tuple(rows))
+    return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
 
 
 def fit(
@@ -134,12 +138,14 @@ def fit_spelled(
         spelled = counted(named, desk.count(names[0]))
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
-    workload = fill_defaults(spelled.workload, shape)
+    workload = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
+    able = _able(workload, shape, known, spelled.given)
+    told = tuple(_rows(workload, shape, asked, able, spelled.given, helpful))
+    if len(told) == 1 and told[0].checkpointing:
+        workload = replace(workload, checkpointing=told[0].checkpointing)
     shown = memory(workload, shape, asked[0] if len(asked) == 1 else None)
     need = fitting.needed(shown, workload)
-    able = fitting_gpus(need, workload, known)
-    told = tuple(_rows(workload, shape, asked, able, helpful))
     holding = {row.gpu for row in told if row.fits == "fits"}
     sound = able if names else (*(gpu for gpu in able if gpu.id in holding), *(gpu for gpu in asked if gpu.id in holding))
     least = next(iter(sound), None)
@@ -152,10 +158,20 @@ def fit_spelled(
         gpus=told,
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
-        warnings=(*shown.warnings, *remarks(workload, shape, spelled.given)),
+        warnings=(*shown.warnings, *remarks(workload, shape, spelled.given), *_checkpointed_rows(told, workload)),
         basis=shown.device.basis,
         sources=shown.device.sources,
     )
+
+
+def _checkpointed_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
+    """A note on the GPUs where activation checkpointing was turned on though the request as a whole has none."""
+    names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
+    if not names:
+        return ()
+    if len(names) > FEW:
+        return (msg("note.checkpointing-many", n=len(names)),)
+    return (msg("note.checkpointing-some", gpus=names),)
 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
@@ -172,15 +188,31 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
     return of
 
 
-def _rows(workload: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], helpful: bool = True) -> Iterator[FitRow]:
+def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
+    """GPUs the request fits on, with activation checkpointing where a default may turn it on."""
+    tried = [filled]
+    if fitting.checkpoints_by_default(filled, shape, given):
+        tried.append(replace(filled, checkpointing="full"))
+    needs = [fitting.needed(memory(one, shape), one) for one in tried]
+    return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
+
+
+def _rows(
+    filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], helpful: bool = True
+) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
-    common = _Sizes(workload, shape, None)
-    usual = fitting.needed(common.memory(workload), workload)
+    common: dict[str, _Sizes] = {}
     many = len(asked) > FEW
     for gpu in asked:
-        sizes = common if many else _Sizes(workload, shape, gpu)
-        need = fitting.needed(memory(workload, shape, gpu), workload)
+        of = _remembered(shape, gpu)
+        workload = fitting.with_default_checkpointing(filled, shape, gpu, given, of)
+        key = workload.checkpointing
+        if many and key not in common:
+            common[key] = _Sizes(workload, shape, None)
+        sizes = common[key] if many else _Sizes(workload, shape, gpu)
+        need = fitting.needed(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)
+        usual = fitting.needed(sizes.memory(workload), workload)
         room = answer.usable - (int(need.high - usual.high) if many else 0)
         problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
         yield FitRow(
@@ -190,6 +222,7 @@ def _rows(workload: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence
             needed=int(need.value),
             usable=answer.usable,
             headroom=answer.headroom,
+            checkpointing=workload.checkpointing if workload.training else None,
             largest_batch=None if _fixed_batch(shape) else sizes.batch.told(sizes.batch.largest(room)),
             largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),

@@ -28,9 +28,16 @@ def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
     return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()
 
 
+def checkpointed_by_default(workload: Workload, given: Collection[str]) -> tuple[Message, ...]:
+    """A note where activation checkpointing was turned on because the request does not fit without it."""
+    by_default = workload.training and workload.checkpointing != "none" and "checkpointing" not in given
+    return (msg("note.checkpointing-default", checkpointing=workload.checkpointing),) if by_default else ()
+
+
 def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
     """What a user should know of the request itself."""
     found = [*unused(workload, shape, given)]
+    found += checkpointed_by_default(workload, given)
     if workload.training:  # of answers, their memory's estimate says it
         found += beyond_context(workload.seq_in or 0, shape)
     if workload.rate is not None and (workload.task != "serve" or workload.gpu is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from decimal import Decimal
 from math import ceil
@@ -108,6 +109,8 @@ def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Messag
     if workload.task == "finetune" and not (workload.lora_rank or workload.qlora):
         mixed = best.precision.startswith(("amp", "fp8"))
         said.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
+    if workload.training:
+        said += _training_assumed(best, given)
     if "engine" not in given:
         said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
     if workload.seq_in and not {"seq_in", "seq_out"} & given:
@@ -121,6 +124,17 @@ def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Messag
         unit = "output-tokens" if work.unit == "tokens" and not workload.training else work.unit
         told = f"{work.amount:,.0f}" if work.amount else f"{work.hours:,.0f}"
         said.append(msg("assumed.work" if work.amount else "assumed.service", amount=told, unit=msg(f"unit.{unit}")))
+    return said
+
+
+def _training_assumed(best: Candidate, given: Collection[str]) -> list[Message]:
+    """Batch and checkpointing of a training run where the user gave none."""
+    said = []
+    if not {"batch", "micro_batch", "accumulation"} & set(given):
+        id = "assumed.batch-accumulated" if best.accumulation > 1 else "assumed.batch-train"
+        said.append(msg(id, batch=best.batch, micro=best.micro_batch or best.batch, n=best.accumulation))
+    if best.checkpointing != "none" and "checkpointing" not in given:
+        said.append(msg("note.checkpointing-default", checkpointing=best.checkpointing))
     return said
 
 

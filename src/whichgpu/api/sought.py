@@ -122,7 +122,7 @@ class Sought:
             refuse_percentile(workload.percentile)
         if workload.steps is not None:
             given = given | {"batch"}
-        return Asked(fill_defaults(workload, shape), given, shape, desk.calibration, self.spelled.workload)
+        return Asked(fill_defaults(workload, shape, given), given, shape, desk.calibration, self.spelled.workload)
 
     def _basket(self, asked: Asked) -> Basket:
         engines = self.desk.catalog.engines if self.modelled else ()

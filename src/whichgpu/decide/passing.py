@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from whichgpu.base.figure import Figure
+from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.estimate.fit import needed, verdict
@@ -18,10 +19,13 @@ from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.training_defaults import default_batch
 from whichgpu.workload.workload import Parallel, Workload
 
-SIZES = np.array([1, 8, 32, 64, 128, 256], dtype=float)  # of one GPU, where no batch is asked for
+SIZES = np.array([1, 8, 32, 64, 128, 256], dtype=float)  # of one GPU that runs a model, where no batch is asked for
 TRIED = 2  # of the sizes a GPU holds when it trains
+Needs = dict[tuple[str, str, float], Figure]  # by precision, GPU and samples
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
 
 
@@ -31,7 +35,7 @@ def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for place, group in enumerate(groups):
         classes[asked.in_precision(group.gpu), group.gpus, group.machines].append(place)
-    needs: dict[tuple[str, float], Figure] = {}
+    needs: Needs = {}
     for (precision, gpus, machines), places in classes.items():
         workload = replace(asked.workload, precision=precision)
         own = [groups[place] for place in places]
@@ -39,46 +43,49 @@ def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     return [found[place] for place in range(len(groups))]
 
 
-def _of_size(
-    asked: Asked, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: dict[tuple[str, float], Figure]
-) -> list[Outcome]:
+def _of_size(asked: Asked, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: Needs) -> list[Outcome]:
     shape, sizes = asked.shape, _sizes(asked, workload, gpus)
     if not len(sizes):
         return [Refusal("layout", np.inf) for _ in groups]
     one = replace(workload, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), accumulation=1, micro_batch=None)
-    counted = []
-    for size in sizes:
-        key = (workload.precision or "", float(size))
-        if key not in needs:
-            alone = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size), micro_batch=None, accumulation=1)
-            needs[key] = needed(memory(alone, shape), alone)
-        counted.append(needs[key])
+    counted = [[_need(workload, shape, group.gpu, size, needs) for size in sizes] for group in groups]
     room = np.array([usable_bytes(group.gpu, workload) for group in groups], dtype=float)
-    kept = np.array([figure.value <= room.max() for figure in counted])
+    values = np.array([[figure.value for figure in row] for row in counted])
+    kept = (values <= room[:, None]).any(axis=0)
     if not kept.any():
-        return [Refusal("memory", counted[0].value / own - 1.0) for own in room]
+        return [Refusal("memory", float(row[0] / own) - 1.0) for row, own in zip(values, room, strict=True)]
     if workload.training:
-        kept &= _largest(np.array([figure.value for figure in counted]), room)
-    sizes, counted = sizes[kept], [figure for figure, keep in zip(counted, kept, strict=True) if keep]
+        kept &= _largest(values, room)
+    sizes = sizes[kept]
+    counted = [[figure for figure, keep in zip(row, kept, strict=True) if keep] for row in counted]
     seconds, compute, floor = _seconds(asked, one, groups, sizes)
     return [
-        _best(asked, workload, float(room[place]), sizes, counted, seconds[place], compute[place], floor[place], gpus)
+        _best(asked, workload, float(room[place]), sizes, counted[place], seconds[place], compute[place], floor[place], gpus)
         for place in range(len(groups))
     ]
 
 
 def _largest(need: Floats, room: Floats) -> np.ndarray:
     """The few largest sizes each room holds: no smaller one trains faster."""
-    found = np.zeros(len(need), dtype=bool)
-    for own in np.unique(room):
-        found[np.flatnonzero(need <= own)[-TRIED:]] = True
+    found = np.zeros(need.shape[-1], dtype=bool)
+    for row, own in zip(np.broadcast_to(need, (len(room), need.shape[-1])), room, strict=True):
+        found[np.flatnonzero(row <= own)[-TRIED:]] = True
     return found
+
+
+def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, needs: Needs) -> Figure:
+    """Bytes one GPU takes for so many samples at once, each computed once."""
+    key = (workload.precision or "", gpu.id, float(size))
+    if key not in needs:
+        alone = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size), micro_batch=None, accumulation=1)
+        needs[key] = needed(memory(alone, shape, gpu), alone)
+    return needs[key]
 
 
 def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     """Samples one GPU takes at a time."""
     if "batch" not in asked.given and workload.micro_batch is None:
-        return SIZES if workload.image or not workload.training else np.append(SIZES, 1024.0)
+        return np.array([float(default_batch(asked.shape, 1).micro_batch)]) if workload.training else SIZES
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     share, rest = divmod(workload.batch or 1, gpus)

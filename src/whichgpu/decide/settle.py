@@ -12,7 +12,7 @@ from whichgpu.decide.groups import Group, Groups
 from whichgpu.decide.relax import leaning
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.decide.wishes import Wishes
-from whichgpu.estimate.fit import fit, needed
+from whichgpu.estimate.fit import fit, needed, with_default_checkpointing
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.time.answer import work
@@ -104,15 +104,19 @@ def _hoped(one: Outcome) -> Outcome:
 
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
-    """The same way, its memory counted and its step timed."""
+    """The same way, its memory counted and its step timed, with activation checkpointing as `fit` decides it."""
     one = laid(asked.workload, group, way)
+    one = with_default_checkpointing(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
     need = needed(memory(one, asked.shape, group.gpu), one)
     verdict = fit(need, one, group.gpu)
     if verdict.fits == "no":
         return Refusal("memory", need.value / verdict.usable - 1.0)
     seconds, bound, floor = timed(asked, group, one)
     done, _ = work(one, asked.shape)
-    return replace(way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=verdict.fits, bound=bound, floor=floor)
+    return replace(
+        way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=verdict.fits, bound=bound, floor=floor,
+        checkpointing=one.checkpointing,
+    )  # fmt: skip
 
 
 def laid(workload: Workload, group: Group, way: Way) -> Workload:

@@ -5,7 +5,7 @@ Pure functions over a `memory(workload)` that someone hands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
@@ -18,6 +18,7 @@ from whichgpu.estimate.memory.engines import engine_of, family
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.training_defaults import default_checkpointing
 from whichgpu.workload.workload import Workload
 
 Verdict = Literal["fits", "tight", "no"]
@@ -83,6 +84,24 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
     if unknown := lacking(gpu, workload):
         warnings.append(msg("warning.no-dtype", gpu=gpu.name, dtype=unknown))
     return Fit(found, usable, usable - int(need.value), tuple(warnings))
+
+
+def checkpoints_by_default(workload: Workload, shape: Shape, given: Collection[str]) -> bool:
+    """Whether activation checkpointing may be turned on for a request: the user left batch and checkpointing to the defaults."""
+    own = {"batch", "micro_batch", "checkpointing"} & set(given)
+    return workload.training and isinstance(shape, Transformer) and not own
+
+
+def with_default_checkpointing(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
+    """A training request with activation checkpointing where it only fits this GPU so; one with a batch of its own as it is."""
+    if not checkpoints_by_default(workload, shape, given):
+        return workload
+
+    def verdict_with(checkpointing: str) -> Verdict:
+        one = replace(workload, checkpointing=checkpointing)
+        return verdict(needed(memory(one), one), usable_bytes(gpu, one))
+
+    return replace(workload, checkpointing=default_checkpointing(verdict_with))
 
 
 def lacking(gpu: Gpu, workload: Workload) -> str | None:

@@ -12,13 +12,12 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.contradictions import refuse_adapters, refuse_silence
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.training_defaults import with_default_batch, writes_text
 from whichgpu.workload.workload import FIELDS, Parallel, Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256
 LORA_RANK = 16  # with --qlora and no rank
 SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left where networks halve them again and again
-# What people begin with: a handful of sequences, images by the dozen; serving is asked for one user at a time.
-TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
 OFFLINE_BATCH = 32
 ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
 ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
@@ -30,15 +29,17 @@ ADAMW = re.compile(
 )
 
 
-def fill_defaults(workload: Workload, shape: Shape) -> Workload:
-    """The same request with a value in every field that matters to its task."""
+def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ()) -> Workload:
+    """The same request with a value in every field that matters to its task; `given` are the fields the user named."""
     workload = _laid_out(workload, shape)
+    if workload.training:
+        workload = with_default_batch(workload, shape, "accumulation" in given)
     precision = workload.precision or _precision(workload, shape)
     engine = workload.engine or _engine(workload, shape)
     precision = _as_file_type(precision, engine)
     filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
-        batch=_batch(workload, shape),
+        batch=_batch(workload),
         attention=_attention(engine, workload.year) if isinstance(shape, Transformer) else None,
     )
     if isinstance(shape, Transformer):
@@ -48,7 +49,7 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
         filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
-    elif _speaks(shape):
+    elif writes_text(shape):
         filled = filled.with_defaults(kv_precision=_kv_precision(precision))
     return filled
 
@@ -62,7 +63,7 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     if not reads and (workload.precision or "") in GGUF_PRECISIONS:
         message = msg("error.text-files", precision=workload.precision or "", model=shape.name)
         raise UsageError("wrong-precision", message, msg("hint.text-files"))
-    silent = not reads or (isinstance(shape, Transformer) and not _speaks(shape))
+    silent = not reads or (isinstance(shape, Transformer) and not writes_text(shape))
     if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):
         raise UsageError("wrong-task", msg("error.wrong-task", task=workload.task, model=shape.name), msg("hint.wrong-task"))
     if workload.batch is None:
@@ -70,11 +71,18 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     rounds = workload.accumulation if workload.training else 1
     split = workload.parallel.dp * rounds
     usual = _laid_out(workload, shape).parallel.dp * rounds if workload.micro_batch else split
-    if workload.micro_batch is not None and workload.batch not in (workload.micro_batch * split, workload.micro_batch * usual):
+    if workload.micro_batch is not None and not _divides(workload, split) and not _divides(workload, usual):
         values = {"batch": workload.batch, "micro": workload.micro_batch, "split": usual}
         raise UsageError("batch-mismatch", msg("error.batch-mismatch", **values), msg("hint.batch-mismatch"))
     if workload.training and workload.batch % split:
         raise UsageError("batch-split", msg("error.batch-split", batch=workload.batch, split=split), msg("hint.batch-mismatch"))
+
+
+def _divides(workload: Workload, split: int) -> bool:
+    """Whether a batch is made of micro-batches on so many ranks and passes; accumulation follows from both where none is given."""
+    batch, micro = workload.batch or 0, workload.micro_batch or 1
+    follows = workload.training and workload.accumulation == 1
+    return batch % (micro * split) == 0 and batch > 0 if follows else batch == micro * split
 
 
 def _refuse_small_images(workload: Workload, shape: Shape) -> None:
@@ -116,11 +124,6 @@ def _sees(shape: Shape) -> bool:
     return isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
 
 
-def _speaks(shape: Shape) -> bool:
-    """Token by token, with a cache of what was said."""
-    return isinstance(shape, Transformer) and shape.causal and shape.patches is None
-
-
 def _named_in(path: str) -> str | None:
     """The type a GGUF file's name ends in: …-Q4_K_M.gguf."""
     stem = path.lower().removesuffix(".gguf")
@@ -138,23 +141,21 @@ def _engine(workload: Workload, shape: Shape) -> str:
         return "llama.cpp"
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
         return "llama.cpp"
-    return ENGINE.get(workload.task, "pytorch") if _speaks(shape) else "pytorch"
+    return ENGINE.get(workload.task, "pytorch") if writes_text(shape) else "pytorch"
 
 
-def _batch(workload: Workload, shape: Shape) -> int:
-    split = workload.parallel.dp * (workload.accumulation if workload.training else 1)
+def _batch(workload: Workload) -> int:
+    """Sequences or samples at once of inference, one for each copy at least."""
+    copies = workload.parallel.dp
     if workload.micro_batch is not None:
-        return workload.micro_batch * split
-    if workload.training:
-        usual = IMAGE_BATCH if _sees(shape) else TEXT_BATCH if isinstance(shape, Transformer) else ROW_BATCH
-        return max(split, usual)
-    return max(split, OFFLINE_BATCH if workload.task == "batch" else 1)
+        return workload.micro_batch * copies
+    return max(copies, OFFLINE_BATCH if workload.task == "batch" else 1)
 
 
 def _sequences(workload: Workload, shape: Transformer) -> Workload:
     """2048 tokens in and 256 out, or what the model's context leaves."""
     limit = shape.max_context or SEQ_IN + SEQ_OUT
-    if workload.task in ("serve", "batch") and _speaks(shape):
+    if workload.task in ("serve", "batch") and writes_text(shape):
         workload = workload.with_defaults(seq_out=min(SEQ_OUT, max(1, limit // 4)))
         return workload.with_defaults(seq_in=max(1, min(SEQ_IN, limit - (workload.seq_out or 0))))
     return workload.with_defaults(seq_in=min(SEQ_IN, limit))
