@@ -79,7 +79,7 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
 
 
 def _divides(workload: Workload, split: int) -> bool:
-    """Whether a batch is made of micro-batches on so many ranks and passes; accumulation follows from both where none is given."""
+    """Whether a batch is made of micro-batches on so many ranks and passes; passes follow where no accumulation is given."""
     batch, micro = workload.batch or 0, workload.micro_batch or 1
     follows = workload.training and workload.accumulation == 1
     return batch % (micro * split) == 0 and batch > 0 if follows else batch == micro * split
