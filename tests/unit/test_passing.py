@@ -12,8 +12,9 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide import passing
-from whichgpu.decide.passing import SIZES, pass_through
+from whichgpu.decide.passing import pass_through
 from whichgpu.decide.way import Asked, Refusal, Way
+from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Mlp
@@ -29,7 +30,7 @@ def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
 
 
 def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_default() -> None:
-    assert sizes(Workload("batch", "m"), 2) == SIZES.tolist()
+    assert sizes(Workload("batch", "m"), 2) == SAMPLES.tolist()
     assert sizes(Workload("train", "m"), 2) == [128.0]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from whichgpu.api.concurrency import concurrency_note, with_offline_batch
 from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
@@ -22,9 +23,12 @@ from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.remedies import Problem, Remedy, remedies
 from whichgpu.estimate.remedies import fitting as fitting_gpus
+from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
+from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import FIELDS, Workload
 
 FEW = 8  # GPUs up to which each is computed for itself
@@ -42,6 +46,7 @@ class FitRow:
     usable: int
     headroom: int
     checkpointing: str | None
+    batch: int
     largest_batch: int | None  # None where the batch is the module's own
     largest_context: int | None
     remedies: tuple[Remedy, ...]
@@ -100,6 +105,7 @@ def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> N
     for gpu in found:
         of = _remembered(shape, gpu)
         workload = fitting.with_default_checkpointing(filled, shape, gpu, spelled.given, of)
+        workload = with_offline_batch(workload, shape, gpu, spelled.given, desk)
         shown = of(workload)
         need = fitting.needed(shown, workload)
         answer = fitting.fit(need, workload, gpu)
@@ -141,10 +147,11 @@ def fit_spelled(
     workload = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(workload, shape, known, spelled.given)
-    told = tuple(_rows(workload, shape, asked, able, spelled.given, helpful))
-    if len(told) == 1 and told[0].checkpointing:
-        workload = replace(workload, checkpointing=told[0].checkpointing)
-    shown = memory(workload, shape, asked[0] if len(asked) == 1 else None)
+    told = tuple(_rows(workload, shape, asked, able, spelled.given, desk, helpful))
+    only = asked[0] if len(asked) == 1 else None
+    if only:
+        workload = replace(workload, checkpointing=told[0].checkpointing or workload.checkpointing, batch=told[0].batch)
+    shown = memory(workload, shape, only)
     need = fitting.needed(shown, workload)
     holding = {row.gpu for row in told if row.fits == "fits"}
     sound = able if names else (*(gpu for gpu in able if gpu.id in holding), *(gpu for gpu in asked if gpu.id in holding))
@@ -158,10 +165,26 @@ def fit_spelled(
         gpus=told,
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
-        warnings=(*shown.warnings, *remarks(workload, shape, spelled.given), *_checkpointed_rows(told, workload)),
+        warnings=(
+            *shown.warnings,
+            *_batches(told, workload, shape, only, spelled.given),
+            *remarks(workload, shape, spelled.given),
+            *_checkpointed_rows(told, workload),
+        ),
         basis=shown.device.basis,
         sources=shown.device.sources,
     )
+
+
+def _batches(
+    rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, given: Collection[str]
+) -> tuple[Message, ...]:
+    """A note on the batch each GPU was given where offline inference names none."""
+    if only or not chooses_batch(workload, given):
+        return concurrency_note(workload, shape, only, given)
+    if len(rows) > FEW:
+        return (msg("note.batch-many"),)
+    return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
 
 
 def _checkpointed_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
@@ -198,7 +221,7 @@ def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collectio
 
 
 def _rows(
-    filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], helpful: bool = True
+    filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], desk: Desk, helpful: bool
 ) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[str, _Sizes] = {}
@@ -211,9 +234,13 @@ def _rows(
             common[key] = _Sizes(workload, shape, None)
         sizes = common[key] if many else _Sizes(workload, shape, gpu)
         need = fitting.needed(of(workload), workload)
-        answer = fitting.fit(need, workload, gpu)
         usual = fitting.needed(sizes.memory(workload), workload)
-        room = answer.usable - (int(need.high - usual.high) if many else 0)
+        room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
+        largest = sizes.batch.largest(room)
+        if chooses_batch(workload, given):
+            workload = _filling(workload, shape, gpu, largest) if many else with_offline_batch(workload, shape, gpu, given, desk)
+            need = fitting.needed(of(workload), workload)
+        answer = fitting.fit(need, workload, gpu)
         problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
         yield FitRow(
             gpu=gpu.id,
@@ -223,11 +250,22 @@ def _rows(
             usable=answer.usable,
             headroom=answer.headroom,
             checkpointing=workload.checkpointing if workload.training else None,
-            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(sizes.batch.largest(room)),
+            batch=workload.batch or 1,
+            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
             largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )
+
+
+def _filling(workload: Workload, shape: Shape, gpu: Gpu, largest: int) -> Workload:
+    """Offline inference with as many sequences or samples as fit, up to what is run at once: throughput grows with the batch."""
+    from whichgpu.estimate.offline import SAMPLES, most_at_once
+
+    each = max(1, min(largest, most_at_once(workload, shape, gpu)))
+    if not writes_text(shape):
+        each = max(int(size) for size in SAMPLES if size <= each)
+    return replace(workload, batch=each * workload.parallel.dp)
 
 
 class _Sizes:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
+from whichgpu.api.concurrency import concurrency_note
 from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import Engine, support
@@ -111,6 +112,7 @@ def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Messag
         said.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
     if workload.training:
         said += _training_assumed(best, given)
+    said += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), asked.shape, gpu, given)
     if "engine" not in given:
         said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
     if workload.seq_in and not {"seq_in", "seq_out"} & given:

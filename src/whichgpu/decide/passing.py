@@ -15,6 +15,7 @@ from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.estimate.fit import needed, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
@@ -23,7 +24,6 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.training_defaults import default_batch
 from whichgpu.workload.workload import Parallel, Workload
 
-SIZES = np.array([1, 8, 32, 64, 128, 256], dtype=float)  # of one GPU that runs a model, where no batch is asked for
 TRIED = 2  # of the sizes a GPU holds when it trains
 Needs = dict[tuple[str, str, float], Figure]  # by precision, GPU and samples
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
@@ -85,7 +85,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, needs: Needs)
 def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     """Samples one GPU takes at a time."""
     if "batch" not in asked.given and workload.micro_batch is None:
-        return np.array([float(default_batch(asked.shape, 1).micro_batch)]) if workload.training else SIZES
+        return np.array([float(default_batch(asked.shape, 1).micro_batch)]) if workload.training else SAMPLES
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     share, rest = divmod(workload.batch or 1, gpus)

@@ -114,7 +114,7 @@ def lacking(gpu: Gpu, workload: Workload) -> str | None:
 class Curve:
     """The need as one field grows, each point computed once however many GPUs ask."""
 
-    def __init__(self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf) -> None:
+    def __init__(self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None) -> None:
         self._workload = workload
         self._field = field
         self._memory = memory
@@ -125,7 +125,7 @@ class Curve:
         self._most = max(1, limit // BLOCK)
         if field == "batch":
             self._step = workload.parallel.dp * (workload.accumulation if workload.training else 1)
-            self._most = MOST["batch"]
+            self._most = most or MOST["batch"]
 
     def at(self, size: int) -> Workload:
         """The workload with the field at that size: one GPU's share of the batch, or blocks of tokens, the answer's included."""

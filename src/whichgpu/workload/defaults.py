@@ -18,7 +18,6 @@ from whichgpu.workload.workload import FIELDS, Parallel, Workload
 SEQ_IN, SEQ_OUT = 2048, 256
 LORA_RANK = 16  # with --qlora and no rank
 SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left where networks halve them again and again
-OFFLINE_BATCH = 32
 ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
 ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
              "ngc": "flash", "tensorflow": "eager", "mxnet": "eager"}  # fmt: skip
@@ -52,6 +51,11 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
     elif writes_text(shape):
         filled = filled.with_defaults(kv_precision=_kv_precision(precision))
     return filled
+
+
+def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
+    """Whether the concurrency of a request is to be chosen: offline inference of which the user gave no batch."""
+    return workload.task == "batch" and not {"batch", "micro_batch"} & set(given)
 
 
 def refuse_nonsense(workload: Workload, shape: Shape) -> None:
@@ -145,11 +149,8 @@ def _engine(workload: Workload, shape: Shape) -> str:
 
 
 def _batch(workload: Workload) -> int:
-    """Sequences or samples at once of inference, one for each copy at least."""
-    copies = workload.parallel.dp
-    if workload.micro_batch is not None:
-        return workload.micro_batch * copies
-    return max(copies, OFFLINE_BATCH if workload.task == "batch" else 1)
+    """Sequences or samples at once of inference: one for each replica."""
+    return (workload.micro_batch or 1) * workload.parallel.dp
 
 
 def _sequences(workload: Workload, shape: Transformer) -> Workload:
