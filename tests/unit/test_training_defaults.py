@@ -40,6 +40,8 @@ def batches(**fields: Any) -> tuple[int | None, int, int]:
         ("bert-large", "finetune", {}, "L4"),
         ("vit-base-patch16-224", "train", {}, "L4"),
         ("resnet50", "train", {}, "L4"),
+        ("efficientnet_b7", "train", {}, "L4"),
+        ("mlp:9000x4000x32", "train", {}, "L4"),
     ],
 )
 def test_fit_estimate_and_recommend_agree_where_nothing_is_given(model: str, task: str, fields: dict[str, Any], gpu: str) -> None:
@@ -91,6 +93,15 @@ def test_explicit_values_win() -> None:
 def test_images_and_rows_are_taken_by_the_share_of_each_gpu(catalog: Catalog) -> None:
     assert default_batch(find_model("resnet50", catalog), 4).batch == 128
     assert default_batch(find_model("bert-large", catalog), 2).batch == 16
+
+
+def test_large_images_are_taken_in_smaller_micro_batches_where_they_do_not_fit() -> None:
+    told = whichgpu.fit("efficientnet_b7", task="train", gpu=["L4", "A100 SXM 80GB"])
+    assert [(row.fits, row.micro_batch, row.batch) for row in told.gpus] == [("fits", 8, 32), ("fits", 32, 32)]
+    assert "note.accumulated-some" in [one.id for one in told.warnings]
+    one = whichgpu.estimate("train", "efficientnet_b7", gpu="L4")
+    assert (one.request["micro_batch"], one.request["accumulation"], one.fits) == (8, 4, "fits")
+    assert "note.accumulated-default" in [one.id for one in one.warnings]
 
 
 def test_a_recommendation_says_what_it_assumed() -> None:

@@ -127,7 +127,7 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
         usual = usual_precision(filled.precision, gpu, language=isinstance(shape, Transformer) and shape.patches is None)
         filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
     if gpu:
-        filled = fitting.with_default_checkpointing(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
+        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
         filled = with_offline_batch(filled, shape, gpu, spelled.given, desk)
     return Asked(filled, spelled.given, shape, gpu)
 

@@ -26,6 +26,7 @@ from whichgpu.estimate.remedies import fitting as fitting_gpus
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
 from whichgpu.workload.defaults import chooses_batch
+from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.training_defaults import writes_text
@@ -47,6 +48,7 @@ class FitRow:
     headroom: int
     checkpointing: str | None
     batch: int
+    micro_batch: int | None
     largest_batch: int | None  # None where the batch is the module's own
     largest_context: int | None
     remedies: tuple[Remedy, ...]
@@ -98,13 +100,14 @@ def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> N
     desk = desk or Desk()
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
+    refuse_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
     rows = []
     workload = filled
     for gpu in found:
         of = _remembered(shape, gpu)
-        workload = fitting.with_default_checkpointing(filled, shape, gpu, spelled.given, of)
+        workload = fitting.with_training_defaults(filled, shape, gpu, spelled.given, of)
         workload = with_offline_batch(workload, shape, gpu, spelled.given, desk)
         shown = of(workload)
         need = fitting.needed(shown, workload)
@@ -144,13 +147,15 @@ def fit_spelled(
         spelled = counted(named, desk.count(names[0]))
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
+    refuse_rate(spelled.workload, shape)
     workload = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(workload, shape, known, spelled.given)
     told = tuple(_rows(workload, shape, asked, able, spelled.given, desk, helpful))
     only = asked[0] if len(asked) == 1 else None
     if only:
-        workload = replace(workload, checkpointing=told[0].checkpointing or workload.checkpointing, batch=told[0].batch)
+        workload = fitting.with_training_defaults(workload, shape, only, spelled.given, _remembered(shape, only))
+        workload = replace(workload, batch=told[0].batch)
     shown = memory(workload, shape, only)
     need = fitting.needed(shown, workload)
     holding = {row.gpu for row in told if row.fits == "fits"}
@@ -189,6 +194,9 @@ def _batches(
 
 def _checkpointed_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
     """A note on the GPUs where activation checkpointing was turned on though the request as a whole has none."""
+    smaller = tuple(row.gpu_name for row in rows if row.micro_batch not in (None, workload.local_batch))
+    if smaller:
+        return (msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1),)
     names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
     if not names:
         return ()
@@ -214,8 +222,10 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
 def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
     """GPUs the request fits on, with activation checkpointing where a default may turn it on."""
     tried = [filled]
-    if fitting.checkpoints_by_default(filled, shape, given):
-        tried.append(replace(filled, checkpointing="full"))
+    if fitting.adapts_by_default(filled, given):
+        share = filled.local_batch
+        least = replace(filled, micro_batch=1, accumulation=share)
+        tried.append(replace(filled, checkpointing="full") if isinstance(shape, Transformer) else least)
     needs = [fitting.needed(memory(one, shape), one) for one in tried]
     return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
 
@@ -224,12 +234,12 @@ def _rows(
     filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], desk: Desk, helpful: bool
 ) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
-    common: dict[str, _Sizes] = {}
+    common: dict[tuple[str, int], _Sizes] = {}
     many = len(asked) > FEW
     for gpu in asked:
         of = _remembered(shape, gpu)
-        workload = fitting.with_default_checkpointing(filled, shape, gpu, given, of)
-        key = workload.checkpointing
+        workload = fitting.with_training_defaults(filled, shape, gpu, given, of)
+        key = workload.checkpointing, workload.accumulation
         if many and key not in common:
             common[key] = _Sizes(workload, shape, None)
         sizes = common[key] if many else _Sizes(workload, shape, gpu)
@@ -251,6 +261,7 @@ def _rows(
             headroom=answer.headroom,
             checkpointing=workload.checkpointing if workload.training else None,
             batch=workload.batch or 1,
+            micro_batch=workload.local_batch if workload.training else None,
             largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
             largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),

@@ -12,7 +12,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
-from whichgpu.estimate.fit import needed, verdict
+from whichgpu.estimate.fit import adapts_by_default, needed, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.offline import SAMPLES
@@ -21,7 +21,7 @@ from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.training_defaults import default_batch
+from whichgpu.workload.training_defaults import default_batch, halvings
 from whichgpu.workload.workload import Parallel, Workload
 
 TRIED = 2  # of the sizes a GPU holds when it trains
@@ -48,7 +48,12 @@ def _of_size(asked: Asked, workload: Workload, groups: Sequence[Group], gpus: in
     if not len(sizes):
         return [Refusal("layout", np.inf) for _ in groups]
     one = replace(workload, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), accumulation=1, micro_batch=None)
-    counted = [[_need(workload, shape, group.gpu, size, needs) for size in sizes] for group in groups]
+    rounds = _rounds(asked, workload, sizes, gpus)
+    passes = [int(times) if adapts_by_default(workload, asked.given) else 1 for times in rounds]
+    counted = [
+        [_need(workload, shape, group.gpu, size, times, needs) for size, times in zip(sizes, passes, strict=True)]
+        for group in groups
+    ]
     room = np.array([usable_bytes(group.gpu, workload) for group in groups], dtype=float)
     values = np.array([[figure.value for figure in row] for row in counted])
     kept = (values <= room[:, None]).any(axis=0)
@@ -73,11 +78,19 @@ def _largest(need: Floats, room: Floats) -> np.ndarray:
     return found
 
 
-def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, needs: Needs) -> Figure:
+def _default_sizes(asked: Asked) -> Floats:
+    """The default micro-batch, and where accumulation is not given what it may be halved to, ascending."""
+    usual = default_batch(asked.shape, 1).micro_batch
+    sizes = halvings(usual) if adapts_by_default(asked.workload, asked.given) else (usual,)
+    return np.array(sorted(sizes), dtype=float)
+
+
+def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, needs: Needs) -> Figure:
     """Bytes one GPU takes for so many samples at once, each computed once."""
     key = (workload.precision or "", gpu.id, float(size))
     if key not in needs:
-        alone = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size), micro_batch=None, accumulation=1)
+        one = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size) * passes, accumulation=passes)
+        alone = replace(one, micro_batch=int(size) if passes > 1 else None)
         needs[key] = needed(memory(alone, shape, gpu), alone)
     return needs[key]
 
@@ -85,7 +98,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, needs: Needs)
 def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     """Samples one GPU takes at a time."""
     if "batch" not in asked.given and workload.micro_batch is None:
-        return np.array([float(default_batch(asked.shape, 1).micro_batch)]) if workload.training else SAMPLES
+        return _default_sizes(asked) if workload.training else SAMPLES
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     share, rest = divmod(workload.batch or 1, gpus)
@@ -127,6 +140,8 @@ def _best(
             return Refusal("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
         fitting &= in_time
     at = int(np.argmax(np.where(fitting, rate, -1.0)))
+    if adapts_by_default(workload, asked.given):
+        at = int(np.flatnonzero(fitting)[-1])  # the largest micro-batch that fits, as every command takes it
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
     done, unit = work(replace(workload, batch=batch), asked.shape)
@@ -145,4 +160,7 @@ def _rounds(asked: Asked, workload: Workload, sizes: Floats, gpus: int) -> Float
     if "batch" in asked.given and workload.training and workload.micro_batch is None:
         told: Floats = (workload.batch or 1) / gpus / sizes
         return told
+    if adapts_by_default(workload, asked.given):
+        halved: Floats = default_batch(asked.shape, 1).micro_batch / sizes
+        return halved
     return np.full(len(sizes), float(workload.accumulation if workload.training else 1))

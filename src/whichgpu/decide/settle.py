@@ -14,7 +14,7 @@ from whichgpu.decide.groups import Group, Groups
 from whichgpu.decide.relax import leaning
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.decide.wishes import Wishes
-from whichgpu.estimate.fit import fit, needed, verdict, with_default_checkpointing
+from whichgpu.estimate.fit import fit, needed, verdict, with_training_defaults
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
@@ -159,7 +159,7 @@ def _hoped(one: Outcome) -> Outcome:
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
     """The same way, its memory counted and its step timed, with activation checkpointing as `fit` decides it."""
     one = laid(asked.workload, group, way)
-    one = with_default_checkpointing(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
+    one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
     need = needed(memory(one, asked.shape, group.gpu), one)
     found = fit(need, one, group.gpu)
     if found.fits == "no":

@@ -18,7 +18,7 @@ from whichgpu.estimate.memory.engines import engine_of, family
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.training_defaults import default_checkpointing
+from whichgpu.workload.training_defaults import default_checkpointing, default_micro_batch
 from whichgpu.workload.workload import Workload
 
 Verdict = Literal["fits", "tight", "no"]
@@ -86,22 +86,32 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
     return Fit(found, usable, usable - int(need.value), tuple(warnings))
 
 
-def checkpoints_by_default(workload: Workload, shape: Shape, given: Collection[str]) -> bool:
-    """Whether activation checkpointing may be turned on for a request: the user left batch and checkpointing to the defaults."""
-    own = {"batch", "micro_batch", "checkpointing"} & set(given)
-    return workload.training and isinstance(shape, Transformer) and not own
+def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
+    """Whether a training request is made to fit its GPU: the user left batch, accumulation and checkpointing to the defaults."""
+    return workload.training and not {"batch", "micro_batch", "accumulation", "checkpointing"} & set(given)
 
 
-def with_default_checkpointing(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
-    """A training request with activation checkpointing where it only fits this GPU so; one with a batch of its own as it is."""
-    if not checkpoints_by_default(workload, shape, given):
+def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
+    """A training request made to fit a GPU: transformers checkpoint activations, other models take smaller micro-batches.
+
+    A request with a batch, accumulation or checkpointing of its own is left as it is.
+    """
+    if not adapts_by_default(workload, given):
         return workload
 
-    def verdict_with(checkpointing: str) -> Verdict:
-        one = replace(workload, checkpointing=checkpointing)
+    def verdict_of(one: Workload) -> Verdict:
         return verdict(needed(memory(one), one), usable_bytes(gpu, one))
 
-    return replace(workload, checkpointing=default_checkpointing(verdict_with))
+    if isinstance(shape, Transformer):
+        chosen = default_checkpointing(lambda kind: verdict_of(replace(workload, checkpointing=kind)))
+        return replace(workload, checkpointing=chosen)
+    usual = workload.local_batch
+    micro = default_micro_batch(usual, lambda size: verdict_of(_in_passes(workload, size, usual // size)))
+    return _in_passes(workload, micro, usual // micro)
+
+
+def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
+    return replace(workload, micro_batch=micro_batch, accumulation=passes) if passes > 1 else workload
 
 
 def lacking(gpu: Gpu, workload: Workload) -> str | None:

@@ -114,6 +114,7 @@ class Traced:
     name: str
     table: str
     image: int
+    denoiser: str = ""  # unet or transformer: the network that a diffusion pipeline runs once or twice a step
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def default_batch(shape: Shape, dp: int, accumulation: int | None = None) -> Tra
     """The batch of a step on `dp` data-parallel ranks; `accumulation` where the user gave it.
 
     A language model takes one sequence at a time and accumulates gradients to a step of 8, or of one a rank where there are more
-    ranks; anything else takes its whole share at once.
+    ranks; anything else takes its whole share at once, or halves it with accumulation where it does not fit.
 
     >>> from whichgpu.workload.shapes import Mlp
     >>> default_batch(Mlp("net", (8, 4)), dp=2)
@@ -66,6 +66,30 @@ def default_checkpointing(verdict_with: Callable[[str], str]) -> str:
     if plain == "fits":
         return "none"
     return "full" if _ORDER.index(verdict_with("full")) > _ORDER.index(plain) else "none"
+
+
+def default_micro_batch(usual: int, verdict_with: Callable[[int], str]) -> int:
+    """The usual micro-batch, halved as often as it takes to fit; 1 where nothing fits.
+
+    >>> default_micro_batch(32, lambda size: "fits" if size <= 8 else "no"), default_micro_batch(32, lambda size: "no")
+    (8, 1)
+    """
+    tight = None
+    for size in halvings(usual):
+        found = verdict_with(size)
+        if found == "fits":
+            return size
+        tight = tight or (size if found == "tight" else None)
+    return tight or 1
+
+
+def halvings(usual: int) -> tuple[int, ...]:
+    """Micro-batches a share may be made of, largest first.
+
+    >>> halvings(8)
+    (8, 4, 2, 1)
+    """
+    return tuple(usual >> times for times in range(usual.bit_length()) if not usual % (1 << times))
 
 
 def writes_text(shape: Shape) -> bool:

@@ -37,7 +37,8 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
     if not model_type:
         raise fields.error("model_type", msg("config.missing"))
     if model_type == "traced":
-        return Traced(name, _required(fields, "table"), fields.size("image", default=0, low=0, high=100_000))
+        image = fields.size("image", default=0, low=0, high=100_000)
+        return Traced(name, _required(fields, "table"), image, fields.word("denoiser", default=""))
     if model_type == "dlrm":
         return _dlrm(fields)
     return replace(_transformer(config, name), native=_native(config))
