@@ -56,7 +56,7 @@ def _of_size(asked: Asked, workload: Workload, groups: Sequence[Group], gpus: in
     ]
     room = np.array([usable_bytes(group.gpu, workload) for group in groups], dtype=float)
     values = np.array([[figure.value for figure in row] for row in counted])
-    kept = (values <= room[:, None]).any(axis=0)
+    kept: np.ndarray = np.any(values <= room[:, None], axis=0)
     if not kept.any():
         return [Refusal("memory", float(row[0] / own) - 1.0) for row, own in zip(values, room, strict=True)]
     if workload.training:

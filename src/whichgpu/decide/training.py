@@ -157,9 +157,9 @@ def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats
     if "batch" not in asked.given:
         chosen = "accumulation" in asked.given or "micro_batch" in asked.given
         usual = default_batch(asked.shape, parallel.dp, workload.accumulation if chosen else None)
-        micro = workload.micro_batch if "micro_batch" in asked.given else usual.micro_batch
+        own = workload.micro_batch if "micro_batch" in asked.given else usual.micro_batch
         rounds = usual.accumulation if parallel.pp == 1 else max(usual.accumulation, FILLED * parallel.pp)
-        return np.array([float(micro or 1)]), np.array([float(rounds)])
+        return np.array([float(own or 1)]), np.array([float(rounds)])
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)

@@ -85,6 +85,7 @@ def replica_seconds(
             from whichgpu.estimate.group.step import Devices, evaluate_group
 
             wall = evaluate_group(one, shape, Devices.of([gpu], [fabric()], calibration), sizes).told.wall
-        return np.broadcast_to(wall, (1, len(sizes)))[0]
+        row: Floats = np.broadcast_to(wall, (1, len(sizes)))[0]
+        return row
 
     return seconds
