@@ -260,7 +260,9 @@ def _wanted(name: str, texts: dict[str, str], deadline: float, desk: Desk) -> Wa
     read = from_texts(texts)
     shape = desk.shape(read.workload.model)
     given = read.given | ({"batch"} if read.workload.steps is not None else frozenset())
-    return Wanted(name, Asked(fill_defaults(read.workload, shape), given, shape, desk.calibration, read.workload), deadline)
+    return Wanted(
+        name, Asked(fill_defaults(read.workload, shape, given), given, shape, desk.calibration, read.workload), deadline
+    )
 
 
 def _limits(request: PlanRequest, found: Basket, catalog: Catalog) -> Limits:

@@ -14,7 +14,7 @@ LORA_RANK = 16  # of --lora alone
 APART = ("task", "model", "gpu")  # arguments, or flags with a form of their own
 METAVARS = {"parallel": "tp=N,…", "rate": "N/s", "ttft_max": "TIME", "tpot_max": "TIME", "lora_targets": "NAMES"}
 # Defaults that need no saying.
-QUIET = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora accumulation percentile task".split()
+QUIET = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora percentile task".split()
 
 
 class Spelling(Words):
@@ -77,5 +77,7 @@ MODEL = Names(model_names)
 def assumed(request: Mapping[str, Any]) -> Message:
     """What was taken where the user said nothing."""
     told = [name for name in request["defaults"] if name not in QUIET and isinstance(request[name], str | int)]
-    shown = [f"{name} {request[name]}" for name in told if request[name] != "none"]
+    shown = [
+        f"{name} {request[name]}" for name in told if request[name] != "none" and (name, request[name]) != ("accumulation", 1)
+    ]
     return msg("fit.assumed", values=tuple(shown) or ("–",))
