@@ -17,7 +17,7 @@ from whichgpu.estimate.group.search import Candidate, Screened, _checkpointings,
 from whichgpu.estimate.serving.fleet.links import Port, Wires
 from whichgpu.estimate.serving.fleet.machines import Machine
 from whichgpu.estimate.serving.fleet.stations import Fleet, Interruptions, Routing, Station
-from whichgpu.estimate.serving.limits import Overrides, most_sequences, lanes, stated
+from whichgpu.estimate.serving.limits import Overrides, lanes, most_sequences, stated
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.estimate.serving.prefixes import Prefixes
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
