@@ -52,11 +52,11 @@ def grown(times: int) -> Callable[[], object]:
     """Filtering, grouping and costing so many times the bundled prices, each copy in regions of its own."""
     import numpy as np
 
+    from whichgpu.catalog.currency import Exchanger
     from whichgpu.catalog.store import Catalog
     from whichgpu.decide.groups import groups_of
     from whichgpu.decide.market import market, terms_of
     from whichgpu.decide.wishes import Wishes
-    from whichgpu.price.currency import Exchanger
     from whichgpu.price.run import Habits, course
     from whichgpu.price.table import WORDS, price_table
 

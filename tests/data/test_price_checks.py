@@ -80,6 +80,9 @@ PLANTED: list[tuple[str, Callable[[Rows], None], str]] = [
     ("no source", change("p4d.24xlarge", sources=""), "no-source"),
     ("the same row twice", lambda rows: rows.append(dict(on(rows, "p4d.24xlarge"))), "duplicate-key"),
     ("a negative price", change("p4d.24xlarge", price="-1"), "price-zero"),
+    ("less than the electricity, in dong", change("p4d.24xlarge", price="30", currency="VND"), "price-bounds"),
+    ("more than anybody asks, in euros", change("p4d.24xlarge", price="900000", currency="EUR"), "price-bounds"),
+    ("a currency nobody quotes", change("p4d.24xlarge", currency="ZZZ"), "exchange-rate"),
 ]
 
 

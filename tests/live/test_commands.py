@@ -347,6 +347,22 @@ def test_a_price_that_cannot_be_converted_is_left_out_and_told_of(unconvertible:
     assert_refused(call("catalog", "watch", "--below", "1zzz/h"), 2)
 
 
+def test_a_recommendation_leaves_out_prices_without_an_exchange_rate(unconvertible: Path) -> None:
+    asked = ("recommend", "batch", "llama-3.1-8b", "--gpu", "RTX 4090", "--provider", "colo", "--json")
+    assert "1 in a currency without an exchange rate for that day" in assert_refused_json(call(*asked), 1)["message"]
+    assert call(*asked, "--exchange-rate", "ZZZ=9").json()["candidates"][0]["price"]["amount"] == "1"
+
+
+def test_a_price_in_dong_that_is_none_never_becomes_the_answer(lists: Path) -> None:
+    path = lists / "dong.csv"
+    line = "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,VND,hour"
+    path.write_text(f"provider,instance,region,gpu,gpus,term,price,currency,per\n{line}\n")
+    told = call("catalog", "import", str(path), "--json").json()
+    assert (told["kept"], told["reasons"]) == (0, {"below-power": 1})
+    answer = call("recommend", "serve", "llama-3.1-8b", "--rate", "1/s", "--gpu", "H100 SXM", "--json").json()
+    assert all(float(row["price"]["amount"]) > 1 for row in answer["candidates"])
+
+
 def test_help_of_history_speaks_of_its_own_picture() -> None:
     words = " ".join(call("catalog", "history", "--help").out.split())
     assert "how the prices went into a file" in words

@@ -77,6 +77,21 @@ def test_a_contract_holds_from_its_first_to_its_last_day(tmp_path: Path, catalog
         assert any(offer.instance == "a3-highgpu-8g" for offer in lay_over([], overlay, day)) is holds
 
 
+def test_contracts_in_other_currencies_and_owned_machines_without_upkeep_are_plausible(tmp_path: Path, catalog: Catalog) -> None:
+    text = """
+    [[contract]]
+    provider = "aws"
+    instance = "p5.48xlarge"
+    price = "900000 vnd/h"
+    [[owned]]
+    gpu = "L4"
+    cost = "0 eur/h"
+    """
+    overlay = read_overlay(write(tmp_path, text), catalog, TODAY)
+    assert overlay is not None
+    assert [(offer.price, offer.currency) for offer in overlay.offers] == [(Decimal(900000), "VND"), (Decimal(0), "EUR")]
+
+
 def test_without_a_file_prices_are_as_listed(catalog: Catalog) -> None:
     assert read_overlay(None, catalog, TODAY) is None
     assert lay_over([LISTED], None, TODAY) == (LISTED,)
@@ -106,6 +121,12 @@ def test_the_file_in_the_config_directory_is_found(tmp_path: Path, catalog: Cata
         ("[[contract]]\nprovider = 'aws'\ngpu = 'L4'\nprice = '2usd/h'\nterm = 'ever'", "unknown-term"),
         ("[[contract]]\nprovider = 'aws'\ngpu = 'L4'\nprice = '2usd/h'\nfrom = 'soon'", "bad-overlay"),
         ("[[contract]]\nprovider = 'aws'\ngpu = 'L4'\nprice = '2usd/h'\ngpus = -1", "bad-overlay"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '1 vnd/h'", "implausible-price"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '0 usd/h'", "implausible-price"),
+        ("[[contract]]\nprovider = 'aws'\ninstance = 'p5.48xlarge'\nprice = '900000 eur/h'", "implausible-price"),
+        ("[[contract]]\nprovider = 'aws'\ngpu = 'L4'\nprice = '1 zzz/h'", "no-exchange-rate"),
+        ("[[owned]]\ngpu = 'L4'\ncost = '900000 eur/h'", "implausible-price"),
+        ("[[owned]]\ngpu = 'L4'\ncost = '1 zzz/h'", "no-exchange-rate"),
         ("[[owned]]\ngpu = 'L4'", "bad-overlay"),
         ("[[owned]]\ngpu = 'L4'\ncost = '1usd/h'\ncolour = 'red'", "unknown-key"),
         ("[[[", "config-malformed"),

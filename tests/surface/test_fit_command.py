@@ -47,7 +47,7 @@ def test_fit_answers_in_the_contracts_fields() -> None:
 
 
 def test_parts_add_up() -> None:
-    found = document("fit", MODEL, "--task", "train", "--gpu", "H200 SXM", code=1)
+    found = document("fit", MODEL, "--task", "train", "--batch", "8", "--gpu", "H200 SXM", code=1)
     total = sum(part["value"] for part in found["memory_parts"].values())
     assert total == pytest.approx(found["memory_device"]["value"], abs=len(found["memory_parts"]))
 

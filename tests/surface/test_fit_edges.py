@@ -42,7 +42,7 @@ def test_tensor_parallel_must_divide_the_heads() -> None:
 
 def test_models_are_counted_in_the_precision_they_are_published_in() -> None:
     told = call("fit", "gpt-oss-120b", "--gpu", "H100-SXM", "--json").json()
-    assert told["request"]["precision"] == "nvfp4"
+    assert told["request"]["precision"] == "mxfp4"
     assert told["gpus"][0]["fits"] == "fits"
     assert call("fit", "deepseek-v3", "--gpu", "H200-SXM", "--gpus", "8", "--json").json()["request"]["precision"] == "fp8"
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from whichgpu.base.errors import NoAnswer, UnknownName, UsageError
 from whichgpu.base.money import Money
+from whichgpu.catalog.currency import ECB, DollarRates, Exchanger, parse_rates, rounded
 from whichgpu.catalog.pricing import Exchange
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.currency import ECB, Exchanger, parse_rates, rounded
 
 USD = "USD"
 
@@ -124,3 +124,13 @@ def test_rounding_keeps_six_digits_and_never_an_exponent(amount: Decimal) -> Non
         kept = rounded(one)
         assert abs(kept - one) <= one * Decimal("0.00001")
         assert "E" not in str(kept)
+
+
+def test_prices_are_checked_at_the_last_rate_known_by_their_day(table: tuple[Exchange, ...]) -> None:
+    rates = DollarRates(table)
+    assert rates.dollars(Decimal(7), "USD", date(1970, 1, 1)) == 7.0
+    for day in (date(2022, 3, 10), date(2026, 11, 15)):  # however old the rate is
+        assert rates.dollars(Decimal(1000), "RUB", day) == pytest.approx(9.52, abs=0.01)
+    assert rates.dollars(Decimal(1), "RUB", date(1990, 1, 1)) is None
+    assert rates.dollars(Decimal(1), "TWD", date(2012, 1, 1)) is None
+    assert rates.dollars(Decimal(1), "ZZZ", date(2024, 1, 1)) is None

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit import shapes
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide import training
 from whichgpu.decide.explain import why_not
-from whichgpu.decide.training import MICRO, Try
+from whichgpu.decide.training import Try
 from whichgpu.decide.way import Refusal
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
@@ -24,7 +25,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 
 def asked(*given: str) -> Any:
-    return SimpleNamespace(given=frozenset(given))
+    return SimpleNamespace(given=frozenset(given), shape=shapes.LLAMA_3_8B)
 
 
 def micro(workload: Workload, *given: str, **parallel: int) -> tuple[list[float], list[float]]:
@@ -32,14 +33,14 @@ def micro(workload: Workload, *given: str, **parallel: int) -> tuple[list[float]
     return sizes.tolist(), rounds.tolist()
 
 
-def test_where_no_batch_is_asked_for_sizes_are_tried_and_pipelines_are_kept_full() -> None:
-    plain = Workload("train", "m", accumulation=2)
-    assert micro(plain) == (MICRO.tolist(), [2.0] * len(MICRO))
-    assert micro(Workload("train", "m", micro_batch=3)) == ([3.0], [1.0])
-    sizes, rounds = micro(plain, pp=4)
-    assert sizes == MICRO.tolist()
-    assert set(rounds) == {training.FILLED * 4.0}
-    assert set(micro(Workload("train", "m", accumulation=1000), pp=4)[1]) == {1000.0}
+def test_where_no_batch_is_asked_for_the_shared_default_is_taken_and_pipelines_are_kept_full() -> None:
+    plain = Workload("train", "m")
+    assert micro(plain) == ([1.0], [8.0])
+    assert micro(plain, dp=4) == ([1.0], [2.0])
+    assert micro(Workload("train", "m", accumulation=2), "accumulation") == ([1.0], [2.0])
+    assert micro(Workload("train", "m", micro_batch=3), "micro_batch") == ([3.0], [1.0])
+    assert micro(plain, pp=4) == ([1.0], [training.FILLED * 4.0])
+    assert micro(Workload("train", "m", accumulation=1000), "accumulation", pp=4)[1] == [1000.0]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from whichgpu.estimate.group.search import Candidate, Screened, _checkpointings,
 from whichgpu.estimate.serving.fleet.links import Port, Wires
 from whichgpu.estimate.serving.fleet.machines import Machine
 from whichgpu.estimate.serving.fleet.stations import Fleet, Interruptions, Routing, Station
-from whichgpu.estimate.serving.limits import Overrides, _most_sequences, lanes, stated
+from whichgpu.estimate.serving.limits import Overrides, lanes, most_sequences, stated
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.estimate.serving.prefixes import Prefixes
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
@@ -111,10 +111,10 @@ def test_the_same_work_on_more_gpus() -> None:
 
 def test_limits_of_engines_by_year_and_memory() -> None:
     h100, l4, a100 = GPUS["h100-sxm"], GPUS["l4"], GPUS["a100-sxm-80gb"]
-    assert [_most_sequences("vllm", h100, year) for year in (2023, 2024, 2025, 2026)] == [256, 256, 1024, 1024]
-    assert [_most_sequences("vllm", gpu, 2026) for gpu in (l4, a100)] == [256, 256]
-    assert [_most_sequences("tensorrt-llm", h100, year) for year in (2023, 2024)] == [256, 2048]
-    assert _most_sequences("llama.cpp", h100, 2025) == 1
+    assert [most_sequences("vllm", h100, year) for year in (2023, 2024, 2025, 2026)] == [256, 256, 1024, 1024]
+    assert [most_sequences("vllm", gpu, 2026) for gpu in (l4, a100)] == [256, 256]
+    assert [most_sequences("tensorrt-llm", h100, year) for year in (2023, 2024)] == [256, 2048]
+    assert most_sequences("llama.cpp", h100, 2025) == 1
     assert stated("vllm", "nothing", 2026) is None
     assert stated("vllm", "prefix_caching", 2020) == 0.0
     assert Overrides(max_sequences=3, chunked_prefill=False).given() == {"max_sequences": 3, "chunked_prefill": False}

@@ -12,8 +12,9 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide import passing
-from whichgpu.decide.passing import SIZES, pass_through
+from whichgpu.decide.passing import pass_through
 from whichgpu.decide.way import Asked, Refusal, Way
+from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Mlp
@@ -28,10 +29,10 @@ def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
     return [float(size) for size in passing._sizes(asked(workload, *given), workload, gpus)]
 
 
-def test_where_no_batch_is_asked_for_several_are_tried() -> None:
-    assert sizes(Workload("batch", "m"), 2) == SIZES.tolist()
-    assert sizes(Workload("train", "m", image=224), 2) == SIZES.tolist()
-    assert sizes(Workload("train", "m"), 2) == [*SIZES.tolist(), 1024.0]  # samples without pictures are small
+def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_default() -> None:
+    assert sizes(Workload("batch", "m"), 2) == SAMPLES.tolist()
+    assert sizes(Workload("train", "m"), 2) == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]  # the default, and its halvings
+    assert sizes(Workload("train", "m", accumulation=2), 2, "accumulation") == [128.0]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,8 @@ def test_rounds_make_up_the_batch_asked_for() -> None:
     tried = np.array([2.0, 4.0, 8.0])
     training = Workload("train", "m", batch=64, accumulation=3)
     assert passing._rounds(asked(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]
-    assert passing._rounds(asked(training), training, tried, 4).tolist() == [3.0] * 3
+    assert passing._rounds(asked(training, "accumulation"), training, tried, 4).tolist() == [3.0] * 3
+    assert passing._rounds(asked(training), training, tried, 4).tolist() == [64.0, 32.0, 16.0]  # of the default share of 128
     run = Workload("batch", "m", batch=64, accumulation=3)
     assert passing._rounds(asked(run, "batch"), run, tried, 4).tolist() == [1.0] * 3
 

@@ -13,10 +13,10 @@ from tests.unit.test_asof import seen
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
+from whichgpu.catalog.currency import Exchanger, Quote, _on, rounded
 from whichgpu.catalog.pricing import Discount, Exchange
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import Standing, standing
-from whichgpu.price.currency import Exchanger, Quote, _on, rounded
 from whichgpu.price.offers import Offer, OfferFilter, dollars, grouped, ordered, priced
 from whichgpu.price.terms import derived, sustained_share, upfront
 

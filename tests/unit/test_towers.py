@@ -103,7 +103,7 @@ SMALL: dict[str, Any] = {
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
         ({"quant_method": "gptq", "bits": 8}, "int8"),
         ({"quant_method": "FP8"}, "fp8"),
-        ({"quant_method": "mxfp4"}, "nvfp4"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
         ({"quant_method": "quip", "bits": 4}, ""),
     ],
 )

@@ -13,6 +13,7 @@ from whichgpu.catalog.host import Source
 from whichgpu.catalog.model import Model
 from whichgpu.catalog.select import ordered
 from whichgpu.catalog.store import Catalog
+from whichgpu.workload.denoisers import denoiser
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 
@@ -25,6 +26,7 @@ class ModelRow:
     name: str
     aliases: tuple[str, ...]
     kind: str
+    denoiser: str | None
     publisher: str
     license: str | None
     released: str | None
@@ -84,6 +86,7 @@ def _row(model: Model, catalog: Catalog) -> ModelRow:
         name=model.name,
         aliases=model.aliases,
         kind=model.kind,
+        denoiser=denoiser(shape) or None,
         publisher=model.publisher,
         license=model.license,
         released=model.released,

@@ -17,6 +17,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import split_count
 from whichgpu.base.shown import Shown
+from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Source
@@ -25,7 +26,6 @@ from whichgpu.decide.answer import money
 from whichgpu.decide.host import build_advice
 from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_beside
 from whichgpu.price.billing import extras
-from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
     HOST_LEAST,

@@ -18,13 +18,13 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.shown import Shown
 from whichgpu.base.units import whole_number
+from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
 from whichgpu.catalog.live.overlay import lay_over, read_overlay
 from whichgpu.catalog.live.read import Wish, changes_since, last_batch, offers_on, snapshot
 from whichgpu.catalog.live.store import reading, transaction, writing
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import standings
-from whichgpu.price.currency import DOLLAR, Exchanger, rounded
 
 
 @dataclass(frozen=True, slots=True)

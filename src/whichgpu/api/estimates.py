@@ -8,6 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.advice import advice, machine_of
+from whichgpu.api.concurrency import can_be_timed, concurrency_note, with_offline_batch
 from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
@@ -92,7 +93,7 @@ class Asked:
     @property
     def timed(self) -> bool:
         """Whether its time can be told."""
-        return self.gpu is not None and not self.timeless
+        return self.gpu is not None and can_be_timed(self.shape, self.gpu)
 
 
 def estimate(
@@ -121,10 +122,13 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     shape = desk.shape(spelled.workload.model)
     gpu = device.gpu if device else None
     refuse_nonsense(spelled.workload, shape)
-    filled = fill_defaults(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
     if gpu and "precision" not in spelled.given and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=isinstance(shape, Transformer) and shape.patches is None)
-        filled = fill_defaults(replace(spelled.workload, precision=usual), shape)
+        filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
+    if gpu:
+        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
+        filled = with_offline_batch(filled, shape, gpu, spelled.given, desk)
     return Asked(filled, spelled.given, shape, gpu)
 
 
@@ -146,6 +150,7 @@ def answered(
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
     warnings = (*found.warnings, *_lacks(fits, timed), *asked.timeless, *(timed.warnings if timed else ()), *said)
+    chosen = concurrency_note(workload, shape, gpu, asked.given)
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
     return EstimateAnswer(
         request=echo(workload, asked.given),
@@ -170,7 +175,7 @@ def answered(
         serving=serving,
         calibrated=timed.calibrated if timed else None,
         checked=gpu.checked if gpu else None,
-        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *remarks(workload, shape, asked.given)))),
+        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, asked.given)))),
         basis=timed.time.basis if timed else found.device.basis,
         sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *found.device.sources, *beside.sources))),
     )

@@ -15,13 +15,13 @@ from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.shown import Shown
+from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
 from whichgpu.catalog.live.read import Wish, runs
 from whichgpu.catalog.live.store import reading
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.price.currency import DOLLAR, Exchanger, rounded
 from whichgpu.price.trend import lows
 
 USUAL_TERMS = ("on-demand", "spot")

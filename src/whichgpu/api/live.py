@@ -12,6 +12,7 @@ from whichgpu.api.wanted import provider_named
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.shown import Shown
+from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.live.export import check_export, write_csv, write_json, write_parquet
 from whichgpu.catalog.live.forget import forget
@@ -25,7 +26,6 @@ from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import standings
-from whichgpu.price.currency import Exchanger
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from whichgpu.api.concurrency import concurrency_note, with_offline_batch
 from whichgpu.api.desk import Desk
 from whichgpu.api.requests import counted, remarks
 from whichgpu.base.figure import Basis, Figure
-from whichgpu.base.messages import Message
+from whichgpu.base.messages import Message, msg
 from whichgpu.base.shown import Shown
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
 from whichgpu.catalog.gpu import Gpu
@@ -22,9 +23,13 @@ from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.remedies import Problem, Remedy, remedies
 from whichgpu.estimate.remedies import fitting as fitting_gpus
+from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
+from whichgpu.workload.defaults import chooses_batch
+from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import FIELDS, Workload
 
 FEW = 8  # GPUs up to which each is computed for itself
@@ -41,6 +46,9 @@ class FitRow:
     needed: int
     usable: int
     headroom: int
+    checkpointing: str | None
+    batch: int
+    micro_batch: int | None
     largest_batch: int | None  # None where the batch is the module's own
     largest_context: int | None
     remedies: tuple[Remedy, ...]
@@ -92,15 +100,20 @@ def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> N
     desk = desk or Desk()
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
-    workload = fill_defaults(spelled.workload, shape)
+    refuse_rate(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
     rows = []
+    workload = filled
     for gpu in found:
-        shown = memory(workload, shape, gpu)
+        of = _remembered(shape, gpu)
+        workload = fitting.with_training_defaults(filled, shape, gpu, spelled.given, of)
+        workload = with_offline_batch(workload, shape, gpu, spelled.given, desk)
+        shown = of(workload)
         need = fitting.needed(shown, workload)
         answer = fitting.fit(need, workload, gpu)
         rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
-    return NeedsAnswer(echo(workload, spelled.given), tuple(rows))
+    return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
 
 
 def fit(
@@ -134,12 +147,17 @@ def fit_spelled(
         spelled = counted(named, desk.count(names[0]))
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
-    workload = fill_defaults(spelled.workload, shape)
+    refuse_rate(spelled.workload, shape)
+    workload = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
-    shown = memory(workload, shape, asked[0] if len(asked) == 1 else None)
+    able = _able(workload, shape, known, spelled.given)
+    told = tuple(_rows(workload, shape, asked, able, spelled.given, desk, helpful))
+    only = asked[0] if len(asked) == 1 else None
+    if only:
+        workload = fitting.with_training_defaults(workload, shape, only, spelled.given, _remembered(shape, only))
+        workload = replace(workload, batch=told[0].batch)
+    shown = memory(workload, shape, only)
     need = fitting.needed(shown, workload)
-    able = fitting_gpus(need, workload, known)
-    told = tuple(_rows(workload, shape, asked, able, helpful))
     holding = {row.gpu for row in told if row.fits == "fits"}
     sound = able if names else (*(gpu for gpu in able if gpu.id in holding), *(gpu for gpu in asked if gpu.id in holding))
     least = next(iter(sound), None)
@@ -152,10 +170,39 @@ def fit_spelled(
         gpus=told,
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
-        warnings=(*shown.warnings, *remarks(workload, shape, spelled.given)),
+        warnings=(
+            *shown.warnings,
+            *_batches(told, workload, shape, only, spelled.given),
+            *remarks(workload, shape, spelled.given),
+            *_checkpointed_rows(told, workload),
+        ),
         basis=shown.device.basis,
         sources=shown.device.sources,
     )
+
+
+def _batches(
+    rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, given: Collection[str]
+) -> tuple[Message, ...]:
+    """A note on the batch each GPU was given where offline inference names none."""
+    if only or not chooses_batch(workload, given):
+        return concurrency_note(workload, shape, only, given)
+    if len(rows) > FEW:
+        return (msg("note.batch-many"),)
+    return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
+
+
+def _checkpointed_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
+    """A note on the GPUs where activation checkpointing was turned on though the request as a whole has none."""
+    smaller = tuple(row.gpu_name for row in rows if row.micro_batch not in (None, workload.local_batch))
+    if smaller:
+        return (msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1),)
+    names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
+    if not names:
+        return ()
+    if len(names) > FEW:
+        return (msg("note.checkpointing-many", n=len(names)),)
+    return (msg("note.checkpointing-some", gpus=names),)
 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
@@ -172,16 +219,38 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
     return of
 
 
-def _rows(workload: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], helpful: bool = True) -> Iterator[FitRow]:
+def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
+    """GPUs the request fits on, with activation checkpointing where a default may turn it on."""
+    tried = [filled]
+    if fitting.adapts_by_default(filled, given):
+        share = filled.local_batch
+        least = replace(filled, micro_batch=1, accumulation=share)
+        tried.append(replace(filled, checkpointing="full") if isinstance(shape, Transformer) else least)
+    needs = [fitting.needed(memory(one, shape), one) for one in tried]
+    return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
+
+
+def _rows(
+    filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], desk: Desk, helpful: bool
+) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
-    common = _Sizes(workload, shape, None)
-    usual = fitting.needed(common.memory(workload), workload)
+    common: dict[tuple[str, int], _Sizes] = {}
     many = len(asked) > FEW
     for gpu in asked:
-        sizes = common if many else _Sizes(workload, shape, gpu)
-        need = fitting.needed(memory(workload, shape, gpu), workload)
+        of = _remembered(shape, gpu)
+        workload = fitting.with_training_defaults(filled, shape, gpu, given, of)
+        key = workload.checkpointing, workload.accumulation
+        if many and key not in common:
+            common[key] = _Sizes(workload, shape, None)
+        sizes = common[key] if many else _Sizes(workload, shape, gpu)
+        need = fitting.needed(of(workload), workload)
+        usual = fitting.needed(sizes.memory(workload), workload)
+        room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
+        largest = sizes.batch.largest(room)
+        if chooses_batch(workload, given):
+            workload = _filling(workload, shape, gpu, largest) if many else with_offline_batch(workload, shape, gpu, given, desk)
+            need = fitting.needed(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)
-        room = answer.usable - (int(need.high - usual.high) if many else 0)
         problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
         yield FitRow(
             gpu=gpu.id,
@@ -190,11 +259,24 @@ def _rows(workload: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence
             needed=int(need.value),
             usable=answer.usable,
             headroom=answer.headroom,
-            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(sizes.batch.largest(room)),
+            checkpointing=workload.checkpointing if workload.training else None,
+            batch=workload.batch or 1,
+            micro_batch=workload.local_batch if workload.training else None,
+            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
             largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )
+
+
+def _filling(workload: Workload, shape: Shape, gpu: Gpu, largest: int) -> Workload:
+    """Offline inference with as many sequences or samples as fit, up to what is run at once: throughput grows with the batch."""
+    from whichgpu.estimate.offline import SAMPLES, most_at_once
+
+    each = max(1, min(largest, most_at_once(workload, shape, gpu)))
+    if not writes_text(shape):
+        each = max(int(size) for size in SAMPLES if size <= each)
+    return replace(workload, batch=each * workload.parallel.dp)
 
 
 class _Sizes:

@@ -15,6 +15,7 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.estimate.time.grid import speaks
+from whichgpu.workload.denoisers import refuse_requests
 from whichgpu.workload.spelling import from_texts
 from whichgpu.workload.traces import check_trace
 
@@ -49,7 +50,9 @@ def _models(request: PlanRequest, desk: Desk) -> None:
     for one in request.models:
         with _within(f"[[model]] {one.called}" if request.file else ""):
             from_texts({"task": "serve", "model": one.spelled, "rate": "1/s", **one.fields})
-            if not speaks(desk.shape(one.model)):
+            shape = desk.shape(one.model)
+            refuse_requests(one.called, shape)
+            if not speaks(shape):
                 raise UsageError("not-generating", msg("error.plan-not-generating", model=one.called), msg("hint.plan"))
 
 

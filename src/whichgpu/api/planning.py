@@ -21,6 +21,7 @@ from whichgpu.api.shopping import Basket, basket
 from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
+from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.engine import Engine
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.store import Catalog
@@ -37,7 +38,6 @@ from whichgpu.decide.plan.verify import Checked, check
 from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Owned
 from whichgpu.estimate.serving.load import Lengths
-from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
 from whichgpu.workload.spelling import fill_defaults, from_texts
 from whichgpu.workload.traces import kept_trace
@@ -260,7 +260,9 @@ def _wanted(name: str, texts: dict[str, str], deadline: float, desk: Desk) -> Wa
     read = from_texts(texts)
     shape = desk.shape(read.workload.model)
     given = read.given | ({"batch"} if read.workload.steps is not None else frozenset())
-    return Wanted(name, Asked(fill_defaults(read.workload, shape), given, shape, desk.calibration, read.workload), deadline)
+    return Wanted(
+        name, Asked(fill_defaults(read.workload, shape, given), given, shape, desk.calibration, read.workload), deadline
+    )
 
 
 def _limits(request: PlanRequest, found: Basket, catalog: Catalog) -> Limits:

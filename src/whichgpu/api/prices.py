@@ -15,6 +15,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.base.shown import Shown
+from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.host import Region, Source
 from whichgpu.catalog.live.offers import last_snapshot, live_offers
 from whichgpu.catalog.live.overlay import lay_over, overlay_path, read_overlay
@@ -24,7 +25,6 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import passing
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import LATELY, Standing, standing, standings
-from whichgpu.price.currency import DOLLAR, Exchanger
 from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
 from whichgpu.price.terms import derived
 

@@ -6,8 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.workload.denoisers import denoiser_note
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
@@ -28,9 +30,23 @@ def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
     return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()
 
 
+def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
+    """A note where checkpointing or a smaller micro-batch was taken because the request does not fit without."""
+    if not workload.training:
+        return ()
+    if workload.checkpointing != "none" and "checkpointing" not in given:
+        return (msg("note.checkpointing-default", checkpointing=workload.checkpointing),)
+    by_default = (
+        not writes_text(shape) and workload.accumulation > 1 and not {"batch", "micro_batch", "accumulation"} & set(given)
+    )
+    values = {"batch": workload.batch or 1, "micro": workload.local_batch, "n": workload.accumulation}
+    return (msg("note.accumulated-default", **values),) if by_default else ()
+
+
 def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
     """What a user should know of the request itself."""
-    found = [*unused(workload, shape, given)]
+    found = [*denoiser_note(workload, shape), *unused(workload, shape, given)]
+    found += made_to_fit(workload, shape, given)
     if workload.training:  # of answers, their memory's estimate says it
         found += beyond_context(workload.seq_in or 0, shape)
     if workload.rate is not None and (workload.task != "serve" or workload.gpu is None):

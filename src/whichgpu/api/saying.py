@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from decimal import Decimal
 from math import ceil
 from typing import Any
 
+from whichgpu.api.concurrency import concurrency_note
 from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import Engine, support
@@ -18,11 +21,14 @@ from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Rank, Wishes
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
+from whichgpu.estimate.time.fallbacks import WANTED, fast, precision_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
 QUIRKS = 3  # told of the answer's GPU
 UNSURE = ("other", "none", "group-other")
+DEQUANTISED = "warning.stored-only"  # the GPU has no units for the weights' precision
 
 
 def kind_of(modelled: bool, work: Work) -> str:
@@ -61,7 +67,7 @@ def starved(what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus:
     )  # fmt: skip
 
 
-def assumptions(best: Candidate, asked: Asked, wishes: Wishes, work: Work, rank: Rank, modelled: bool) -> list[Message]:
+def assumptions(best: Candidate, gpu: Gpu, asked: Asked, wishes: Wishes, work: Work, rank: Rank, modelled: bool) -> list[Message]:
     """Everything taken where nobody said so, with the flag that says otherwise."""
     workload, habits = asked.workload, wishes.habits
     kind = kind_of(modelled, work)
@@ -70,7 +76,7 @@ def assumptions(best: Candidate, asked: Asked, wishes: Wishes, work: Work, rank:
     if kind == "mix":
         said.append(msg("assumed.mix", names=indices(workload.task, wishes.day), unit=UNIT))
     else:
-        said += _of_work(best, asked, work)
+        said += _of_work(best, gpu, asked, work)
     if best.term != "owned" or best.purchase is not None:
         said.append(msg("assumed.startup", time=format_seconds(habits.startup)))
         if kind == "run" and billing_on(best.provider, wishes.day, best.instance).assumed:
@@ -95,15 +101,18 @@ def assumptions(best: Candidate, asked: Asked, wishes: Wishes, work: Work, rank:
     return said
 
 
-def _of_work(best: Candidate, asked: Asked, work: Work) -> list[Message]:
+def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Message]:
     """Of the request: precision, engine, lengths, rate, how long."""
     workload, given = asked.workload, asked.given
     said = []
     if "precision" not in given:
-        said.append(msg("assumed.precision", precision=best.precision))
+        said.append(_precision_assumed(best.precision, gpu, asked))
     if workload.task == "finetune" and not (workload.lora_rank or workload.qlora):
         mixed = best.precision.startswith(("amp", "fp8"))
         said.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
+    if workload.training:
+        said += _training_assumed(best, given)
+    said += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), asked.shape, gpu, given)
     if "engine" not in given:
         said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
     if workload.seq_in and not {"seq_in", "seq_out"} & given:
@@ -120,9 +129,31 @@ def _of_work(best: Candidate, asked: Asked, work: Work) -> list[Message]:
     return said
 
 
-def warnings(best: Candidate, gpu: Gpu, engine: Engine | None) -> list[Message]:
-    """What to beware of."""
+def _training_assumed(best: Candidate, given: Collection[str]) -> list[Message]:
+    """Batch and checkpointing of a training run where the user gave none."""
     said = []
+    if not {"batch", "micro_batch", "accumulation"} & set(given):
+        id = "assumed.batch-accumulated" if best.accumulation > 1 else "assumed.batch-train"
+        said.append(msg(id, batch=best.batch, micro=best.micro_batch or best.batch, n=best.accumulation))
+    if best.checkpointing != "none" and "checkpointing" not in given:
+        said.append(msg("note.checkpointing-default", checkpointing=best.checkpointing))
+    return said
+
+
+def _precision_assumed(precision: str, gpu: Gpu, asked: Asked) -> Message:
+    """Why this precision was taken: the model is published in it, the GPU has units for it, or neither."""
+    model = asked.workload.model
+    from_file = isinstance(model, str) and model.lower().endswith(".gguf")
+    native = asked.shape.native if isinstance(asked.shape, Transformer) else ""
+    if from_file or (native and precision == asked.workload.precision and not asked.workload.training):
+        return msg("assumed.precision-published", precision=precision)
+    has_units = fast(gpu, WANTED[precision]) if precision in WANTED else precision.startswith("fp32")
+    return msg("assumed.precision" if has_units else "assumed.precision-default", precision=precision)
+
+
+def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workload) -> list[Message]:
+    """What to beware of."""
+    said = [one for one in precision_warnings(replace(workload, precision=best.precision), gpu) if one.id == DEQUANTISED]
     if best.price_stale and best.term != "owned":
         said.append(msg("recommend.stale", day=best.price_observed_at, n=best.price_age_days))
     if best.fits == "tight":

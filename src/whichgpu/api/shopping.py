@@ -16,6 +16,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import split_count
 from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
+from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engine import Engine
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
@@ -28,7 +29,6 @@ from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.market import Market, Places, market
 from whichgpu.decide.wishes import RANKS, Owned, Rank, Wishes
-from whichgpu.price.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning, host_price
 from whichgpu.price.run import Habits
 from whichgpu.price.table import price_table

@@ -26,6 +26,7 @@ from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.run import Terms
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.denoisers import refuse_requests
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import Spelled, fill_defaults
 
@@ -110,6 +111,8 @@ class Sought:
         if workload.task == "serve" and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
         shape = desk.shape(workload.model)
+        if workload.task == "serve":
+            refuse_requests(shape.name, shape)
         refuse_nonsense(workload, shape)
         refuse_for_task(self.query, workload, given, isinstance(shape, Transformer) if workload.training else speaks(shape))
         if workload.task == "serve" and speaks(shape) and not {"tpot_max", "ttft_max", "batch"} & given:
@@ -122,7 +125,7 @@ class Sought:
             refuse_percentile(workload.percentile)
         if workload.steps is not None:
             given = given | {"batch"}
-        return Asked(fill_defaults(workload, shape), given, shape, desk.calibration, self.spelled.workload)
+        return Asked(fill_defaults(workload, shape, given), given, shape, desk.calibration, self.spelled.workload)
 
     def _basket(self, asked: Asked) -> Basket:
         engines = self.desk.catalog.engines if self.modelled else ()

@@ -40,6 +40,7 @@ from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.table import Ints
+from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import echo, to_argv
@@ -89,9 +90,10 @@ class Telling:
             engines=alternatives(asked, group, way, self.desk.catalog.engines) if self.modelled else (),
             considered=told.considered, rejected=Rejected(dict(told.rejected.most_common()), ()),
             why_not=self._why_not(asked_after, best, rows), host=self._host(places[0], best), lacks=lacking,
-            assumptions=(*assumptions(best, asked, self.found.wishes, self.work, self.rank, self.modelled),
+            assumptions=(*assumptions(best, group.gpu, asked, self.found.wishes, self.work, self.rank, self.modelled),
                          *self.found.assumptions),
-            warnings=(*warnings(best, group.gpu, engine), *self._remarks(best)), sources=self._sources(rows.values(), lacking),
+            warnings=(*warnings(best, group.gpu, engine, asked.workload), *self._remarks(best)),
+            sources=self._sources(rows.values(), lacking),
             verify=verify, verify_note=verify_note, reproduce=self._reproduce(), curve=way.curve, terms=term_lines(best, market),
         )  # fmt: skip
 
@@ -99,6 +101,7 @@ class Telling:
         """Flags that change nothing; limits within the range of the answer; a percentile that few requests lie beyond."""
         workload = self.asked.workload
         said = unused(workload, self.asked.shape, self.asked.given) if self.modelled else ()
+        said = (*denoiser_note(workload, self.asked.shape), *said)
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
         said = (*said, *beyond_context(tokens, self.asked.shape))
         said = (*said, *near_limits(best, self.found.wishes, self.work, self.asked.workload))
@@ -136,6 +139,8 @@ class Telling:
     def _sentence(self, place: int, best: Candidate) -> Message:
         """The answer, and at once what holds it up where its host cannot feed its GPUs."""
         said = sentence(best, kind_of(self.modelled, self.work), self._listed(best))
+        if counts_steps(self.asked.workload, self.asked.shape):
+            return msg(f"recommend.sentence-{denoiser(self.asked.shape)}", what=said)
         machine = self._machine(place)
         if not (self.modelled and self.asked.workload.training and sees(self.asked.shape) and machine and machine.vcpus):
             return said

@@ -19,9 +19,10 @@ WHOLE = "whichgpu measure"  # of the GPU, where there is no step to run
 def verifying(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
     """The command for a request laid out as recommended, with so many sequences or samples at once on one copy; and its note.
 
-    Loads and engines are not run: of a service or an offline run it is one step, of tokens half-way through their answers.
+    Loads and engines are not run: of a service or an offline run it is one step, of tokens half-way through their answers; of
+    training with accumulation, one of its passes.
     """
-    step = told if told.training else _step(told, shape, batch)
+    step = _pass(told) if told.training else _step(told, shape, batch)
     words = [word for word in to_argv(step) if not word.startswith(("--task", "--model"))]
     claim = join(["estimate", step.task, KINDS["model"].write_text(step.model), *words])
     why = unable(fill_defaults(step, shape), shape)
@@ -36,6 +37,13 @@ def at_work(rate: float, first: float, each: float, tokens: int, most: int) -> i
     (20, 1, 128)
     """
     return max(1, min(most, round(rate * (first + tokens * each))))
+
+
+def _pass(told: Workload) -> Workload:
+    """One pass of a training step and its update: gradients accumulate over several alike, which `measure` does not run."""
+    if told.accumulation == 1:
+        return told
+    return replace(told, batch=told.local_batch * told.parallel.dp, micro_batch=None, accumulation=1)
 
 
 def _step(told: Workload, shape: Shape, batch: int) -> Workload:

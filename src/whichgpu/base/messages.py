@@ -33,6 +33,8 @@ UNITS = {
     "input tokens/s": "unit.input-tokens-rate",
     "tokens/s": "unit.tokens-rate",
     "samples/s": "unit.samples-rate",
+    "denoising steps/s": "unit.denoising-steps-rate",
+    "denoising step/s": "unit.denoising-steps-rate",
     "requests/s": "unit.requests-rate",
     "output token/s": "unit.output-tokens-rate",
     "input token/s": "unit.input-tokens-rate",

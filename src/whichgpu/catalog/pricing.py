@@ -14,6 +14,10 @@ from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.tables import Row
 
 ANYWHERE = "any"
+# US dollars per kWh, what the cheapest industrial power costs: nobody rents a GPU out for less than its power for long.
+POWER_PRICE = 0.03
+UNKNOWN_TDP_WATTS = 10.0  # assumed where a maker states none: less than any accelerator of the catalog draws
+HIGHEST_PRICE = 100.0  # US dollars per GPU hour; the highest on offer in 2026 is near 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,17 @@ class Latency:
     observed: str
     sources: tuple[str, ...]
     recorded: str
+
+
+def implausible_price(tdp_watts: float | None, dollars: float) -> str | None:
+    """Why nobody rents out a GPU at so many US dollars an hour: `below-power` or `too-dear`; None if it is plausible.
+
+    >>> implausible_price(700, 0.01), implausible_price(700, 6.88), implausible_price(None, 125_000), implausible_price(None, 0)
+    ('below-power', None, 'too-dear', 'below-power')
+    """
+    if dollars < POWER_PRICE * (tdp_watts or UNKNOWN_TDP_WATTS) / 1000:
+        return "below-power"
+    return "too-dear" if dollars > HIGHEST_PRICE else None
 
 
 def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:

@@ -11,6 +11,7 @@ from typing import Any
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
+from whichgpu.catalog.currency import rounded
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.groups import Group, Groups
 from whichgpu.decide.market import Market
@@ -20,7 +21,6 @@ from whichgpu.decide.way import Asked, Way
 from whichgpu.decide.work import Work
 from whichgpu.estimate.fit import Verdict
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.price.currency import rounded
 from whichgpu.price.run import committed_years
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 from whichgpu.workload.workload import Parallel, Workload

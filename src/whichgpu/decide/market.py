@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
 from whichgpu.base.recent import Recent
+from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
@@ -21,7 +22,6 @@ from whichgpu.decide.frameworks import runs_frameworks
 from whichgpu.decide.wishes import Wishes
 from whichgpu.estimate.time.calibration import MEASURED_VENDORS
 from whichgpu.price.billing import billing_on, extras, machines_apart
-from whichgpu.price.currency import Exchanger
 from whichgpu.price.run import Terms, committed_years
 from whichgpu.price.table import Floats, Ints, PriceTable, standing_rows
 
@@ -86,13 +86,11 @@ def market(
     """
     standing, steps, step_of = _standing(table, catalog.discounts, wishes.day)
     trips = places.of(standing) if places else np.full(len(standing), np.nan)
-    keep, rejected = _kept(standing, catalog, wishes, trips, engine)
+    rates = _rates(standing, exchanger, wishes.currency)
+    keep, rejected = _kept(standing, catalog, wishes, trips, engine, rates)
     rows = np.flatnonzero(keep)
     part = standing.taken(rows)
-    factors = np.ones(len(part.words))
-    for at in np.unique(part.column("currency")).tolist():
-        factors[at] = _factor(exchanger, part.words[at], wishes.currency)
-    price = part.price * factors[part.column("currency")]
+    price = part.price * rates[part.column("currency")]
     if off:
         own = np.ones(len(standing.words))
         for name, share in off.items():
@@ -104,15 +102,17 @@ def market(
     return Market(standing, rows, price, rejected, steps, step_of[rows], trips[rows], wishes.day, rate)
 
 
-def _factor(exchanger: Exchanger, word: str, target: str) -> float:
-    """What money in a currency is worth in the target; 1 for words that are no currencies."""
-    if len(word) != 3 or not word.isupper() or word == target or word not in exchanger.known():
-        return 1.0
-    return float(exchanger.rate(word, target).value)
+def _rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
+    """What money in the currency at each place of the words is worth in the target; nan if there is no exchange rate."""
+    rates = np.full(len(table.words), np.nan)
+    for place in np.unique(table.column("currency")).tolist():
+        if exchanger.converts(table.words[place], target):
+            rates[place] = float(exchanger.rate(table.words[place], target).value)
+    return rates
 
 
 def _kept(
-    table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats, engine: Engine | None
+    table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats, engine: Engine | None, rates: Floats
 ) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Offers that pass every wish, and how many each wish takes out in its turn."""
     known = catalog.gpu_by_id
@@ -158,6 +158,7 @@ def _kept(
     tests.append(("gpus", table.gpus <= high))
     if wishes.only_owned:
         tests.append(("owned", table.named("term", ("owned",))))
+    tests.append(("exchange-rate", np.isfinite(rates[table.column("currency")])))
     keep = np.ones(len(table), dtype=bool)
     rejected: Counter[str] = Counter()
     for name, passing in tests:
@@ -190,17 +191,17 @@ def _standing(table: PriceTable, rules: Sequence[Discount], day: date) -> Standi
 
 def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Standing:
     """Prices that published rules make of on-demand prices, where none is stated for that very offer (`terms.derived`)."""
-    extra: list[PriceTable] = []
+    extra: list[tuple[Ints, Ints, Floats]] = []  # places, days and numbers of the derived rows
     steps: list[tuple[float, ...]] = []
     step_of = [np.full(len(table), -1, dtype=np.int64)]
-    words = list(table.words)
+    words = {word: place for place, word in enumerate(table.words)}
     every: Ints | None = None  # machine and region of each row
     for rule in rules:
         if first_day(rule.first) > day or (rule.last and first_day(rule.last) < day) or table.place(rule.provider) is None:
             continue
         base = np.flatnonzero(table.named("provider", (rule.provider,)) & table.named("term", ("on-demand",)))
         instances = table.column("instance")[base]
-        fitting = [place for place in np.unique(instances).tolist() if words[place].startswith(rule.instances)]
+        fitting = [place for place in np.unique(instances).tolist() if table.words[place].startswith(rule.instances)]
         base = base[np.isin(instances, fitting)]
         if not len(base):
             continue
@@ -208,24 +209,21 @@ def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Stan
         rows = base[~np.isin(every[base], every[table.named("term", (rule.term,))])]
         if not len(rows):
             continue
-        for word in (rule.term, rule.sources[0]):
-            if word not in words:
-                words.append(word)
         part = table.taken(rows)
         places, numbers = part.places.copy(), part.numbers.copy()
-        places[_place("term")] = words.index(rule.term)
-        places[_place("source")] = words.index(rule.sources[0])
+        places[_place("term")] = words.setdefault(rule.term, len(words))
+        places[_place("source")] = words.setdefault(rule.sources[0], len(words))
         if rule.share is not None:
             numbers[1] *= float(rule.share)
-        extra.append(PriceTable(tuple(words), places, part.days, numbers))
+        extra.append((places, part.days, numbers))
         step_of.append(np.full(len(rows), len(steps) if rule.share is None else -1, dtype=np.int64))
         if rule.share is None:
             steps.append(tuple(map(float, rule.steps)))
     whole = PriceTable(
         tuple(words),
-        np.concatenate([table.places, *(one.places for one in extra)], axis=1),
-        np.concatenate([table.days, *(one.days for one in extra)], axis=1),
-        np.concatenate([table.numbers, *(one.numbers for one in extra)], axis=1),
+        np.concatenate([table.places, *(one[0] for one in extra)], axis=1),
+        np.concatenate([table.days, *(one[1] for one in extra)], axis=1),
+        np.concatenate([table.numbers, *(one[2] for one in extra)], axis=1),
     )
     return whole, tuple(steps), np.concatenate(step_of)
 

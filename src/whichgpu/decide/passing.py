@@ -9,19 +9,23 @@ from dataclasses import replace
 import numpy as np
 
 from whichgpu.base.figure import Figure
+from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
-from whichgpu.estimate.fit import needed, verdict
+from whichgpu.estimate.fit import adapts_by_default, needed, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.training_defaults import default_batch, halvings
 from whichgpu.workload.workload import Parallel, Workload
 
-SIZES = np.array([1, 8, 32, 64, 128, 256], dtype=float)  # of one GPU, where no batch is asked for
 TRIED = 2  # of the sizes a GPU holds when it trains
+Needs = dict[tuple[str, str, float], Figure]  # by precision, GPU and samples
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
 
 
@@ -31,7 +35,7 @@ def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for place, group in enumerate(groups):
         classes[asked.in_precision(group.gpu), group.gpus, group.machines].append(place)
-    needs: dict[tuple[str, float], Figure] = {}
+    needs: Needs = {}
     for (precision, gpus, machines), places in classes.items():
         workload = replace(asked.workload, precision=precision)
         own = [groups[place] for place in places]
@@ -39,46 +43,62 @@ def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     return [found[place] for place in range(len(groups))]
 
 
-def _of_size(
-    asked: Asked, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: dict[tuple[str, float], Figure]
-) -> list[Outcome]:
+def _of_size(asked: Asked, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: Needs) -> list[Outcome]:
     shape, sizes = asked.shape, _sizes(asked, workload, gpus)
     if not len(sizes):
         return [Refusal("layout", np.inf) for _ in groups]
     one = replace(workload, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), accumulation=1, micro_batch=None)
-    counted = []
-    for size in sizes:
-        key = (workload.precision or "", float(size))
-        if key not in needs:
-            alone = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size), micro_batch=None, accumulation=1)
-            needs[key] = needed(memory(alone, shape), alone)
-        counted.append(needs[key])
+    rounds = _rounds(asked, workload, sizes, gpus)
+    passes = [int(times) if adapts_by_default(workload, asked.given) else 1 for times in rounds]
+    counted = [
+        [_need(workload, shape, group.gpu, size, times, needs) for size, times in zip(sizes, passes, strict=True)]
+        for group in groups
+    ]
     room = np.array([usable_bytes(group.gpu, workload) for group in groups], dtype=float)
-    kept = np.array([figure.value <= room.max() for figure in counted])
+    values = np.array([[figure.value for figure in row] for row in counted])
+    kept: np.ndarray = np.any(values <= room[:, None], axis=0)
     if not kept.any():
-        return [Refusal("memory", counted[0].value / own - 1.0) for own in room]
+        return [Refusal("memory", float(row[0] / own) - 1.0) for row, own in zip(values, room, strict=True)]
     if workload.training:
-        kept &= _largest(np.array([figure.value for figure in counted]), room)
-    sizes, counted = sizes[kept], [figure for figure, keep in zip(counted, kept, strict=True) if keep]
+        kept &= _largest(values, room)
+    sizes = sizes[kept]
+    counted = [[figure for figure, keep in zip(row, kept, strict=True) if keep] for row in counted]
     seconds, compute, floor = _seconds(asked, one, groups, sizes)
     return [
-        _best(asked, workload, float(room[place]), sizes, counted, seconds[place], compute[place], floor[place], gpus)
+        _best(asked, workload, float(room[place]), sizes, counted[place], seconds[place], compute[place], floor[place], gpus)
         for place in range(len(groups))
     ]
 
 
 def _largest(need: Floats, room: Floats) -> np.ndarray:
     """The few largest sizes each room holds: no smaller one trains faster."""
-    found = np.zeros(len(need), dtype=bool)
-    for own in np.unique(room):
-        found[np.flatnonzero(need <= own)[-TRIED:]] = True
+    found = np.zeros(need.shape[-1], dtype=bool)
+    for row, own in zip(np.broadcast_to(need, (len(room), need.shape[-1])), room, strict=True):
+        found[np.flatnonzero(row <= own)[-TRIED:]] = True
     return found
+
+
+def _default_sizes(asked: Asked) -> Floats:
+    """The default micro-batch, and where accumulation is not given what it may be halved to, ascending."""
+    usual = default_batch(asked.shape, 1).micro_batch
+    sizes = halvings(usual) if adapts_by_default(asked.workload, asked.given) else (usual,)
+    return np.array(sorted(sizes), dtype=float)
+
+
+def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, needs: Needs) -> Figure:
+    """Bytes one GPU takes for so many samples at once, each computed once."""
+    key = (workload.precision or "", gpu.id, float(size))
+    if key not in needs:
+        one = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size) * passes, accumulation=passes)
+        alone = replace(one, micro_batch=int(size) if passes > 1 else None)
+        needs[key] = needed(memory(alone, shape, gpu), alone)
+    return needs[key]
 
 
 def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     """Samples one GPU takes at a time."""
     if "batch" not in asked.given and workload.micro_batch is None:
-        return SIZES if workload.image or not workload.training else np.append(SIZES, 1024.0)
+        return _default_sizes(asked) if workload.training else SAMPLES
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     share, rest = divmod(workload.batch or 1, gpus)
@@ -120,6 +140,8 @@ def _best(
             return Refusal("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
         fitting &= in_time
     at = int(np.argmax(np.where(fitting, rate, -1.0)))
+    if adapts_by_default(workload, asked.given):
+        at = int(np.flatnonzero(fitting)[-1])  # the largest micro-batch that fits, as every command takes it
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
     done, unit = work(replace(workload, batch=batch), asked.shape)
@@ -138,4 +160,7 @@ def _rounds(asked: Asked, workload: Workload, sizes: Floats, gpus: int) -> Float
     if "batch" in asked.given and workload.training and workload.micro_batch is None:
         told: Floats = (workload.batch or 1) / gpus / sizes
         return told
+    if adapts_by_default(workload, asked.given):
+        halved: Floats = default_batch(asked.shape, 1).micro_batch / sizes
+        return halved
     return np.full(len(sizes), float(workload.accumulation if workload.training else 1))

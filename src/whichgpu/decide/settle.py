@@ -7,19 +7,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from whichgpu.base.figure import Figure
 from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.generating import in_precision
 from whichgpu.decide.groups import Group, Groups
 from whichgpu.decide.relax import leaning
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
 from whichgpu.decide.wishes import Wishes
-from whichgpu.estimate.fit import fit, needed
+from whichgpu.estimate.fit import fit, needed, verdict, with_training_defaults
+from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.estimate.offline import offline_batch, replica_of, replica_seconds
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.price.table import Ints
+from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.shapes import Transformer
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.training_defaults import writes_text
+from whichgpu.workload.workload import Parallel, Workload
 
 MOST = 6  # groups settled before the screen's word is taken
 MOST_SERVED = 40  # groups simulated; what is left then is not shown
@@ -34,10 +41,12 @@ def settled(
 ) -> tuple[Candidates, Ints, list[Outcome]]:
     """Candidates joined with offers and put in order, the first of them settled; where there is none, those that come nearest.
 
-    Training is screened on lines, serving by formulas; all else is exact as it is.
+    Training is screened on lines, serving by formulas, offline generation on a grid of batches; all else is exact as it is.
     """
     if asked.workload.rate is not None and any(isinstance(one, Way) and one.most is not None for one in outcomes):
         return _served(asked, groups, outcomes, join, listed, shown)
+    if chooses_batch(asked.workload, asked.given) and writes_text(asked.shape):
+        return _concurrent(asked, groups, outcomes, join, listed)
     told, order = join(outcomes)
     if not (asked.workload.training and isinstance(asked.shape, Transformer)):
         return told, order, outcomes
@@ -50,6 +59,50 @@ def settled(
         done |= wanted
         told, order = join(outcomes)
     return told, order, outcomes
+
+
+def _concurrent(
+    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, listed: Places
+) -> tuple[Candidates, Ints, list[Outcome]]:
+    """Offline inference: the concurrency of every candidate listed chosen exactly, as `estimate` does."""
+    done: dict[int, Outcome] = {}
+    known: dict[tuple[str, Parallel, Fabric], tuple[int, float, str, float, Figure]] = {}
+    while True:
+        told, order = join(outcomes)
+        places = dict.fromkeys(int(told.group[place]) for place in listed(told, order)) if len(order) else {}
+        left = [place for place in places if place not in done][: MOST_SERVED - len(done)]
+        if not left:
+            return told, order, outcomes
+        for place in left:
+            way = outcomes[place]
+            assert isinstance(way, Way)
+            done[place] = _concurrency(asked, groups.groups[place], way, known)
+        outcomes = [done.get(place, one) for place, one in enumerate(outcomes)]
+
+
+def _concurrency(
+    asked: Asked, group: Group, way: Way, known: dict[tuple[str, Parallel, Fabric], tuple[int, float, str, float, Figure]]
+) -> Outcome:
+    """The same configuration at the concurrency with the highest throughput that fits."""
+    gpu, dp = group.gpu, way.parallel.dp
+    key = gpu.id, replace(way.parallel, dp=1), group.fabric
+    if key not in known:
+        one = replica_of(laid(in_precision(asked.workload, way.precision), group, way))
+
+        def memory_of(workload: Workload) -> MemoryEstimate:
+            return memory(workload, asked.shape, gpu)
+
+        seconds_of = replica_seconds(one, asked.shape, gpu, lambda: group.fabric, asked.calibration)
+        one = replace(one, batch=offline_batch(one, asked.shape, gpu, memory_of, seconds_of))
+        known[key] = (one.batch or 1, *timed(asked, group, one), needed(memory_of(one), one))
+    batch, seconds, bound, floor, need = known[key]
+    fits = verdict(need, way.usable)
+    if fits == "no":
+        return Refusal("memory", need.value / way.usable - 1.0)
+    rate = batch * dp / seconds
+    return replace(
+        way, batch=batch * dp, seconds=seconds, rate=rate, need=int(need.value), fits=fits, bound=bound, floor=floor
+    )  # fmt: skip
 
 
 def _served(
@@ -104,15 +157,19 @@ def _hoped(one: Outcome) -> Outcome:
 
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
-    """The same way, its memory counted and its step timed."""
+    """The same way, its memory counted and its step timed, with activation checkpointing as `fit` decides it."""
     one = laid(asked.workload, group, way)
+    one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
     need = needed(memory(one, asked.shape, group.gpu), one)
-    verdict = fit(need, one, group.gpu)
-    if verdict.fits == "no":
-        return Refusal("memory", need.value / verdict.usable - 1.0)
+    found = fit(need, one, group.gpu)
+    if found.fits == "no":
+        return Refusal("memory", need.value / found.usable - 1.0)
     seconds, bound, floor = timed(asked, group, one)
     done, _ = work(one, asked.shape)
-    return replace(way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=verdict.fits, bound=bound, floor=floor)
+    return replace(
+        way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
+        checkpointing=one.checkpointing,
+    )  # fmt: skip
 
 
 def laid(workload: Workload, group: Group, way: Way) -> Workload:

@@ -20,9 +20,9 @@ from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.training_defaults import default_batch
 from whichgpu.workload.workload import Parallel, Workload
 
-MICRO = np.array([1, 2, 4, 8, 16, 32, 64], dtype=float)
 SURE = 0.08  # half the width of the range of a need that is read off lines
 STAGES = (2, 4, 8, 16)
 FILLED = 4  # micro-batches for each stage of a pipeline, so that a fifth of it stands idle at most
@@ -71,7 +71,7 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     tried: dict[tuple[int, int], list[Try]] = {}
     least: dict[tuple[int, int], float] = {}
     like: Screen | None = None
-    own = np.array([float(workload.micro_batch)]) if workload.micro_batch else MICRO
+    own = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
     if "batch" in asked.given and not workload.micro_batch:
         own = _all_micro(workload.batch or 1, {gpus for gpus, _ in sizes})
     for gpus, machines in sizes:
@@ -153,17 +153,19 @@ def _checkpointings(asked: Asked, workload: Workload) -> tuple[str, ...]:
 
 
 def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
-    """Sequences at a time and rounds of a step: of the batch asked for, or as many as fit where none is."""
+    """Sequences at a time and passes of a step: of the batch asked for, or the defaults every command shares."""
     if "batch" not in asked.given:
-        own = np.array([float(workload.micro_batch)]) if workload.micro_batch else MICRO
-        rounds = workload.accumulation if parallel.pp == 1 else max(workload.accumulation, FILLED * parallel.pp)
-        return own, np.full(len(own), float(rounds))
+        chosen = "accumulation" in asked.given or "micro_batch" in asked.given
+        usual = default_batch(asked.shape, parallel.dp, workload.accumulation if chosen else None)
+        own = workload.micro_batch if "micro_batch" in asked.given else usual.micro_batch
+        rounds = usual.accumulation if parallel.pp == 1 else max(usual.accumulation, FILLED * parallel.pp)
+        return np.array([float(own or 1)]), np.array([float(rounds)])
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
     if workload.micro_batch is not None:
         fits = share % workload.micro_batch == 0
-        return (np.array([float(workload.micro_batch)]), np.array([share / workload.micro_batch])) if fits else (MICRO[:0],) * 2
+        return (np.array([float(workload.micro_batch)]), np.array([share / workload.micro_batch])) if fits else (np.zeros(0),) * 2
     micro = micro_sizes(share)
     return micro, share / micro
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -20,7 +21,7 @@ SERVICE_TPOT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`amount` in `unit` (tokens or samples); a service has `hours` instead. `assumed` where nobody said so."""
+    """`amount` in `unit` (tokens, samples or denoising-steps); a service has `hours` instead. `assumed` where nobody said so."""
 
     amount: float | None
     unit: str
@@ -62,5 +63,7 @@ def _length(workload: Workload, shape: Shape) -> float:
 
 
 def _unit(shape: Shape, workload: Workload) -> str:
+    if counts_steps(workload, shape):
+        return "denoising-steps"
     whole = not isinstance(shape, Transformer) or shape.patches is not None or not (workload.training or speaks(shape))
     return "samples" if whole else "tokens"

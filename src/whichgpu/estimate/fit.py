@@ -5,7 +5,7 @@ Pure functions over a `memory(workload)` that someone hands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
@@ -18,6 +18,7 @@ from whichgpu.estimate.memory.engines import engine_of, family
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.training_defaults import default_checkpointing, default_micro_batch
 from whichgpu.workload.workload import Workload
 
 Verdict = Literal["fits", "tight", "no"]
@@ -85,16 +86,45 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
     return Fit(found, usable, usable - int(need.value), tuple(warnings))
 
 
+def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
+    """Whether a training request is made to fit its GPU: the user left batch, accumulation and checkpointing to the defaults."""
+    return workload.training and not {"batch", "micro_batch", "accumulation", "checkpointing"} & set(given)
+
+
+def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
+    """A training request made to fit a GPU: transformers checkpoint activations, other models take smaller micro-batches.
+
+    A request with a batch, accumulation or checkpointing of its own is left as it is.
+    """
+    if not adapts_by_default(workload, given):
+        return workload
+
+    def verdict_of(one: Workload) -> Verdict:
+        return verdict(needed(memory(one), one), usable_bytes(gpu, one))
+
+    if isinstance(shape, Transformer):
+        chosen = default_checkpointing(lambda kind: verdict_of(replace(workload, checkpointing=kind)))
+        return replace(workload, checkpointing=chosen)
+    usual = workload.local_batch
+    micro = default_micro_batch(usual, lambda size: verdict_of(_in_passes(workload, size, usual // size)))
+    return _in_passes(workload, micro, usual // micro)
+
+
+def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
+    return replace(workload, micro_batch=micro_batch, accumulation=passes) if passes > 1 else workload
+
+
 def lacking(gpu: Gpu, workload: Workload) -> str | None:
     """The dtype a workload computes in that a GPU has no units for, if any."""
-    dtype = (workload.precision or "").removeprefix("amp-")
-    return dtype if dtype in ("bf16", "fp8") and dtype not in gpu.supports else None
+    precision = (workload.precision or "").removeprefix("amp-")
+    dtype = {"nvfp4": "fp4", "mxfp4": "fp4"}.get(precision, precision)
+    return dtype if dtype in ("bf16", "fp8", "fp4") and dtype not in gpu.supports else None
 
 
 class Curve:
     """The need as one field grows, each point computed once however many GPUs ask."""
 
-    def __init__(self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf) -> None:
+    def __init__(self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None) -> None:
         self._workload = workload
         self._field = field
         self._memory = memory
@@ -105,7 +135,7 @@ class Curve:
         self._most = max(1, limit // BLOCK)
         if field == "batch":
             self._step = workload.parallel.dp * (workload.accumulation if workload.training else 1)
-            self._most = MOST["batch"]
+            self._most = most or MOST["batch"]
 
     def at(self, size: int) -> Workload:
         """The workload with the field at that size: one GPU's share of the batch, or blocks of tokens, the answer's included."""

@@ -10,9 +10,9 @@ from typing import Any
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
+from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.price.asof import Standing
-from whichgpu.price.currency import DOLLAR, Exchanger, rounded
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
 

@@ -157,13 +157,15 @@ def _unpacked(packed: Packed) -> PriceTable:
 
 
 def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
-    words = tuple(dict.fromkeys((*one.words, *other.words)))
-    moved = np.array([words.index(word) for word in other.words] or [0], dtype=np.int64)
+    """Rows of both tables, with one list of words."""
+    places = {word: place for place, word in enumerate(dict.fromkeys((*one.words, *other.words)))}
+    moved = np.array([places[word] for word in other.words] or [0], dtype=np.int64)
     return PriceTable(
-        words,
+        tuple(places),
         np.concatenate([one.places, moved[other.places]], axis=1),
         np.concatenate([one.days, other.days], axis=1),
         np.concatenate([one.numbers, other.numbers], axis=1),
+        known=places,
     )
 
 

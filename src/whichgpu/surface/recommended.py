@@ -93,7 +93,8 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
 def unit_costs(one: Candidate) -> tuple[Message, ...]:
     """What a million tokens, a thousand samples and an epoch cost."""
     tokens = "output-tokens" if one.throughput.unit.startswith("output") else "tokens"
-    costs = {tokens: one.cost_per_million_tokens, "samples": one.cost_per_thousand_samples, "epoch": one.cost_per_epoch}
+    samples = "denoising-steps" if one.throughput.unit.startswith("denoising") else "samples"
+    costs = {tokens: one.cost_per_million_tokens, samples: one.cost_per_thousand_samples, "epoch": one.cost_per_epoch}
     return tuple(
         msg(f"unit-cost.{name}", cost=amount(cost.amount), currency=cost.currency)
         for name, cost in costs.items()

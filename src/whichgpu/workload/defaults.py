@@ -10,16 +10,15 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.contradictions import refuse_adapters, refuse_silence
+from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.training_defaults import with_default_batch, writes_text
 from whichgpu.workload.workload import FIELDS, Parallel, Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256
 LORA_RANK = 16  # with --qlora and no rank
 SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left where networks halve them again and again
-# What people begin with: a handful of sequences, images by the dozen; serving is asked for one user at a time.
-TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
-OFFLINE_BATCH = 32
 ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
 ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
              "ngc": "flash", "tensorflow": "eager", "mxnet": "eager"}  # fmt: skip
@@ -30,15 +29,17 @@ ADAMW = re.compile(
 )
 
 
-def fill_defaults(workload: Workload, shape: Shape) -> Workload:
-    """The same request with a value in every field that matters to its task."""
+def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ()) -> Workload:
+    """The same request with a value in every field that matters to its task; `given` are the fields the user named."""
     workload = _laid_out(workload, shape)
+    if workload.training:
+        workload = with_default_batch(workload, shape, "accumulation" in given)
     precision = workload.precision or _precision(workload, shape)
     engine = workload.engine or _engine(workload, shape)
-    filled = workload.with_defaults(
-        precision=precision,
+    precision = _as_file_type(precision, engine)
+    filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
-        batch=_batch(workload, shape),
+        batch=_batch(workload),
         attention=_attention(engine, workload.year) if isinstance(shape, Transformer) else None,
     )
     if isinstance(shape, Transformer):
@@ -48,21 +49,27 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
         filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
-    elif _speaks(shape):
+    elif writes_text(shape):
         filled = filled.with_defaults(kv_precision=_kv_precision(precision))
     return filled
+
+
+def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
+    """Whether the concurrency of a request is to be chosen: offline inference of which the user gave no batch."""
+    return workload.task == "batch" and not {"batch", "micro_batch"} & set(given)
 
 
 def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     """What cannot be: tokens of a model that says none, adapters of one without products, batches that do not divide."""
     refuse_adapters(workload, shape)
+    refuse_rate(workload, shape)
     refuse_silence(workload, shape)
     _refuse_small_images(workload, shape)
     reads = isinstance(shape, Transformer | WeightsOnly)
     if not reads and (workload.precision or "") in GGUF_PRECISIONS:
         message = msg("error.text-files", precision=workload.precision or "", model=shape.name)
         raise UsageError("wrong-precision", message, msg("hint.text-files"))
-    silent = not reads or (isinstance(shape, Transformer) and not _speaks(shape))
+    silent = not reads or (isinstance(shape, Transformer) and not writes_text(shape))
     if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):
         raise UsageError("wrong-task", msg("error.wrong-task", task=workload.task, model=shape.name), msg("hint.wrong-task"))
     if workload.batch is None:
@@ -70,11 +77,18 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     rounds = workload.accumulation if workload.training else 1
     split = workload.parallel.dp * rounds
     usual = _laid_out(workload, shape).parallel.dp * rounds if workload.micro_batch else split
-    if workload.micro_batch is not None and workload.batch not in (workload.micro_batch * split, workload.micro_batch * usual):
+    if workload.micro_batch is not None and not _divides(workload, split) and not _divides(workload, usual):
         values = {"batch": workload.batch, "micro": workload.micro_batch, "split": usual}
         raise UsageError("batch-mismatch", msg("error.batch-mismatch", **values), msg("hint.batch-mismatch"))
     if workload.training and workload.batch % split:
         raise UsageError("batch-split", msg("error.batch-split", batch=workload.batch, split=split), msg("hint.batch-mismatch"))
+
+
+def _divides(workload: Workload, split: int) -> bool:
+    """Whether a batch is made of micro-batches on so many ranks and passes; passes follow where no accumulation is given."""
+    batch, micro = workload.batch or 0, workload.micro_batch or 1
+    follows = workload.training and workload.accumulation == 1
+    return batch % (micro * split) == 0 and batch > 0 if follows else batch == micro * split
 
 
 def _refuse_small_images(workload: Workload, shape: Shape) -> None:
@@ -116,15 +130,16 @@ def _sees(shape: Shape) -> bool:
     return isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
 
 
-def _speaks(shape: Shape) -> bool:
-    """Token by token, with a cache of what was said."""
-    return isinstance(shape, Transformer) and shape.causal and shape.patches is None
-
-
 def _named_in(path: str) -> str | None:
     """The type a GGUF file's name ends in: …-Q4_K_M.gguf."""
     stem = path.lower().removesuffix(".gguf")
-    return next((name for name in sorted((*GGUF_PRECISIONS, "bf16"), key=len, reverse=True) if stem.endswith(name)), None)
+    names = sorted((*GGUF_PRECISIONS, "bf16", "mxfp4"), key=len, reverse=True)
+    return next((name for name in names if stem.endswith(name)), None)
+
+
+def _as_file_type(precision: str, engine: str) -> str:
+    """The name llama.cpp gives its file of a model published in mxfp4; any other precision as it is."""
+    return "mxfp4_moe" if (precision, engine) == ("mxfp4", "llama.cpp") else precision
 
 
 def _engine(workload: Workload, shape: Shape) -> str:
@@ -132,23 +147,18 @@ def _engine(workload: Workload, shape: Shape) -> str:
         return "llama.cpp"
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
         return "llama.cpp"
-    return ENGINE.get(workload.task, "pytorch") if _speaks(shape) else "pytorch"
+    return ENGINE.get(workload.task, "pytorch") if writes_text(shape) else "pytorch"
 
 
-def _batch(workload: Workload, shape: Shape) -> int:
-    split = workload.parallel.dp * (workload.accumulation if workload.training else 1)
-    if workload.micro_batch is not None:
-        return workload.micro_batch * split
-    if workload.training:
-        usual = IMAGE_BATCH if _sees(shape) else TEXT_BATCH if isinstance(shape, Transformer) else ROW_BATCH
-        return max(split, usual)
-    return max(split, OFFLINE_BATCH if workload.task == "batch" else 1)
+def _batch(workload: Workload) -> int:
+    """Sequences or samples at once of inference: one for each replica."""
+    return (workload.micro_batch or 1) * workload.parallel.dp
 
 
 def _sequences(workload: Workload, shape: Transformer) -> Workload:
     """2048 tokens in and 256 out, or what the model's context leaves."""
     limit = shape.max_context or SEQ_IN + SEQ_OUT
-    if workload.task in ("serve", "batch") and _speaks(shape):
+    if workload.task in ("serve", "batch") and writes_text(shape):
         workload = workload.with_defaults(seq_out=min(SEQ_OUT, max(1, limit // 4)))
         return workload.with_defaults(seq_in=max(1, min(SEQ_IN, limit - (workload.seq_out or 0))))
     return workload.with_defaults(seq_in=min(SEQ_IN, limit))

@@ -31,7 +31,7 @@ from whichgpu.workload.workload import (
 # File types of llama.cpp (llama-quantize --help), as their files are named.
 GGUF_PRECISIONS = tuple(
     "f32 f16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 q3_k_l q3_k_m q3_k_s q2_k q2_k_s iq4_nl iq4_xs iq3_m "
-    "iq3_s iq3_xs iq3_xxs iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s tq2_0 tq1_0 mxfp4".split()
+    "iq3_s iq3_xs iq3_xxs iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s tq2_0 tq1_0 mxfp4_moe".split()
 )
 KV_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 METHODS = ("blog-2015",)

@@ -102,7 +102,7 @@ class Transformer:
     patches: Patches | None = None  # images in, not tokens
     layer_other: int = 0  # parameters of a layer beyond the above: attention sinks, wide query and key norms, layer scales
     other: int = 0  # parameters outside the layers: a second tower and its projector, relative positions, classifier
-    native: str = ""  # precision its weights are published in, where that is not 16 bit: fp8, int4, nvfp4
+    native: str = ""  # precision its weights are published in, where that is not 16 bit: fp8, int4, mxfp4
     stored_bytes: int = 0  # of the weights in the file it was read from; 0: not read from weights
 
 
@@ -121,6 +121,7 @@ class Traced:
     name: str
     table: str
     image: int
+    denoiser: str = ""  # unet or transformer: the network that a diffusion pipeline runs once or twice a step
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from whichgpu.base.money import parse_money
 from whichgpu.base.names import nearest, split_count, words
 from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 from whichgpu.catalog.country import countries_named
+from whichgpu.catalog.currency import parse_rates
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, gpus_named
 from whichgpu.catalog.live.importing import day_of
 from whichgpu.catalog.live.sources.gpuhunt import version_day
 from whichgpu.catalog.place import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.currency import parse_rates
 from whichgpu.workload.kinds import KINDS, LAYOUT, Refused
 from whichgpu.workload.models import built_in, parse_mlp
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml

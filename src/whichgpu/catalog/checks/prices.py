@@ -11,7 +11,8 @@ from statistics import median
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.pricing import ANYWHERE
+from whichgpu.catalog.currency import DollarRates
+from whichgpu.catalog.pricing import ANYWHERE, build_exchange, implausible_price
 from whichgpu.catalog.tables import Finding, Row, Table, row_key
 
 Tables = Mapping[str, Table]
@@ -53,6 +54,27 @@ def _plain(row: Row, machines: set[tuple[str, str]], places: set[tuple[str, str]
     for before, after in pairwise(days):
         if first_day(before) > last_day(after):
             yield "seen-order", "last_observed", msg("finding.seen-order", first=before, last=after)
+
+
+def bounds(tables: Tables) -> list[Finding]:
+    """A GPU hour costs no less than its electricity and no more than anybody asks, in US dollars of the day."""
+    gpus = {row["id"]: row for row in tables["gpus"].rows}
+    machines = {(row["provider"], row["instance"]): row for row in tables["instances"].rows}
+    rates = DollarRates([build_exchange(row) for row in tables["exchange"].rows if row["rate"] and row["rate"] > 0])
+    found = []
+    for row in tables["prices"].rows:
+        holder = row if row["gpu"] else machines.get((row["provider"], row["instance"]))
+        gpu = gpus.get(holder["gpu"]) if holder else None
+        if not (gpu and holder and holder["gpus"] and row["price"] and row["price"] > 0):
+            continue
+        price = rates.dollars(row["price"], row["currency"], first_day(row["observed"]))
+        if price is None:
+            detail = msg("error.no-exchange-rate", currency=row["currency"], day=row["observed"])
+            found.append(_finding(row, "exchange-rate", "currency", detail))
+        elif reason := implausible_price(float(gpu["tdp_watts"] or 0), price / float(holder["gpus"])):
+            detail = msg("finding.price-bounds", price=row["price"], currency=row["currency"], why=msg(f"quarantine.{reason}"))
+            found.append(_finding(row, "price-bounds", "price", detail))
+    return found
 
 
 def jumps(tables: Tables) -> list[Finding]:

@@ -36,6 +36,7 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     engines.accuracy,
     engines.mix,
     prices.plain,
+    prices.bounds,
     prices.jumps,
     prices.places,
     prices.spots,

@@ -7,7 +7,6 @@ words a summary uses, each with a message `quarantine.<reason>`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container
 from datetime import date
 from functools import cache
 
@@ -15,6 +14,7 @@ from whichgpu.catalog.live.resolve import Variant
 from whichgpu.catalog.live.rows import OfferRow
 from whichgpu.catalog.live.tables import Fault, faults
 from whichgpu.catalog.offer import INCLUDES, PAYMENTS, TERMS
+from whichgpu.catalog.pricing import implausible_price
 
 REASONS = (
     "malformed",
@@ -39,19 +39,18 @@ REASONS = (
 )
 UNKNOWN = "unknown-gpu"
 
-# A GPU nobody can run at a loss for long: 3 US cents a kilowatt-hour is what the cheapest industrial power costs.
-POWER_PRICE = 0.03
-DEAREST = 100.0  # USD per GPU and hour; the dearest on offer in 2026 is near 25
 SLACK = 1.01  # spot and on-demand are rounded differently
-JUMP, SPOT_JUMP = 3.0, 20.0
 SAME_PRICE = 1.25  # a machine of n GPUs for less than this many times the machine of one
 LONGEST = 200
 
 
 def row_doubt(
-    source: str, row: OfferRow, variant: Variant, seen: date, today: date, currencies: Container[str]
+    source: str, row: OfferRow, variant: Variant, seen: date, today: date, dollars: float | None
 ) -> tuple[str, str] | None:
-    """The first reason not to believe a row, with its detail; None where there is none. `currencies` are those with rates."""
+    """The first reason not to accept a row, with its detail; None if it is acceptable.
+
+    `dollars` is its price in US dollars on the day it was seen, None if no exchange rate is known.
+    """
     price = row.price
     if price <= 0:
         return ("price-zero" if price == 0 else "price-negative"), str(price)
@@ -61,11 +60,11 @@ def row_doubt(
         return "no-region", row.instance
     if (wrong := _wrong_word(row)) is not None:
         return "words", wrong
-    if row.currency not in currencies:
-        return "currency", row.currency
     if seen > today:
         return "future", seen.isoformat()
-    each = float(price) / variant.gpus
+    if dollars is None:
+        return "currency", f"{row.currency} {seen.isoformat()}"
+    each = dollars / variant.gpus
     for fault in _faults_of(source, row.provider):
         if (
             fault.term in ("", row.term)
@@ -76,13 +75,10 @@ def row_doubt(
             and (fault.above is None or each > fault.above)
         ):
             return "known-fault", fault.why
-    if row.currency == "USD":
-        watts = variant.gpu.tdp_watts
-        if watts is not None and each < POWER_PRICE * watts / 1000:
-            return "below-power", f"{price} USD"
-        if each > DEAREST:
-            return "too-dear", f"{price} USD"
-    return None
+    reason = implausible_price(variant.gpu.tdp_watts, each)
+    if reason is None:
+        return None
+    return reason, f"{price} USD" if row.currency == "USD" else f"{price} {row.currency} = {dollars:.4g} USD"
 
 
 @cache
@@ -111,13 +107,11 @@ def _wrong_word(row: OfferRow) -> str | None:
     return None
 
 
-def batch_doubts(connection: sqlite3.Connection, series: int | None) -> None:
-    """Mark the staged rows that the others of their batch, or the last look of their series, speak against."""
+def batch_doubts(connection: sqlite3.Connection) -> None:
+    """Mark the staged rows that contradict other rows of their batch."""
     connection.execute("CREATE INDEX temp.kind_place ON kind(place, term)")
     connection.execute(_SPOT, {"slack": SLACK})
     connection.execute(_COUNTS, {"same": SAME_PRICE})
-    if series is not None:
-        connection.execute(_JUMP, {"series": series, "jump": JUMP, "spot": SPOT_JUMP})
 
 
 # Neither of the two can be trusted: at GCP it was the on-demand price that was wrong.
@@ -156,23 +150,4 @@ WITH mixed AS MATERIALIZED (
     WHERE i.reason IS NULL
 )
 UPDATE temp.incoming SET reason = each.reason, detail = each.detail FROM each WHERE incoming.rowid = each.id
-"""
-
-# A jump is believed once it is seen a second time: the last look quarantined the very same price.
-_JUMP = """
-WITH last AS (SELECT max(id) AS id FROM batch WHERE series = :series), jumps AS MATERIALIZED (
-    SELECT i.rowid AS id, p.amount || ' > ' || i.amount AS detail
-    FROM temp.incoming i JOIN temp.kind k ON k.id = i.kind
-    JOIN price p ON p.offer = k.store AND p.series = :series
-    WHERE i.reason IS NULL AND (p.last IS NULL OR p.end_batch = (SELECT id FROM last))
-      AND max(i.value / CAST(p.amount AS REAL), CAST(p.amount AS REAL) / i.value) >
-          CASE WHEN k.term = 'spot' THEN :spot ELSE :jump END
-      AND NOT EXISTS (
-        SELECT 1 FROM quarantine q
-        WHERE q.batch = (SELECT id FROM last) AND q.reason = 'jump'
-          AND q.provider = k.provider AND q.instance = k.instance AND q.region = k.region AND q.term = k.term
-          AND q.payment = k.payment AND q.price = i.amount AND q.currency = k.currency
-      )
-)
-UPDATE temp.incoming SET reason = 'jump', detail = jumps.detail FROM jumps WHERE incoming.rowid = jumps.id
 """

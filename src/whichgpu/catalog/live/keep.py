@@ -10,6 +10,7 @@ from datetime import date
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.live.inspect import batch_doubts
+from whichgpu.catalog.live.jumps import mark_jumps
 from whichgpu.catalog.live.resolve import Resolver
 from whichgpu.catalog.live.rows import Batch
 from whichgpu.catalog.live.store import transaction
@@ -39,7 +40,9 @@ def keep(
         if connection.execute("SELECT 1 FROM offer LIMIT 1").fetchone():
             connection.execute(_FIND)
         goes_on = batch.complete and series.side is None and not trusting
-        batch_doubts(connection, series.id if goes_on else None)
+        batch_doubts(connection)
+        if not trusting:
+            mark_jumps(connection, series.id, seen, resolver)
         kept, reasons, unknown = counted(connection)
         offers = _match(connection, dated=not batch.complete)
         if goes_on:

@@ -37,9 +37,12 @@ from whichgpu.base.files import read_regular
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import unknown_word
+from whichgpu.base.units import significant
+from whichgpu.catalog.currency import DollarRates
 from whichgpu.catalog.find import exact_instances, find_gpu, find_provider
 from whichgpu.catalog.live.rows import EVERYWHERE, HOURS_A_MONTH, amount, share
 from whichgpu.catalog.offer import TERMS, Observation
+from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
@@ -114,10 +117,28 @@ def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: d
     for key in document:
         if key not in ("discounts", "contract", "owned"):
             raise unknown_word("key", key, ("discounts", "contract", "owned"))
+    rates = DollarRates(catalog.exchange)
     discounts = {find_provider(catalog, name): _share(name, value) for name, value in _table(document, "discounts").items()}
     contracts = [_contract(row, catalog, today) for row in _rows(document, "contract", CONTRACT)]
     owned = [_owned(row, catalog, today) for row in _rows(document, "owned", OWNED)]
+    for offer in (*contracts, *owned):
+        _check_price(offer, catalog, rates, today)
     return Overlay(path, discounts, (*contracts, *owned))
+
+
+def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today: date) -> None:
+    """Refuse a price that no GPU is rented at, in US dollars; the power of an owned machine may cost next to nothing."""
+    day = max(today, first_day(offer.observed))
+    dollars = rates.dollars(offer.price, offer.currency, day)
+    price = str(Money(offer.price, offer.currency))
+    if dollars is None:
+        message = msg("error.no-exchange-rate", currency=offer.currency, day=day.isoformat())
+        raise UsageError("no-exchange-rate", message, msg("hint.price-in-dollars"))
+    reason = implausible_price(catalog.gpu_by_id[offer.gpu].tdp_watts, dollars / offer.gpus)
+    if reason == "too-dear" or (reason is not None and offer.standing == "contract"):
+        why = msg(f"quarantine.{reason}")
+        message = msg("error.implausible-price", name=offer.instance, price=price, dollars=significant(dollars), why=why)
+        raise UsageError("implausible-price", message, msg("hint.implausible-price"))
 
 
 def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:

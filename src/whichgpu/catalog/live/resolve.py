@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from whichgpu.base.units import MIB
+from whichgpu.catalog.currency import DollarRates
 from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
+from whichgpu.catalog.live.references import ReferencePrices
 from whichgpu.catalog.live.rows import OfferRow
 from whichgpu.catalog.live.tables import name_rules, upstreams
-from whichgpu.catalog.pricing import ECB
 from whichgpu.catalog.store import Catalog
 
 TOLERANCE = 0.12  # between marketed, reported and decimal sizes of one memory; the next size is at least a third away
@@ -64,10 +66,15 @@ class Resolver:
             found = self._known[key] = self._in_reason(self._work_out(row))
         return found
 
-    @property
-    def currencies(self) -> frozenset[str]:
-        """Currencies there are exchange rates for."""
-        return frozenset({*ECB, *(row.currency for row in self._catalog.exchange)})
+    @cached_property
+    def rates(self) -> DollarRates:
+        """Exchange rates that prices are checked at."""
+        return DollarRates(self._catalog.exchange)
+
+    @cached_property
+    def references(self) -> ReferencePrices:
+        """Bundled prices that new offers are compared with."""
+        return ReferencePrices(self._catalog, self.rates)
 
     def machine_of(self, provider: str, instance: str) -> Instance | None:
         """The machine as the catalog knows it, whatever the source says is in it."""

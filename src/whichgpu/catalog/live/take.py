@@ -51,13 +51,13 @@ _TABLES = (
         id INTEGER PRIMARY KEY, gpu TEXT, provider TEXT, instance TEXT, region TEXT, gpus REAL, term TEXT, payment TEXT,
         includes TEXT, currency TEXT, accelerator TEXT, family INTEGER, place INTEGER, store INTEGER)""",
     """CREATE TEMP TABLE incoming(
-        kind INTEGER, day INTEGER, zone TEXT, amount TEXT, value REAL, upfront TEXT, availability TEXT,
+        kind INTEGER, day INTEGER, zone TEXT, amount TEXT, value REAL, dollars REAL, upfront TEXT, availability TEXT,
         reason TEXT, detail TEXT)""",
     """CREATE TEMP TABLE refused(
         reason TEXT, detail TEXT, provider TEXT, instance TEXT, region TEXT, accelerator TEXT, term TEXT, payment TEXT,
         price TEXT, currency TEXT)""",
 )
-TEMPORARY = ("kind", "incoming", "refused", "matched")
+TEMPORARY = ("kind", "incoming", "refused", "matched", "reference")
 
 
 class _Stage:
@@ -67,7 +67,6 @@ class _Stage:
         self.batch = batch
         self.resolver = resolver
         self.today = today
-        self.currencies = resolver.currencies
         self.kinds: dict[bytes, int] = {}  # by the digest of their words: a million of those fit where the words would not
         self.families: dict[tuple[object, ...], int] = {}
         self.new: list[tuple[object, ...]] = []
@@ -84,7 +83,8 @@ class _Stage:
             self.bad.append((found.reason, found.detail, *_named(row)))
             return
         day = row.seen or self.batch.seen
-        doubt = row_doubt(self.batch.source, row, found, day, self.today, self.currencies)
+        dollars = self.resolver.rates.dollars(row.price, row.currency, day)
+        doubt = row_doubt(self.batch.source, row, found, day, self.today, dollars)
         if doubt is not None:
             self.bad.append((*doubt, *_named(row)))
             return
@@ -96,7 +96,8 @@ class _Stage:
             kind = self._new(digest, place, terms, row.accelerator)
         upfront = "" if row.upfront is None else str(row.upfront)
         price = row.price
-        self.good.append((kind, day.toordinal(), row.zone, str(price), float(price), upfront, row.availability or ""))
+        words = (upfront, row.availability or "")
+        self.good.append((kind, day.toordinal(), row.zone, str(price), float(price), dollars, *words))
 
     def _new(self, digest: bytes, place: tuple[object, ...], terms: tuple[str, str], accelerator: str) -> int:
         """An offer not met before in this batch."""
@@ -114,7 +115,7 @@ class _Stage:
         """What has been sorted goes to the temporary tables."""
         connection.execute("BEGIN")
         connection.executemany(f"INSERT INTO temp.kind VALUES ({','.join('?' * 13)}, NULL)", self.new)
-        connection.executemany("INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL)", self.good)
+        connection.executemany("INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", self.good)
         connection.executemany(f"INSERT INTO temp.refused VALUES ({','.join('?' * 10)})", self.bad)
         connection.execute("COMMIT")
         for rows in (self.new, self.good, self.bad):

@@ -73,7 +73,7 @@ MIXES: Mapping[str, str] = {
     **dict.fromkeys(("iq3_xs", "iq3_m"), "iq3_s"),
     "mxfp4_moe": "mxfp4",
 }
-ALIASES: Mapping[str, str] = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4": "mxfp4_moe"}  # llama-quantize's own
+ALIASES: Mapping[str, str] = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}  # llama-quantize's own
 
 TINY = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
 IQ2_LARGE = frozenset(("iq2_s", "iq2_m"))

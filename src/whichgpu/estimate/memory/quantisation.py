@@ -8,6 +8,7 @@
 | int8 | 1, and an fp32 scale a row (per output channel) | 2 | 2 |
 | int4 | groups of 128: 64 bytes, fp16 scale, 4-bit zero (GPTQ, AWQ) | 2 | 2 |
 | nvfp4 | blocks of 16: 8 bytes and an fp8 scale; two fp32 scales a matrix | 2 | 2 |
+| mxfp4 | blocks of 32: 16 bytes and a one-byte scale; of an MoE model the experts alone | 2 | 2 |
 | GGUF | by llama.cpp's rule (`gguf_mix`) | by the rule | 4 |
 
 Serving engines quantise the linear layers of the blocks and skip embedding, head and a mixture's router: `ignore: lm_head` in
@@ -40,6 +41,7 @@ class Scheme:
     other: int
     row_bytes: int = 0
     matrix_bytes: int = 0
+    experts_only: bool = False  # an MoE model keeps every matrix that is no expert's at `other` bytes a weight
 
     def size(self, weights: int, row: int, matrices: int) -> int:
         """Bytes of that many weights in so many matrices with `row` weights a row."""
@@ -55,6 +57,8 @@ SCHEMES: Mapping[str, Scheme] = {
     "int8": Scheme(Block(1, 1), 2, row_bytes=4),
     "int4": Scheme(Block(256, 133), 2),  # two groups of 128, so that the two zeros fill a byte
     "nvfp4": Scheme(Block(16, 9), 2, matrix_bytes=8),
+    # OCP Microscaling formats 1.0; gpt-oss lists self_attn, router, embed_tokens and lm_head in `modules_to_not_convert`.
+    "mxfp4": Scheme(Block(32, 17), 2, experts_only=True),
 }
 # Weight bytes are exact in 16 and 32 bit; files of one quantised precision differ in group size and in what they skip.
 WEIGHT_SPREAD = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
@@ -215,7 +219,10 @@ def matrix_bytes(matrices: Matrices, shape: Transformer, precision: str) -> int:
     """Bytes of these matrices as a precision stores them."""
     if is_gguf(precision):
         return TYPES[tensor_type(precision, matrices.role, matrices.layer, _traits(shape), matrices.row)].size(matrices.weights)
-    return SCHEMES[precision].size(matrices.weights, matrices.row, matrices.count)
+    scheme = SCHEMES[precision]
+    if scheme.experts_only and shape.experts and not matrices.role.endswith("_exps"):
+        return matrices.weights * scheme.other
+    return scheme.size(matrices.weights, matrices.row, matrices.count)
 
 
 def _traits(shape: Transformer) -> Traits:

@@ -26,7 +26,7 @@ CONTEXT_PER_SM = 4 * MIB
 KERNELS = 248 * MIB
 SMS = 132  # where no GPU is named
 # Bytes of a weight in precisions that no trace has; their activations are taken as 16-bit.
-NARROW_WEIGHTS = {"fp8": 1.0, "int8": 1.0, "int4": 0.53, "nvfp4": 0.57}
+NARROW_WEIGHTS = {"fp8": 1.0, "int8": 1.0, "int4": 0.53, "nvfp4": 0.57, "mxfp4": 0.54}
 
 # 90% ranges, as factors: measured over estimated was 0.995 to 1.024 allocated and 0.91 to 1.04 on the device, a little widened
 # for architectures not among the eighteen.

@@ -112,7 +112,7 @@ def limits_of(workload: Workload, shape: Transformer, gpu: Gpu, asked: Overrides
     block = asked.block_tokens or int(constant("block_tokens", group, year)) or 1
     usual = chunk_tokens(group, gpu, workload.task, context, year) or int(stated(group, "max_batched_tokens", year) or context)
     tokens = min(MOST_TOKENS, asked.max_batched_tokens or usual)
-    most = min(MOST_SEQUENCES, asked.max_sequences or _most_sequences(group, gpu, year))
+    most = min(MOST_SEQUENCES, asked.max_sequences or most_sequences(group, gpu, year))
     share = asked.memory_share or _share(group, workload, gpu)
     flags: dict[str, Any] = {
         name: bool(stated(group, name, year)) for name in ("chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching")
@@ -154,7 +154,8 @@ def lanes(limits: Limits, stages: int) -> Limits:
     )
 
 
-def _most_sequences(group: Family, gpu: Gpu, year: int) -> int:
+def most_sequences(group: Family, gpu: Gpu, year: int) -> int:
+    """Sequences an engine of a year runs at once by default on one replica."""
     large = gpu.memory_bytes >= VLLM_LARGE and gpu.family != "A100"
     by_size = stated(group, "max_sequences_large" if large else "max_sequences_small", year)
     since = min((row.since for row in limit_rows() if row.engine == group and row.name.endswith("_large")), default=year + 1)

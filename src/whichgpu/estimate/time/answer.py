@@ -12,6 +12,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import Grid, evaluate
+from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -83,4 +84,4 @@ def work(workload: Workload, shape: Shape) -> tuple[float, str]:
             return batch, "output tokens/s"
         if workload.task == "prefill" or workload.training:
             return batch * (workload.seq_in or 1), "input tokens/s"
-    return batch, "samples/s"
+    return batch, "denoising steps/s" if counts_steps(workload, shape) else "samples/s"

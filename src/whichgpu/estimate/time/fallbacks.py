@@ -16,10 +16,11 @@ WANTED = {
     "fp8": "fp8",
     "int8": "int8",
     "nvfp4": "fp4",
+    "mxfp4": "fp4",
 }
 WIDE = ("", "fp32", "fp32-default", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 SPEAKING = ("prefill", "decode", "serve")
-STORED_ONLY = ("fp8", "int8", "nvfp4")  # weights may still be kept so, and unpacked for 16-bit products
+STORED_ONLY = ("fp8", "int8", "nvfp4", "mxfp4")  # weights may still be kept so, and unpacked for 16-bit products
 
 
 def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:

@@ -63,7 +63,9 @@ def show(session: Session, answer: api.Comparison) -> None:
     session.table_of_columns(header, [*first, *rest])
     if asked := [speed.estimate.request for speed in speeds or () if speed.estimate]:
         alike = [name for name in asked[0]["defaults"] if name != "gpu" and all(one[name] == asked[0][name] for one in asked)]
-        session.say(msg("compare.assumed", batch=asked[0]["batch"], what=assumed({**asked[0], "defaults": alike})))
+        what = assumed({**asked[0], "defaults": alike})
+        same = all(one["batch"] == asked[0]["batch"] for one in asked)
+        session.say(msg("compare.assumed", batch=asked[0]["batch"], what=what) if same else what)
     for speed in speeds or ():
         for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
             session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))
@@ -78,6 +80,8 @@ def _ranked(speeds: Sequence[api.ComparedSpeed]) -> Message | None:
     request = told[0][1]
     model = request["model"] if isinstance(request["model"], str) else own_name(request["model"])
     what = tuple(f"{speed.name} {significant(speed.relative or 0.0)}x" for speed, _ in told)
+    if any(one["batch"] != request["batch"] for _, one in told):
+        return msg("compare.ranked-batches", task=request["task"], model=model, what=what)
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
 

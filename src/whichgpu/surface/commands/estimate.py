@@ -122,6 +122,8 @@ def _speed(answer: EstimateAnswer) -> Message:
     rate, time = answer.throughput, answer.time
     kind = "train" if answer.request["task"] in TRAINING else answer.request["task"]
     kind = "forward" if kind in ("serve", "batch") and "token" not in rate.unit else kind
+    if rate.unit.startswith("denoising"):
+        kind = next((one.id.removeprefix("note.") for one in answer.warnings if one.id.startswith("note.denoiser-")), kind)
     if serving.of_one_token(answer.serving) and answer.ttft is not None:
         kind, time = "first", answer.ttft
     return msg(

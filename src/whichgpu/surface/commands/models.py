@@ -25,6 +25,8 @@ def show(session: Session, answer: api.ModelsAnswer) -> None:
     headline = msg("models.count", n=len(answer.models))
     if session.named and len(answer.models) == 1:
         session.show_one(answer, answer.models[0], headline)
+        if kind := answer.models[0].denoiser:
+            session.say(msg("fit.warning", what=msg(f"note.denoiser-{kind}")))
         say_sources(session, answer.sources)
     else:
         session.show(answer, answer.models, USUAL, headline)

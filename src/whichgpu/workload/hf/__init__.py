@@ -37,7 +37,8 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
     if not model_type:
         raise fields.error("model_type", msg("config.missing"))
     if model_type == "traced":
-        return Traced(name, _required(fields, "table"), fields.size("image", default=0, low=0, high=100_000))
+        image = fields.size("image", default=0, low=0, high=100_000)
+        return Traced(name, _required(fields, "table"), image, fields.word("denoiser", default=""))
     if model_type == "dlrm":
         return _dlrm(fields)
     return replace(_transformer(config, name), native=_native(config))
@@ -53,7 +54,7 @@ def _native(config: Mapping[str, Any]) -> str:
         return "int4"
     if told.get("load_in_8bit") is True or bits == 8:
         return "int8"
-    return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "nvfp4"}.get(method, "")
+    return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}.get(method, "")
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:

@@ -61,7 +61,11 @@ class Kernels:
 
         Made of so many `parts` by the model; they are multiplied as one.
         """
-        for op in self.products(rows, k, n, self.stored.size(k, n, *roles), attended):
+        weight = self.stored.size(k, n, *roles)
+        if self.stored.full_width(*roles):
+            self.put(self.product(rows, k, n, weight))
+            return
+        for op in self.products(rows, k, n, weight, attended):
             self.put(op)
 
     def products(self, rows: Number, k: Number, n: Number, weight: Number, attended: bool = False) -> list[Op]:

@@ -13,6 +13,7 @@ from whichgpu.estimate.time.lower.host import hosted, view_shares
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.model import Model, model_of
 from whichgpu.estimate.time.lower.stepping import adding, stepping
+from whichgpu.estimate.time.lower.weights import NARROW
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Traced
 from whichgpu.workload.tables import TRACE_OF_PRECISION
@@ -29,7 +30,6 @@ OWN_LAYOUT = frozenset({"pytorch-compile", "tensorrt"})
 TENSORFLOW_TURNS = 2019
 # TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
 TF32_MATMUL_YEARS = range(2020, 2022)
-NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625)}
 
 
 def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> Lowered:

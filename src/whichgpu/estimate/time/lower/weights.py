@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 # Precisions whose products run on units as narrow as their weights, on inputs quantised on the way: unit, bytes of an input.
-NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625)}
+# On a GPU without the unit, weights are dequantised and products run in 16 bit (`fallbacks`).
+NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625), "mxfp4": ("fp4", 0.53125)}
 SINGLE = {"fp32": "fp32", "fp32-default": "fp32", "tf32": "tf32"}
 
 
@@ -52,6 +53,10 @@ class Stored:
         """Bytes a weight of matrices of these roles, multiplied as one."""
         found = [(size, weights) for role, size, weights in self.roles if role in roles]
         return sum(size for size, _ in found) / sum(weights for _, weights in found) if found else self.typical
+
+    def full_width(self, *roles: str) -> bool:
+        """Whether matrices of these roles are not quantised though others of the model are."""
+        return self.typical < self.width <= self.weight(*roles)
 
     def size(self, k: Number, n: Number, *roles: str) -> Number:
         """Bytes of a k x n matrix."""

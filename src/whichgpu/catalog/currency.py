@@ -57,6 +57,7 @@ class Exchanger:
     day: date
     table: Sequence[Exchange] = ()
     given: Mapping[str, Decimal] = field(default_factory=dict)  # units for one US dollar
+    longest_gap: int = LONGEST_GAP  # days
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
 
     def known(self) -> tuple[str, ...]:
@@ -120,10 +121,9 @@ class Exchanger:
     def _euro_cross(self, source: str, target: str) -> Rate:
         """By way of the euro, on the last day both have a rate for."""
         quotes = [_quotes(code) for code in (source, target)]
-        days = [{quote.day for quote in series} for series in quotes if series]
-        common = sorted(set.intersection(*days)) if days else []
+        common = _common_days(source, target)
         index = bisect_right(common, self.day.toordinal())
-        if not index or self.day.toordinal() - common[index - 1] > LONGEST_GAP:
+        if not index or self.day.toordinal() - common[index - 1] > self.longest_gap:
             raise self._missing(target if quotes[1] and (not quotes[0] or target != DOLLAR) else source)
         day = common[index - 1]
         a, b = (_on(series, day) for series in quotes)
@@ -132,6 +132,34 @@ class Exchanger:
     def _missing(self, currency: str) -> NoAnswer:
         message = msg("error.no-exchange-rate", currency=currency, day=self.day.isoformat())
         return NoAnswer("no-exchange-rate", message, msg("hint.no-exchange-rate", currency=currency))
+
+
+class DollarRates:
+    """Converts prices to US dollars for plausibility checks: at the last rate known by a day, however old that rate is.
+
+    >>> DollarRates().dollars(Decimal(1190), "KRW", date(2019, 9, 8)), DollarRates().dollars(Decimal(1), "ZZZ", date(2019, 9, 8))
+    (0.996..., None)
+    """
+
+    def __init__(self, table: Sequence[Exchange] = ()) -> None:
+        self._table = table
+        self._rates: dict[tuple[str, date], float | None] = {}
+
+    def dollars(self, amount: Decimal, currency: str, day: date) -> float | None:
+        """An amount in US dollars; None if no rate of the currency is known by that day."""
+        if currency == DOLLAR:
+            return float(amount)
+        key = (currency, day)
+        if key not in self._rates:
+            self._rates[key] = self._rate(currency, day)
+        rate = self._rates[key]
+        return None if rate is None else float(amount) * rate
+
+    def _rate(self, currency: str, day: date) -> float | None:
+        try:
+            return float(Exchanger(day, self._table, longest_gap=day.toordinal()).rate(currency, DOLLAR).value)
+        except NoAnswer:
+            return None
 
 
 def parse_rates(text: str) -> dict[str, Decimal]:
@@ -168,6 +196,13 @@ def _on(series: Sequence[Quote], day: int) -> Decimal:
         return Decimal(1)
     index = bisect_right(series, day, key=lambda quote: quote.day)
     return Decimal(series[index - 1].rate)
+
+
+@cache
+def _common_days(source: str, target: str) -> tuple[int, ...]:
+    """Days both currencies have a rate for, in order."""
+    days = [{quote.day for quote in series} for series in map(_quotes, (source, target)) if series]
+    return tuple(sorted(set.intersection(*days))) if days else ()
 
 
 @cache

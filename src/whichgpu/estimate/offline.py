@@ -1,0 +1,91 @@
+"""The concurrency of offline inference where the user gave none: of what fits in memory, the one with the highest throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from whichgpu.base.figure import Figure
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.fit import Curve, MemoryOf, needed
+from whichgpu.estimate.group.fabric import Fabric
+from whichgpu.estimate.memory.engines import DEFAULT_YEAR, engine_of, family
+from whichgpu.estimate.serving.limits import most_sequences
+from whichgpu.estimate.time.calibration import Calibration
+from whichgpu.estimate.usable import usable_bytes
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.training_defaults import writes_text
+from whichgpu.workload.workload import Workload
+
+Floats = np.ndarray
+SecondsOf = Callable[[Floats], Floats]  # seconds of a step at each concurrency of one replica
+# Concurrency tried on one replica; the largest that fits and the engine's limit are tried besides.
+CONCURRENCY = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024], dtype=float)
+# Samples of one GPU for models that write no text; beyond 256 throughput gains little (assumed).
+SAMPLES = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256], dtype=float)
+
+
+def most_at_once(workload: Workload, shape: Shape, gpu: Gpu) -> int:
+    """Sequences an engine runs at once on one replica by default (vLLM: max_num_seqs), or samples tried on one GPU."""
+    if not writes_text(shape):
+        return int(SAMPLES[-1])
+    return most_sequences(family(engine_of(workload)), gpu, workload.year or DEFAULT_YEAR)
+
+
+def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
+    """The batch over all replicas with the highest throughput that fits; one on each where nothing fits.
+
+    Without `seconds_of` (a GPU whose rates are not known) the largest that fits.
+    """
+    sizes = _fitting(workload, shape, gpu, memory)
+    at = len(sizes) - 1 if seconds_of is None else int(np.argmax(sizes / seconds_of(sizes)))
+    return int(sizes[at]) * workload.parallel.dp
+
+
+def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
+    """Concurrencies of one replica that fit, ascending; 1 where none does."""
+    usable, most = usable_bytes(gpu, workload), most_at_once(workload, shape, gpu)
+    if writes_text(shape):
+        largest = min(most, Curve(workload, shape, "batch", memory, most=most).largest(usable))
+        return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
+
+    def need(size: float) -> Figure:
+        one = replace(workload, batch=int(size) * workload.parallel.dp, micro_batch=None)
+        return needed(memory(one), one)
+
+    needs = [need(size) for size in SAMPLES]
+    fitting = np.array([figure.high <= usable for figure in needs])
+    if not fitting.any():
+        fitting = np.array([figure.value <= usable for figure in needs])
+    return SAMPLES[fitting] if fitting.any() else SAMPLES[:1]
+
+
+def replica_of(workload: Workload) -> Workload:
+    """One replica of a request: its GPUs, without data parallelism."""
+    layout = workload.parallel
+    gpus = max(1, workload.gpus // layout.dp)
+    nodes = max(1, workload.nodes * gpus // workload.gpus)
+    return replace(workload, gpus=gpus, nodes=nodes, parallel=replace(layout, dp=1), batch=1, micro_batch=None)
+
+
+def replica_seconds(
+    workload: Workload, shape: Shape, gpu: Gpu, fabric: Callable[[], Fabric], calibration: Calibration
+) -> SecondsOf:
+    """Step times of one replica at each concurrency; `fabric` joins its GPUs where it has several."""
+    one = replica_of(workload)
+
+    def seconds(sizes: Floats) -> Floats:
+        if one.gpus == 1:
+            from whichgpu.estimate.time.grid import evaluate
+
+            wall = evaluate(one, shape, [gpu], sizes, calibration).seconds.wall
+        else:
+            from whichgpu.estimate.group.step import Devices, evaluate_group
+
+            wall = evaluate_group(one, shape, Devices.of([gpu], [fabric()], calibration), sizes).told.wall
+        row: Floats = np.broadcast_to(wall, (1, len(sizes)))[0]
+        return row
+
+    return seconds

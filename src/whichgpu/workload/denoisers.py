@@ -1,0 +1,42 @@
+"""Diffusion models of which one denoising step is counted, not a picture: what is said of them, and what is refused."""
+
+from __future__ import annotations
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.workload.workload import Workload
+
+TASKS_OF_STEPS = ("forward", "batch")  # what may be asked of a denoiser
+
+
+def denoiser(shape: Shape) -> str:
+    """The kind of denoising network a model is (unet, transformer); empty where it is none."""
+    return shape.denoiser if isinstance(shape, Traced) else ""
+
+
+def counts_steps(workload: Workload, shape: Shape) -> bool:
+    """Whether what a request gets done is counted in denoising steps: a denoiser that is run, not trained."""
+    return bool(denoiser(shape)) and not workload.training
+
+
+def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
+    """What an answer about a denoiser counts and what it leaves out."""
+    if not (kind := denoiser(shape)):
+        return ()
+    return (msg(f"note.denoiser-{kind}-train" if workload.training else f"note.denoiser-{kind}"),)
+
+
+def refuse_requests(model: str, shape: Shape) -> None:
+    """Raise for a denoiser: a request is a picture, and how many steps and passes it takes is not modelled."""
+    kind, hint = denoiser(shape), msg("hint.denoiser-rate", model=model)
+    if kind == "unet":
+        raise UsageError("not-a-pipeline", msg("error.denoiser-unet-rate", model=model), hint, TASKS_OF_STEPS)
+    if kind:
+        raise UsageError("not-a-pipeline", msg("error.denoiser-transformer-rate", model=model), hint, TASKS_OF_STEPS)
+
+
+def refuse_rate(workload: Workload, shape: Shape) -> None:
+    """Raise where a rate of requests is given for a denoiser."""
+    if workload.rate is not None:
+        refuse_requests(shape.name, shape)

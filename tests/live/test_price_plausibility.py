@@ -1,0 +1,185 @@
+"""Prices that cannot be true, in any currency, stay out of the store and so out of every answer."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.live.desk import TODAY
+from whichgpu.api.live import TakingAnswer, catalog_import
+from whichgpu.catalog.live.read import Wish, offers_on, quarantined
+from whichgpu.catalog.live.references import ReferencePrices
+from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.store import Catalog
+
+HEADER = "provider,instance,region,gpu,gpus,term,price,currency,per"
+OTHER_OFFER = "aws,g6.xlarge,us-east-1,L4,1,on-demand,0.8048,USD,hour"
+
+
+class Importer:
+    """Imports price lists of one name into a store."""
+
+    def __init__(self, path: Path, folder: Path, catalog: Catalog) -> None:
+        self.path, self.folder, self.catalog = path, folder, catalog
+
+    def take(self, *lines: str, header: str = HEADER, seen: date | None = None, trusting: bool = False) -> TakingAnswer:
+        """Import these lines and one offer at its known price."""
+        self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
+        return catalog_import(
+            self.path, catalog=self.catalog, today=seen or TODAY, seen=seen, folder=self.folder, trusting=trusting
+        )
+
+    def stored(self) -> dict[str, Decimal]:
+        """Prices by instance and currency, without the other offer's."""
+        with reading(self.folder) as connection:
+            assert connection is not None
+            offers = offers_on(connection, None, None, Wish())
+        return {f"{offer.instance} {offer.currency}": offer.price for offer in offers if offer.instance != "g6.xlarge"}
+
+    def details(self) -> list[str]:
+        with reading(self.folder) as connection:
+            assert connection is not None
+            return [row["detail"] for row in quarantined(connection)]
+
+
+@pytest.fixture
+def importer(tmp_path: Path, folder: Path, catalog: Catalog) -> Importer:
+    return Importer(tmp_path / "ours.csv", folder, catalog)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,VND,hour", "below-power"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,vnd,hour", "below-power"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,730,JPY,month", "below-power"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,KRW,gpu-hour", "below-power"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,10,KRW,hour", "below-power"),
+        ("colo,own8,Seoul,H100 SXM,8,on-demand,100,KRW,hour", "below-power"),
+        ("colo,trn,Seoul,Trainium2,4,on-demand,1,VND,hour", "below-power"),  # whose power nobody states
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,900000,EUR,hour", "too-dear"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1000000000000,VND,hour", "too-dear"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,0.0000001,EUR,hour", "price-zero"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1e400,EUR,hour", "malformed"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,inf,EUR,hour", "malformed"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,NaN,KRW,hour", "malformed"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,EUR,minute", "malformed"),
+        ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,50,XAU,hour", "currency"),
+    ],
+)
+def test_floors_and_ceilings_hold_in_every_currency(importer: Importer, line: str, reason: str) -> None:
+    answer = importer.take(line)
+    assert (answer.kept, answer.reasons) == (1, {reason: 1})
+    assert importer.stored() == {}
+    assert importer.take(line, trusting=True).reasons == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,0.2,USD,hour",
+        "aws,P5.48XLARGE,us-east-1,H100 SXM,8,on-demand,0.2,USD,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,5000,VND,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,600,EUR,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,0.3,EUR,hour",
+        "aws,p5.48xlarge,moon-base-1,H100 SXM,8,on-demand,5000,KRW,hour",  # a region the history lacks
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,sustained,1,USD,hour",  # a term it lacks
+        "colo,own8,Seoul,H100 SXM,8,on-demand,5000,VND,hour",  # a machine it lacks
+    ],
+)
+def test_the_first_price_of_an_offer_is_compared_with_the_bundled_history(importer: Importer, line: str) -> None:
+    answer = importer.take(line)
+    assert (answer.kept, answer.reasons) == (1, {"jump": 1})
+    assert importer.stored() == {}
+
+
+def test_a_list_with_days_is_compared_with_the_bundled_history(importer: Importer) -> None:
+    header = f"{HEADER},observed"
+    line = "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,0.2,USD,hour,2026-08-01"
+    importer.path.write_text(f"{header}\n{line}\n{OTHER_OFFER},2026-08-01\n", encoding="utf-8")
+    answer = catalog_import(importer.path, catalog=importer.catalog, today=TODAY, folder=importer.folder)
+    assert (answer.kept, answer.reasons) == (1, {"jump": 1})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,27.5,USD,hour",  # half of what it was
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1300000,VND,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,8000,JPY,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,55000000,KRW,month",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,6,eur,gpu-hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,6000,RUB,hour",  # quoted last in 2022
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,7,EUR,hour",
+        "aws,p9.48xlarge,us-east-1,H100 SXM,8,on-demand,20,EUR,hour",  # new to the catalog
+        "colo,own8,Seoul,H100 SXM,8,on-demand,20000,KRW,hour",
+    ],
+)
+def test_plausible_prices_are_kept_in_every_currency(importer: Importer, line: str) -> None:
+    assert importer.take(line).reasons == {}
+    assert len(importer.stored()) == 1
+
+
+def test_a_jump_against_the_history_is_accepted_when_a_later_day_has_it_again_or_it_is_trusted(importer: Importer) -> None:
+    line = "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,12,USD,hour"
+    for _ in range(2):  # the same day proves nothing new
+        assert importer.take(line, seen=TODAY - timedelta(2)).reasons == {"jump": 1}
+    assert importer.take(line, seen=TODAY - timedelta(1)).reasons == {}
+    assert importer.take(line, seen=TODAY).reasons == {}
+    assert importer.stored() == {"p5.48xlarge USD": Decimal(12)}
+    other = line.replace("us-east-1", "us-east-2")
+    assert importer.take(line, other, trusting=True).reasons == {}
+
+
+def test_a_jump_is_seen_across_currencies(importer: Importer) -> None:
+    machine = "colo,own8,Seoul,H100 SXM,8,on-demand"
+    assert importer.take(f"{machine},40,USD,hour", seen=TODAY - timedelta(1)).reasons == {}
+    assert importer.take(f"{machine},8000,KRW,hour").reasons == {"jump": 1}
+    assert importer.details() == ["40 USD > 5.942 USD"]
+    assert importer.take(f"{machine},55000,KRW,hour").reasons == {}
+    assert importer.stored() == {"own8 KRW": Decimal(55000)}
+
+
+@pytest.mark.parametrize(("day", "reason"), [("1970-01-01", "malformed"), ("2012-12-31", "currency"), ("2027-01-01", "future")])
+def test_a_day_without_a_rate_is_refused_with_its_reason(importer: Importer, day: str, reason: str) -> None:
+    line = f"aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1300000,VND,hour,{day}"
+    importer.path.write_text(f"{HEADER},observed\n{line}\n", encoding="utf-8")
+    answer = catalog_import(importer.path, catalog=importer.catalog, today=TODAY, folder=importer.folder)
+    assert answer.reasons == {reason: 1}
+
+
+def test_the_rate_is_that_of_the_day_of_the_price(importer: Importer) -> None:
+    """One sum of roubles covered the power of a K80 in 2013, at 32 roubles a dollar, and not in 2022, at 105."""
+    machine = "colo,k,Omsk,K80,1,on-demand"
+    header, watts = f"{HEADER},observed", importer.catalog.gpu_by_id["k80"].tdp_watts
+    assert watts is not None
+    price = round(0.03 * watts / 1000 * 60, 3)  # its power at 60 roubles a dollar
+    importer.path.write_text(f"{header}\n{machine},{price},RUB,hour,2013-06-03\n{machine},{price},RUB,hour,2022-02-28\n")
+    answer = catalog_import(importer.path, catalog=importer.catalog, today=TODAY, folder=importer.folder, trusting=True)
+    assert answer.reasons == {"below-power": 1}
+    assert "RUB = " in importer.details()[0]
+
+
+def test_every_bundled_price_is_within_its_own_range(catalog: Catalog) -> None:
+    from whichgpu.base.dates import first_day
+    from whichgpu.catalog.currency import DollarRates
+
+    rates = DollarRates(catalog.exchange)
+    references = ReferencePrices(catalog, rates)
+    for row in catalog.prices():
+        price = rates.dollars(row.price, row.currency, first_day(row.observed))
+        assert price is not None
+        for region in (*row.regions, "moon-base-1"):
+            found = references.find(row.provider, row.instance, region, row.term, row.includes, row.gpu)
+            assert found is not None
+            assert found.least <= price / row.gpus <= found.most, row
+
+
+def test_a_gpu_nobody_prices_has_no_reference(catalog: Catalog) -> None:
+    from whichgpu.catalog.currency import DollarRates
+
+    references = ReferencePrices(catalog, DollarRates(catalog.exchange))
+    assert references.find("colo", "x", "Seoul", "on-demand", "gpu+host", "trainium2") is None

@@ -1,0 +1,108 @@
+"""Diffusion models: one denoising step of the denoiser alone, called so everywhere, and no requests a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import whichgpu
+from tests.surface.cli import call
+from whichgpu.base.errors import UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.denoisers import denoiser
+from whichgpu.workload.models import find_model
+
+DAY = "2026-11-15"
+UNET, TRANSFORMER = "stable-diffusion-xl", "flux.1-dev"
+
+
+def ids(messages: Any) -> set[str]:
+    return {one.id for one in messages}
+
+
+def test_every_diffusion_model_of_the_catalog_is_marked_and_no_other_is(catalog: Catalog) -> None:
+    marked = {model.id: denoiser(find_model(model.id, catalog)) for model in catalog.models}
+    for model in catalog.models:
+        assert bool(marked[model.id]) == (model.kind == "diffusion"), model.id
+    assert (marked[UNET], marked[TRANSFORMER]) == ("unet", "transformer")
+    assert marked["unet"] == ""  # it segments images
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: whichgpu.recommend("serve", model, as_of=DAY),
+        lambda model: whichgpu.recommend("serve", model, as_of=DAY, buy=True, budget="1000usd"),
+        lambda model: whichgpu.recommend("serve", model, as_of=DAY, batch=2),
+        lambda model: whichgpu.estimate("serve", model, gpu="L4", rate="1/s"),
+        lambda model: whichgpu.fit(model, gpu="L4", rate="1/s"),
+        lambda model: whichgpu.plan(model, rate="2/s"),
+    ],
+)
+@pytest.mark.parametrize("model", [UNET, TRANSFORMER])
+def test_requests_a_second_are_refused_with_what_would_work(ask: Callable[[str], object], model: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        ask(model)
+    assert refused.value.kind == "not-a-pipeline"
+    assert refused.value.hint is not None
+    assert refused.value.hint.values["model"] == model
+
+
+def test_the_refusal_names_a_command_that_works() -> None:
+    reply = call("recommend", "serve", UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
+    assert reply.code == 2
+    assert "one denoising step of its UNet alone" in reply.err
+    assert f"whichgpu estimate forward {UNET} --batch 2" in reply.err
+    assert call("estimate", "forward", UNET, "--batch", "2", "--gpu", "L4").code == 0
+
+
+@pytest.mark.parametrize(("model", "noun"), [(UNET, "the UNet"), (TRANSFORMER, "the denoising transformer")])
+def test_an_estimate_is_of_one_denoising_step(model: str, noun: str) -> None:
+    for task in ("forward", "serve", "batch"):
+        reply = call("estimate", task, model, "--gpu", "A100 SXM 80GB")
+        assert f"one denoising step of {noun} alone takes" in reply.err
+        assert f"counted is one denoising step of {noun} alone" in reply.err
+        assert "samples/s" not in reply.out + reply.err
+    told = whichgpu.estimate("forward", model, gpu="A100 SXM 80GB")
+    assert told.throughput is not None
+    assert told.throughput.unit == "denoising steps/s"
+
+
+def test_a_recommendation_counts_denoising_steps() -> None:
+    reply = call("recommend", "batch", UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
+    text = reply.out + reply.err
+    assert "Counted are denoising steps of the UNet alone, not pictures." in text
+    assert "a thousand denoising steps" in text
+    for word in ("an answer", "requests/s", "samples/s", "thousand samples"):
+        assert word not in text
+    told = whichgpu.recommend("batch", UNET, as_of=DAY)
+    assert told.answer.throughput.unit == "denoising steps/s"
+    assert "note.denoiser-unet" in ids(told.warnings)
+
+
+def test_fit_compare_and_models_say_it_too() -> None:
+    assert "note.denoiser-unet" in ids(whichgpu.fit(UNET, gpu="L4").warnings)
+    assert "note.denoiser-transformer" in ids(whichgpu.fit(TRANSFORMER, gpu="L4").warnings)
+    compared = call("compare", "L4", "T4", "--task", "forward", "--model", UNET)
+    assert "denoising steps/s" in compared.out
+    assert "one denoising step of the UNet alone" in compared.err
+    listed = call("models", UNET)
+    assert "one denoising step of the UNet alone" in listed.err
+    assert whichgpu.models(UNET).models[0].denoiser == "unet"
+    assert whichgpu.models("resnet50").models[0].denoiser is None
+
+
+def test_training_is_of_the_unet_alone_and_of_samples() -> None:
+    told = whichgpu.estimate("train", UNET, gpu="A100 SXM 80GB")
+    assert told.throughput is not None
+    assert told.throughput.unit == "samples/s"
+    assert "note.denoiser-unet-train" in ids(told.warnings)
+
+
+def test_other_models_are_counted_as_before() -> None:
+    told = whichgpu.estimate("forward", "resnet50", gpu="L4")
+    assert told.throughput is not None
+    assert told.throughput.unit == "samples/s"
+    assert not [one for one in told.warnings if one.id.startswith("note.denoiser")]

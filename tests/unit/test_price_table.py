@@ -1,0 +1,75 @@
+"""Tables of prices: joining them and deriving prices by rule compare each word a bounded number of times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.pricing import Discount
+from whichgpu.decide.market import _with_rules
+from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked
+
+NAMES = 2000
+
+
+class CountedWord(str):
+    """A word that counts how often it is compared with another one."""
+
+    comparisons = 0
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedWord.comparisons += 1
+        return str.__eq__(self, other) if isinstance(other, str) else NotImplemented
+
+
+def priced_table(start: int, count: int) -> PriceTable:
+    """Prices of `count` machines whose names begin at a number."""
+    first = Observation(
+        "aws", "m0", "us-east-1", "l4", 1, "on-demand", None, Decimal("0.5"), "USD", None, "gpu+host",
+        "2026-01-01", "2026-01-01", None, "own", "2026-01-01",
+    )  # fmt: skip
+    rows = (replace(first, instance=f"m{number}", price=1 + Decimal(number)) for number in range(start, start + count))
+    return _unpacked(_packed(rows))
+
+
+def counted(table: PriceTable) -> PriceTable:
+    """The same table with words that count comparisons."""
+    return replace(table, words=tuple(map(CountedWord, table.words)), known={})
+
+
+def cells(table: PriceTable) -> list[tuple[str, str, float]]:
+    return [(table.word("instance", row), table.word("price", row), float(table.price[row])) for row in range(len(table))]
+
+
+def test_joined_tables_hold_the_rows_of_both() -> None:
+    one, other = priced_table(0, 3), priced_table(2, 4)
+    joined = _joined(one, other)
+    assert cells(joined) == cells(one) + cells(other)
+    assert [joined.place(word) for word in joined.words] == list(range(len(joined.words)))
+    assert cells(_joined(one, priced_table(0, 0))) == cells(one)
+
+
+def test_joining_compares_each_name_a_bounded_number_of_times() -> None:
+    one, other = counted(priced_table(0, NAMES)), counted(priced_table(NAMES // 2, NAMES))
+    CountedWord.comparisons = 0
+    _joined(one, other)
+    assert CountedWord.comparisons <= 4 * (len(one.words) + len(other.words))
+
+
+def test_rules_compare_each_name_a_bounded_number_of_times() -> None:
+    table = counted(priced_table(0, NAMES))
+    rules = [
+        Discount(f"rule-{number}", "aws", "committed-1y", (f"m{number}",), Decimal("0.7"), (), "2020-01-01", None,
+                 (f"source-{number}",), "2026-01-01")
+        for number in range(50)
+    ]  # fmt: skip
+    CountedWord.comparisons = 0
+    found, _, _ = _with_rules(table, rules, date(2026, 1, 1))
+    assert CountedWord.comparisons <= 10 * (len(table.words) + len(rules))
+    derived = range(len(table), len(found))
+    assert {found.word("term", row) for row in derived} == {"committed-1y"}
+    assert {found.word("source", row) for row in derived} == {f"source-{number}" for number in range(50)}

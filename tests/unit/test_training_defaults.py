@@ -1,0 +1,113 @@
+"""One set of training defaults for fit, estimate and recommend: micro-batch 1 with accumulation, checkpointing where needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import whichgpu
+from tests.unit import shapes
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.training_defaults import default_batch
+from whichgpu.workload.workload import Workload
+
+GIB = 2**30
+
+
+def filled(**fields: Any) -> Workload:
+    spelled = from_object({"task": "finetune", "model": "llama-3.1-8b", **fields})
+    return fill_defaults(spelled.workload, shapes.LLAMA_3_8B, spelled.given)
+
+
+def batches(**fields: Any) -> tuple[int | None, int, int]:
+    workload = filled(**fields)
+    return workload.batch, workload.local_batch, workload.accumulation
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "fields", "gpu"),
+    [
+        ("llama-3.1-8b", "finetune", {"qlora": True}, "A100 SXM 80GB"),
+        ("llama-3.1-8b", "finetune", {"qlora": True}, "L4"),
+        ("llama-3.1-8b", "finetune", {"lora_rank": 16}, "RTX 4090"),
+        ("mistral-7b", "finetune", {"lora_rank": 8}, "H100 SXM"),
+        ("llama-3.2-3b", "finetune", {}, "A100 SXM 80GB"),
+        ("llama-3.2-1b", "train", {}, "L4"),
+        ("gpt2", "train", {}, "RTX 4090"),
+        ("bert-large", "finetune", {}, "L4"),
+        ("vit-base-patch16-224", "train", {}, "L4"),
+        ("resnet50", "train", {}, "L4"),
+        ("efficientnet_b7", "train", {}, "L4"),
+        ("mlp:9000x4000x32", "train", {}, "L4"),
+    ],
+)
+def test_fit_estimate_and_recommend_agree_where_nothing_is_given(model: str, task: str, fields: dict[str, Any], gpu: str) -> None:
+    fitted = whichgpu.fit(model, task=task, gpu=gpu, **fields)
+    estimated = whichgpu.estimate(task, model, gpu=gpu, **fields)
+    best = whichgpu.recommend(task, model, gpu=gpu, gpus=1, as_of="2026-11-15", **fields).answer
+    assert estimated.memory_device.value == fitted.needed.value == pytest.approx(best.memory.value, rel=1e-3)
+    names = ("batch", "accumulation", "checkpointing")
+    assert [fitted.request[name] for name in names] == [estimated.request[name] for name in names]
+    assert [getattr(best, name) for name in names] == [fitted.request[name] for name in names]
+
+
+def test_qlora_of_an_8b_model_fits_a_24_gb_card_by_default() -> None:
+    told = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="L4")
+    assert told.gpus[0].fits == "fits"
+    assert told.needed.value < 16 * GIB
+    request = told.request
+    assert (request["batch"], request["micro_batch"], request["accumulation"], request["checkpointing"]) == (8, 1, 8, "full")
+    assert {"batch", "micro_batch", "accumulation", "checkpointing"} <= set(request["defaults"])
+    assert "note.checkpointing-default" in [one.id for one in told.warnings]
+
+
+def test_checkpointing_is_turned_on_only_where_it_is_needed() -> None:
+    told = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu=["L4", "A100 SXM 80GB"])
+    assert [(row.gpu, row.fits, row.checkpointing) for row in told.gpus] == [
+        ("l4", "fits", "full"), ("a100-sxm-80gb", "fits", "none"),
+    ]  # fmt: skip
+    (note,) = [one for one in told.warnings if one.id == "note.checkpointing-some"]
+    assert note.values["gpus"] == ("L4",)
+    assert whichgpu.fit("llama-3.1-8b", gpu="L4").gpus[0].checkpointing is None
+
+
+def test_explicit_values_win() -> None:
+    assert batches() == (8, 1, 8)
+    assert batches(batch=8) == (8, 8, 1)
+    assert batches(micro_batch=2) == (2, 2, 1)
+    assert batches(accumulation=4) == (4, 1, 4)
+    assert batches(accumulation=1) == (1, 1, 1)
+    assert batches(batch=8, micro_batch=2, accumulation=4) == (8, 2, 4)
+    assert batches(batch=8, micro_batch=2) == (8, 2, 4)  # accumulation follows from both
+    assert batches(gpus=4, parallel={"dp": 4}) == (8, 1, 2)
+    assert batches(gpus=16, parallel={"dp": 16}) == (16, 1, 1)
+    plain = whichgpu.estimate("finetune", "llama-3.1-8b", qlora=True, gpu="L4", checkpointing="none")
+    assert (plain.request["checkpointing"], plain.fits) == ("none", "tight")
+    asked = whichgpu.estimate("finetune", "llama-3.1-8b", qlora=True, gpu="A100 SXM 80GB", batch=8)
+    assert (asked.request["checkpointing"], asked.fits) == ("none", "no")
+
+
+def test_images_and_rows_are_taken_by_the_share_of_each_gpu(catalog: Catalog) -> None:
+    assert default_batch(find_model("resnet50", catalog), 4).batch == 128
+    assert default_batch(find_model("bert-large", catalog), 2).batch == 16
+
+
+def test_large_images_are_taken_in_smaller_micro_batches_where_they_do_not_fit() -> None:
+    told = whichgpu.fit("efficientnet_b7", task="train", gpu=["L4", "A100 SXM 80GB"])
+    assert [(row.fits, row.micro_batch, row.batch) for row in told.gpus] == [("fits", 8, 32), ("fits", 32, 32)]
+    assert "note.accumulated-some" in [one.id for one in told.warnings]
+    one = whichgpu.estimate("train", "efficientnet_b7", gpu="L4")
+    assert (one.request["micro_batch"], one.request["accumulation"], one.fits) == (8, 4, "fits")
+    assert "note.accumulated-default" in [one.id for one in one.warnings]
+
+
+def test_a_recommendation_says_what_it_assumed() -> None:
+    told = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, as_of="2026-11-15")
+    said = {one.id: one.values for one in told.assumptions}
+    assert said["assumed.batch-accumulated"] == {"batch": 8, "micro": 1, "n": 8}
+    assert "note.checkpointing-default" in said
+    given = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, batch=4, as_of="2026-11-15")
+    assert not {"assumed.batch-accumulated", "assumed.batch-train"} & {one.id for one in given.assumptions}
