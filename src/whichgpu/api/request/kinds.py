@@ -20,6 +20,7 @@ from whichgpu.base.names import squash, unknown_word
 from whichgpu.workload.kinds import Base, Refused
 
 SEVERAL = (list, tuple, set, frozenset)
+LONGEST_NAME = 200  # characters
 Known = Sequence[str] | Callable[[], Sequence[str]]
 
 
@@ -67,7 +68,10 @@ class Names(Base):
         if not self.many:
             return _text(value)
         texts = [_text(one) for one in value] if isinstance(value, SEVERAL) else [_text(value)]
-        return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+        names = tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+        if not names:  # an empty name asks for nothing that exists
+            raise Refused(msg("wants.text", longest=LONGEST_NAME))
+        return names
 
     def read_text(self, text: str) -> Any:
         return self.read(text)

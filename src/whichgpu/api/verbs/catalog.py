@@ -22,9 +22,9 @@ from whichgpu.api.request.catalog import (
 from whichgpu.api.request.offers import BuyRequest, OffersRequest
 from whichgpu.api.request.read import read
 from whichgpu.catalog.checks import CheckReport
+from whichgpu.catalog.currency import parse_rates
 from whichgpu.catalog.find import find_gpus, find_provider
 from whichgpu.catalog.select import GpuFilter, InstanceFilter
-from whichgpu.catalog.currency import parse_rates
 
 RELATIVE = "relative."  # of fields that compare speeds
 HISTORY_TERMS = ("on-demand", "spot")

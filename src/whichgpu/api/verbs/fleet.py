@@ -10,12 +10,13 @@ from whichgpu.api.context import Context
 from whichgpu.api.planfile import READERS, WISHES, model_asked, owned_text, quotas_text, read_plan, read_setting
 from whichgpu.api.planrequest import PlanRequest as Plan
 from whichgpu.api.request.field import fields_of
-from whichgpu.api.request.kinds import user_path
+from whichgpu.api.request.kinds import plain, user_path
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read
 from whichgpu.api.request.workload import ServingFields
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.workload.kinds import KINDS, Refused
 
 if TYPE_CHECKING:
     from whichgpu.decide.plan.answer import PlanAnswer
@@ -45,9 +46,20 @@ def plan_of(request: Mapping[str, Any], context: Context) -> Plan:
         return _over(read_plan(user_path(files[0])), request, context)
     if "profiles" in request and what:
         raise UsageError("bad-plan", msg("error.plan-file-alone", name="--profiles"), msg("hint.plan"))
-    shared = {name: request[name] for name in (*SERVING, *TRAFFIC) if name in request}
+    shared = {name: _spelled(name, request[name]) for name in (*SERVING, *TRAFFIC) if name in request}
     shared |= read(PlanRequest, request, context.spell, ("in_histogram", "out_histogram", "trace"))
     return _over(Plan(models=tuple(model_asked({"name": word, **shared}, "plan") for word in what)), request, context)
+
+
+def _spelled(name: str, value: Any) -> Any:
+    """A field of a `serve` request as a plan file spells it: numbers with their unit."""
+    kind = KINDS.get(name)
+    if kind is None or isinstance(value, str | Mapping | list | tuple):
+        return value
+    try:
+        return kind.write_text(kind.read(plain(value)))
+    except Refused:
+        return value  # the model's own reader says what is wrong with it
 
 
 def _models(what: Any) -> tuple[Any, ...]:

@@ -169,7 +169,7 @@ def click_command(name: str) -> Command:
         session = ready(session_of(click.get_current_context()), values)
         session.spell = spelled
         request = given(asked.request, values)
-        session.asked = request
+        session.asked = request | asked.display(session, request)
         return asked.show(session, asked.ask(session, request))
 
     fields = [field for field in asked.fields.values() if field.name not in SHARED_NAMES]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
 from whichgpu.api.request.kinds import user_path
-from whichgpu.api.request.read import given
+from whichgpu.api.request.read import given, read
 from whichgpu.base.dates import parse_as_of, parse_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -71,6 +71,10 @@ class Command:
         self.show = function
         return function
 
+    def display(self, session: Session, request: Mapping[str, Any]) -> Request:
+        """The fields that say how an answer is printed, read."""
+        return read(self.request, request, session.spell, [name for name, field in self.fields.items() if field.is_display])
+
     def answer(self, session: Session, request: Mapping[str, Any]) -> Any:
         """The answer to a request as it was given: its fields by any of their names; which data it asks goes to the session."""
         stated = given(self.request, request)
@@ -115,7 +119,7 @@ def dated(command: Command, session: Session, request: Mapping[str, Any]) -> Req
         session.as_known = parse_known(_day(known), session.today)
     if (folder := request.get("catalog")) is not None:
         session.catalog_folder = user_path(folder)
-    session.asked = rest
+    session.asked = rest | command.display(session, rest)
     return rest
 
 

@@ -7,7 +7,6 @@ from decimal import Decimal
 
 from whichgpu import api
 from whichgpu.api.request.offers import OffersRequest
-from whichgpu.api.request.read import read
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
@@ -35,8 +34,7 @@ def offers(session: Session, request: Request) -> api.OffersAnswer:
 @offers.shows
 def show(session: Session, answer: api.OffersAnswer) -> None:
     """A list of prices, and what is to be known of them."""
-    asked = session.asked
-    per = read(OffersRequest, asked, session.spell, ("per",)).get("per")
+    per, asked = session.asked.get("per"), session.asked
     ordered = not asked or "sort" in asked or "max_latency" in asked  # shown alone, who knows how
     said = headline(answer, session.language)
     if session.format in ("json", "csv") or session.columns:
