@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import rank_pass
@@ -119,3 +121,23 @@ def test_a_trillion_parameters_in_hundreds_of_experts_take_a_finite_time(
     assert 0 < sharded < 10
     spread = replace(workload, parallel=Parallel(tp=gpus, ep=gpus))
     assert seconds(fill_defaults(spread, shape), shape, "h200-sxm") == pytest.approx(sharded, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "layout", "degrees"),
+    [
+        ("decode", "mixtral-8x7b", {"tp": 8, "ep": 3}, "1, 2, 4, 8"),
+        ("decode", "mixtral-8x7b", {"tp": 8, "ep": 16}, "1, 2, 4, 8"),
+        ("decode", "mixtral-8x7b", {"dp": 2, "tp": 4, "ep": 6}, "1, 2, 4, 8"),
+        ("train", "mixtral-8x7b", {"tp": 8, "ep": 8}, "1"),
+        ("decode", "llama-3.1-8b", {"tp": 8, "ep": 8}, None),
+    ],
+)  # fmt: skip
+def test_layouts_that_ranks_or_experts_do_not_divide_are_refused(
+    task: str, model: str, layout: dict[str, int], degrees: str | None
+) -> None:
+    """Otherwise weights would be shared by GPUs that are not there."""
+    with pytest.raises(UsageError) as refused:
+        asked(task, model, gpus=8, batch=8, parallel=layout)
+    hint = english().render(refused.value.hint) if refused.value.hint else ""
+    assert hint.endswith(f": {degrees}") if degrees else "ep" in hint

@@ -38,3 +38,23 @@ def refuse_silence(workload: Workload, shape: Shape) -> None:
     speaks = isinstance(shape, Transformer) and shape.causal and shape.patches is None
     if workload.task in ("serve", "batch") and speaks and workload.seq_out == 0:
         raise UsageError("bad-field", msg("error.no-output", task=workload.task), msg("hint.no-output"), ("--seq-out",))
+
+
+def refuse_expert_layout(workload: Workload, shape: Shape) -> None:
+    """Expert parallelism of a model without experts, or over ranks or experts that its degree does not divide.
+
+    Experts spread over all ranks of a stage in inference, over the data-parallel ones in training.
+    """
+    layout = workload.parallel
+    if layout.ep == 1:
+        return
+    experts = shape.experts if isinstance(shape, Transformer) else None
+    if experts is None:
+        message = msg("error.no-experts", ep=layout.ep, model=shape.name)
+        raise UsageError("bad-field", message, msg("hint.no-experts"), ("parallel",))
+    ranks = layout.dp if workload.training else layout.dp * layout.tp
+    if ranks % layout.ep or experts.count % layout.ep:
+        values = {"ep": layout.ep, "ranks": ranks, "experts": experts.count}
+        degrees = tuple(str(degree) for degree in range(1, ranks + 1) if ranks % degree == 0 and experts.count % degree == 0)
+        message = msg("error.expert-parallel-training" if workload.training else "error.expert-parallel", **values)
+        raise UsageError("bad-field", message, msg("hint.expert-parallel", degrees=degrees), ("parallel",))

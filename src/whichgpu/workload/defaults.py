@@ -9,7 +9,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.workload.contradictions import refuse_adapters, refuse_silence
+from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
 from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
@@ -198,6 +198,7 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
     if isinstance(shape, Transformer) and shape.heads % workload.parallel.tp:
         message = msg("error.tensor-parallel", tp=workload.parallel.tp, heads=shape.heads)
         raise UsageError("bad-field", message, msg("hint.tensor-parallel"), ("parallel",))
+    refuse_expert_layout(workload, shape)
     stages, layers = workload.parallel.pp * workload.parallel.chunks, _layers(shape)
     if layers is not None and stages > layers:
         message = msg("error.pipeline-parallel", stages=stages, layers=layers)
