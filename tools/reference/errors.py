@@ -134,7 +134,7 @@ def _names(node: ast.expr, scope: ast.AST, where: str) -> list[str]:
         return words
     if isinstance(node, ast.Attribute) and node.attr == "kind":  # another error's, told again
         return []
-    if ast.unparse(node) == "self.name":  # of a list of words a flag takes
+    if ast.unparse(node) in ("self.name", "self.what"):  # of a list of words a flag takes
         return _worded()
     raise LookupError(f"{where}:{node.lineno}: which kinds may {ast.unparse(node)} be? Say so in tools/reference/errors.py")
 
