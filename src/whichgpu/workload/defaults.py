@@ -9,6 +9,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.workload.contradictions import refuse_adapters, refuse_silence
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
@@ -20,10 +21,6 @@ SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left whe
 # What people begin with: a handful of sequences, images by the dozen; serving is asked for one user at a time.
 TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
 OFFLINE_BATCH = 32
-ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
-ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
-             "ngc": "flash", "tensorflow": "eager", "mxnet": "eager"}  # fmt: skip
-FUSED_ATTENTION_YEAR = 2023
 # Traced models whose recipes use AdamW rather than SGD with momentum (attention, diffusion, ConvNeXt).
 ADAMW = re.compile(
     r"vit|deit|swin|convnext|clip|siglip|unet|dit|flux|stable|sdxl|sd3|beit|mixer|coat|cait|xcit|maxvit|eva|dino|former", re.I
@@ -39,7 +36,7 @@ def fill_defaults(workload: Workload, shape: Shape) -> Workload:
         precision=precision,
         engine=engine,
         batch=_batch(workload, shape),
-        attention=_attention(engine, workload.year) if isinstance(shape, Transformer) else None,
+        attention=engine_record(engine, workload.year).attention if isinstance(shape, Transformer) else None,
     )
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
@@ -93,12 +90,6 @@ def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
     return told | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
 
 
-def _attention(engine: str, year: int | None) -> str:
-    """Fused kernels came to PyTorch with 2.0, in March 2023."""
-    before = year is not None and year < FUSED_ATTENTION_YEAR and engine in ("pytorch", "ngc")
-    return "eager" if before else ATTENTION.get(engine, "sdpa")
-
-
 def _precision(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
         return _named_in(workload.model) or "q4_k_m"
@@ -129,10 +120,10 @@ def _named_in(path: str) -> str | None:
 
 def _engine(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
-        return "llama.cpp"
+        return default_engine("gguf")
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
-        return "llama.cpp"
-    return ENGINE.get(workload.task, "pytorch") if _speaks(shape) else "pytorch"
+        return default_engine("gguf")
+    return default_engine(workload.task if _speaks(shape) else "any")
 
 
 def _batch(workload: Workload, shape: Shape) -> int:

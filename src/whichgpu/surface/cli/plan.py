@@ -26,9 +26,10 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
+from whichgpu.catalog.engine_registry import default_engine
 from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.plan.answer import GroupRow, PlanAnswer
-from whichgpu.decide.plan.hints import TOOLS, exported
+from whichgpu.decide.plan.hints import exported, tools
 from whichgpu.decide.relax import up
 from whichgpu.surface.cli.frame import GPU, INSTANCE, SELLER, Parsed, Words, catalog_of, command, option
 from whichgpu.surface.cli.planlines import lines
@@ -127,7 +128,7 @@ def _options(function: Any) -> Any:
 @option("--policies", is_flag=True, default=None, help="option.plan-policies")
 @option("--jobs", "workers", metavar="N", help="option.plan-jobs")
 @option("--ray", metavar="ADDRESS", help="option.plan-ray")
-@option("--hints", type=Words("tool", TOOLS), metavar="TOOL", help="option.plan-hints")
+@option("--hints", type=Words("tool", tools), metavar="TOOL", help="option.plan-hints")
 @option("--export", metavar="DIR", help="option.plan-export")
 @option("--plot", metavar="FILE", help="option.plan-plot")
 @option("--prices", "--overlay", "overlay", type=Parsed("path", user_path), metavar="FILE")
@@ -158,7 +159,7 @@ def plan(
 
         write_chart(plan_chart(answer, session.language), plot)
     if export is not None:
-        _export(session, answer, hints or "vllm", export)
+        _export(session, answer, hints or default_engine("serve"), export)
     return answer
 
 

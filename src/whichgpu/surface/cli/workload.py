@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from whichgpu.base.messages import Language, Message, msg
@@ -42,7 +43,7 @@ def _flag(name: str) -> Callable[[Any], Any]:
         return option(f"{dashed}/{dashed.replace('--', '--no-')}", name, default=None, help=help)
     short = [f"--{alias}" for alias, field in ALIASES.items() if field == name]
     known = (
-        {"type": Spelling(name, kind.known), "metavar": "NAME"}
+        {"type": Spelling(name, partial(getattr, kind, "known")), "metavar": "NAME"}
         if isinstance(kind, Word)
         else {"metavar": METAVARS.get(name, "N")}
     )

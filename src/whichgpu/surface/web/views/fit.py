@@ -10,6 +10,7 @@ from whichgpu.api.memory import FitAnswer, GpuNeed
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import GIB, format_memory
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.surface.charts import GREYS
 from whichgpu.surface.cli.fit import sentence
 from whichgpu.surface.cli.workload import part_name
@@ -19,7 +20,7 @@ from whichgpu.surface.web.views.forms import Form, flags, given, problem_of
 from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.spelling import Spelled, from_texts
-from whichgpu.workload.workload import CHECKPOINTING, ENGINES, OPTIMIZERS, PRECISIONS, TASKS
+from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS, PRECISIONS, TASKS
 
 # Shown where none is named: what people rent and own, small to large.
 USUAL_GPUS = (
@@ -206,7 +207,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
         "precision": form.radios("precision", ("fp32", "bf16", "fp8", "int8", "int4")),
         "more": [
             form.select("kv_precision", ("bf16", "fp8", "int8", "int4")),
-            form.select("engine", ENGINES),
+            form.select("engine", engine_ids()),
             form.field("gpus", "number"),
             form.field("image", "number", only=TRAINING),
             form.select("optimizer", OPTIMIZERS, only=TRAINING),

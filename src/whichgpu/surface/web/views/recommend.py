@@ -10,6 +10,7 @@ from whichgpu import api
 from whichgpu.api.recommending import ANY_MODEL, RecommendAnswer
 from whichgpu.api.shopping import Query
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
 from whichgpu.decide.wishes import RANKS
@@ -20,7 +21,7 @@ from whichgpu.surface.web.views.forms import Field, Form, day_of, flags, given, 
 from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.spelling import from_texts
-from whichgpu.workload.workload import ENGINES, PRECISIONS
+from whichgpu.workload.workload import PRECISIONS
 
 # Which fields of the form a task uses; what another task left behind is not asked.
 WORK = {
@@ -143,7 +144,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
             form.field(name, "switch", only="finetune") if name == "qlora" else box(name)
             for name in dict.fromkeys(name for names in WORK.values() for name in names)
         ],
-        "how": [form.select("precision", PRECISIONS), form.select("engine", ENGINES)],
+        "how": [form.select("precision", PRECISIONS), form.select("engine", engine_ids())],
         "rank": form.radios("rank", RANKS, "web.rank-"),
         "limits": [box("budget"), box("deadline"), box("duration"), form.field("as_of", "date"), box("currency")],
         "machines": [
