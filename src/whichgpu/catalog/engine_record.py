@@ -4,8 +4,6 @@ A record holds one value per line with its unit and source, and the year it hold
 record as of one year. Sizes are bytes. A section that says `like` takes what it leaves out from that engine's section.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec
