@@ -29,8 +29,9 @@ from calibration.scores import gpu_of
 
 from whichgpu.api.desk import Desk
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.combine import EAGER, combine
+from whichgpu.estimate.time.combine import combine
 from whichgpu.estimate.time.grid import settings
 from whichgpu.price.table import price_table, standing_rows
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -123,7 +124,7 @@ def _seconds(row: Measured, desk: Desk) -> float:
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     factors = desk.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
-    return float(combine(terms, factors, (workload.engine or "pytorch") in EAGER, workload.host_speed).wall[0, 0])
+    return float(combine(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
 
 
 def report(found: Sequence[Decision]) -> str:

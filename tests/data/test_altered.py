@@ -22,7 +22,6 @@ from whichgpu.decide.frameworks import TABLE as FRAMEWORKS
 from whichgpu.decide.lacks import FOLDER as LACKS
 from whichgpu.estimate.group.calibration import DATA_FILE as GROUPS
 from whichgpu.estimate.group.fabric import FOLDER as LINKS
-from whichgpu.estimate.serving.limits import TABLE as LIMITS
 from whichgpu.estimate.time.calibration import DATA_FILE as STEPS
 from whichgpu.estimate.time.pairs import PAIRS_FILE
 from whichgpu.price.billing import FOLDER as BILLING
@@ -41,13 +40,13 @@ READ = (
         LACKS / "lacks.csv",
         GROUPS,
         LINKS / "links.csv",
-        LIMITS,
         STEPS,
         PAIRS_FILE,
         BILLING / "extras.csv",
         TABLES_FILE,
     ),
     *(sealed.PACKAGE / "catalog/data" / f"{name}.csv" for name in ("prices", "models", "fields", "instances", "sources")),
+    sealed.PACKAGE / "catalog/data/engines/vllm.csv",
     sealed.PACKAGE / "base/locale/en.po",
 )
 
@@ -132,7 +131,7 @@ def test_every_data_file_is_read_through_the_check() -> None:
 
 def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichgpu.catalog.checks.run.altered", lambda: ("catalog/data/gpus.csv",))
-    report = check_catalog(Catalog().folder, date(2026, 11, 15))
+    report = check_catalog(Catalog().folder, date.today())
     assert report.ok
     assert report.altered == ("catalog/data/gpus.csv",)
     assert replace(report, altered=()).findings == ()

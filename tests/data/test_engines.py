@@ -14,14 +14,17 @@ from whichgpu.base.messages import english
 from whichgpu.catalog.accuracy import accuracy_note
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.engine import Engine, engine_does, engine_runs_on, support
+from whichgpu.catalog.engine_registry import engine_entries, engine_ids
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.engines import check_engine
 from whichgpu.workload.kinds import KINDS, Word
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
-from whichgpu.workload.workload import ENGINES, Task, Workload
+from whichgpu.workload.workload import Task, Workload
 
+UNITS = {"MiB", "GiB", "byte", "share", "flag", "token", "row", "sequence", "s", "call/layer", "call/attention", "GPU:share",
+         "GiB:token", "GiB:sequence"}  # fmt: skip
 TASKS = {"train", "prefill", "decode", "forward", "serve", "batch"}
 
 
@@ -31,7 +34,7 @@ def engines(catalog: Catalog) -> dict[str, Engine]:
 
 
 def test_the_table_holds_the_engines_a_request_can_name_and_no_others(engines: dict[str, Engine]) -> None:
-    assert tuple(engines) == ENGINES
+    assert tuple(engines) == engine_ids()
 
 
 def test_every_row_is_complete(engines: dict[str, Engine], catalog: Catalog) -> None:
@@ -177,11 +180,6 @@ def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(cat
 @pytest.mark.parametrize(
     ("table", "key", "column", "value", "check"),
     [
-        ("engines", "vllm", "tasks", "serve;cook", "unknown-word"),
-        ("engines", "vllm", "interfaces", "cuda;punchcards", "unknown-word"),
-        ("engines", "vllm", "amd_targets", "gfx1", "unknown-word"),
-        ("engines", "vllm", "min_capability_ever", "8.0", "capability-order"),
-        ("engines", "vllm", "sources", "hearsay", "unknown-source"),
         ("accuracy", "resnet50-int8-post", "loss_percent", "2.9", "loss-arithmetic"),
         ("accuracy", "resnet50-int8-post", "models", "resnet-fifty", "unknown-model"),
         ("accuracy", "bert-int8-post-2019", "loss_percent", "643", "implausible"),
@@ -200,6 +198,38 @@ def test_a_planted_fault_is_found(table: str, key: str, column: str, value: str,
         writer.writerows(rows)
     found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
     assert (table, key, check) in found
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "source", "check"),
+    [
+        ("tasks", "serve;cook", "", "unknown-word"),
+        ("interfaces", "cuda;punchcards", "", "unknown-word"),
+        ("amd_targets", "gfx1", "", "unknown-word"),
+        ("min_capability_ever", "8.0", "", "capability-order"),
+        ("sources", "hearsay", "", "unknown-source"),
+        ("memory.share", "most of it", "https://example.org", "bad-record"),
+        ("memory.share", "0.9", "hearsay", "unknown-source"),
+        ("memory.speed", "1", "https://example.org", "bad-record"),
+        ("limits.like", "nonesuch", "", "bad-record"),
+        ("flavour", "sweet", "", "bad-record"),
+    ],
+)
+def test_a_fault_planted_in_a_record_is_found(field: str, value: str, source: str, check: str, tmp_path: Path) -> None:
+    folder = copy_tables(tmp_path / "data")
+    path = folder / "engines" / "vllm.csv"
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith(f"{field},")]
+    path.write_text("\n".join([*lines, f"{field},,{value},,{source},"]) + "\n", encoding="utf-8")
+    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
+    assert ("engines", "vllm", check) in found
+
+
+def test_values_that_decide_memory_or_limits_have_a_unit() -> None:
+    for engine, lines in engine_entries().items():
+        for line in lines:
+            section, _, name = line.field.partition(".")
+            if section in ("memory", "limits", "host") and name not in ("like", "reservation", "large_gpu_except"):
+                assert line.unit in UNITS, (engine, line.field)
 
 
 def test_the_reference_mix_can_be_asked_of_any_gpu(catalog: Catalog) -> None:

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit import shapes
+from whichgpu.catalog.engine_registry import engine_ids, engine_record
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.engines import constant
+from whichgpu.estimate.memory.engine_memory import COLLECTIVES
 from whichgpu.estimate.memory.inference import inference_memory
 from whichgpu.estimate.memory.kv import KV_TYPES, kv_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.memory.quantisation import weight_bytes
 from whichgpu.workload.shapes import Experts, Latent, Transformer
-from whichgpu.workload.workload import ENGINES, Parallel, Task, Workload
+from whichgpu.workload.workload import Parallel, Task, Workload
 
 CATALOG = Catalog()
 NARROW_TO_WIDE = ("int4", "nvfp4", "fp8", "int8", "bf16", "fp32")
@@ -75,7 +76,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         seq_in=draw(st.integers(1, 40_000)),
         seq_out=draw(st.integers(1, 5_000)),
         attention=draw(st.sampled_from([None, "flash", "eager"])),
-        engine=draw(st.sampled_from(ENGINES)),
+        engine=draw(st.sampled_from(engine_ids())),
         year=draw(st.sampled_from([None, 2019, 2024, 2025, 2026])),
     )
 
@@ -137,7 +138,7 @@ def test_splitting_never_costs_more_than_its_stated_buffers(workload: Workload, 
         of_one = alone.parts[name].value if name in alone.parts else 0
         of_many = split.parts[name].value if name in split.parts else 0
         assert of_many <= of_one + 64, name  # rounding of a share up to a byte
-    stated = constant("collectives") + 512 * constant("graph_per_sequence", "sglang")
+    stated = COLLECTIVES + 512 * engine_record("sglang").memory.graph_per_sequence
     assert split.device.value <= alone.device.value + stated + 256
 
 

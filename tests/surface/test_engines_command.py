@@ -9,14 +9,14 @@ import pytest
 import whichgpu as wg
 from tests.surface.cli import assert_refused, assert_refused_json, call, rows
 from whichgpu.api import engine_facts
-from whichgpu.workload.workload import ENGINES
+from whichgpu.catalog.engine_registry import engine_ids
 
 FIELDS = {"id", "name", "maker", "what", "tasks", "precisions", "first_release", "evidence", "sources", "checked"}
 
 
 def test_all_engines_are_listed_with_what_is_known_of_them() -> None:
     found = rows("engines")
-    assert [row["id"] for row in found] == list(ENGINES)
+    assert [row["id"] for row in found] == list(engine_ids())
     for row in found:
         assert set(row) >= FIELDS
         assert set(row["evidence"]) == {"rows", "gpus", "tasks", "years", "sources"}
@@ -52,7 +52,7 @@ def test_several_names_keep_their_order() -> None:
 def test_unknown_names_get_the_nearest() -> None:
     assert_refused(call("engines", "vlm"), 2)
     assert "vllm" in assert_refused_json(call("engines", "vlm", "--json"), 2)["choices"]
-    assert set(assert_refused_json(call("engines", "zzz", "--json"), 2)["choices"]) == set(ENGINES)
+    assert set(assert_refused_json(call("engines", "zzz", "--json"), 2)["choices"]) == set(engine_ids())
 
 
 def test_one_engine_is_told_in_full_with_its_sources() -> None:
@@ -65,16 +65,16 @@ def test_one_engine_is_told_in_full_with_its_sources() -> None:
 
 def test_every_form() -> None:
     table = call("engines", "--csv").csv()
-    assert len(table) == len(ENGINES) + 1
+    assert len(table) == len(engine_ids()) + 1
     assert {"id", "evidence.rows", "evidence.tasks.decode"} <= set(table[0])
-    assert len(call("engines", "--markdown").markdown()) == len(ENGINES) + 2
-    assert [row[0] for row in call("engines").tsv()[1:]] == list(ENGINES)
+    assert len(call("engines", "--markdown").markdown()) == len(engine_ids()) + 2
+    assert [row[0] for row in call("engines").tsv()[1:]] == list(engine_ids())
     newest = [row["first_release"] for row in rows("engines", "--sort", "-first_release")]
     assert newest == sorted(newest, reverse=True)
 
 
 def test_the_same_in_python() -> None:
-    assert [row.id for row in wg.engines().engines] == list(ENGINES)
+    assert [row.id for row in wg.engines().engines] == list(engine_ids())
     assert wg.engines("vllm").engines[0].name == "vLLM"
 
 

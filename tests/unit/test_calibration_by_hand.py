@@ -29,7 +29,13 @@ def test_the_groups_of_a_setting() -> None:
         "architecture": "Hopper", "generation": "Hopper 9.0", "generation-unit": "Hopper 9.0/half",
         "generation-task": "Hopper 9.0/decode", "build": "datacenter", "vendor-engine": "nvidia/vllm", "chip": "GH100",
     }  # fmt: skip
-    assert replace(SETTING, engine="unheard-of").style == "framework"
+    assert [replace(SETTING, engine=name).style for name in ("pytorch", "tensorrt", "llama.cpp")] == [
+        "framework",
+        "compiled",
+        "serving",
+    ]
+    with pytest.raises(KeyError):
+        _ = replace(SETTING, engine="unheard-of").style
 
 
 def test_logarithms_of_all_groups_add_up() -> None:

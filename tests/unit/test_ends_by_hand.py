@@ -11,6 +11,7 @@ import pytest
 
 from tests.serving_cases import linear
 from whichgpu.base.figure import Figure
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.allocator import MIB, replay
 from whichgpu.estimate.group.calibration import PLAIN as UNCORRECTED
@@ -27,7 +28,6 @@ from whichgpu.estimate.serving.fleet import Fleet, Station, fleet_answer
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.time.lower import reductions
 from whichgpu.estimate.time.lower.call import Call, Settings
-from whichgpu.estimate.time.lower.engines import SERVING
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.live import BATCHES, _merged
@@ -87,7 +87,7 @@ def test_models_without_a_head_make_no_logits() -> None:
 def test_a_prompt_expands_its_latents() -> None:
     """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
     shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    found = Kernels(stored(shape, "bf16", "bf16"), SERVING)
+    found = Kernels(stored(shape, "bf16", "bf16"), engine_record("vllm").kernels)
     fused_layer(found, shape, Step(3.0, 10.0, 10.0, decoding=False))
     (attended,) = [op for op in found.ops if op.kind == "attention"]
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.lower import attending, functional
 from whichgpu.estimate.time.lower.attending import Attention
 from whichgpu.estimate.time.lower.eager import Tensor, Writer
 from whichgpu.estimate.time.lower.ends import embedding, head, loss, sounds
-from whichgpu.estimate.time.lower.engines import traits
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.inference import fused_pass
@@ -171,7 +171,7 @@ def test_a_mixture_s_way_back() -> None:
 
 
 def kernels(engine: str, shape: Transformer = TINY, **more: Any) -> list[Op]:
-    found = Kernels(stored(shape, "bf16", "bf16"), traits(engine))
+    found = Kernels(stored(shape, "bf16", "bf16"), engine_record(engine).kernels)
     fused_layer(found, shape, Step(3.0, 10.0, 10.0, decoding=False), **more)
     return found.ops
 

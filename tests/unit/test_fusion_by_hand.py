@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.lower.aten import kernels
 from whichgpu.estimate.time.lower.call import Call, Settings
 from whichgpu.estimate.time.lower.eager import Writer
@@ -38,7 +39,7 @@ ADD = call("add_", IMAGE, IMAGE, alike=True)
 def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, float, float]]:
     """Kind, role, bytes read and written of what is left."""
     how = Settings(**settings)
-    ops = fused([(one, kernels(one, how)) for one in calls], engine, how)
+    ops = fused([(one, kernels(one, how)) for one in calls], engine_record(engine).fusion, how)
     return [(op.kind, op.role, float(op.read), float(op.write)) for op in ops]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.calibration import PLAIN
-from whichgpu.estimate.group.eager import LIGHT, RAY_CALL, SUMS, actor_seconds, host_calls, uncaptured
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.host_launches import host_calls, uncaptured, worker_seconds
 from whichgpu.estimate.group.parts import TERMS, Told
 from whichgpu.estimate.group.ranks import rank_pass
 from whichgpu.estimate.group.step import Devices, evaluate_group
@@ -165,6 +165,6 @@ def test_calls_of_an_eager_engine_are_counted_from_its_source() -> None:
         own = replace(shape, layers=layers)
         lowered = Lowered(tuple(rank_pass(task, own, 1.0, 1.0, 512.0)))
         counts.append(float(host_calls(task, own, lowered, passed(task, own, 1.0, 1.0)).sum()))
-    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + SUMS + LIGHT * VIEW)
-    assert actor_seconds(task) == pytest.approx(8 * RAY_CALL)
-    assert actor_seconds(replace(task, parallel=Parallel())) == 0.0
+    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + 2 + 15 * VIEW)
+    assert worker_seconds(task) == pytest.approx(8 * 0.47e-3)
+    assert worker_seconds(replace(task, parallel=Parallel())) == 0.0

@@ -9,25 +9,16 @@ import pytest
 
 from tests.unit import shapes
 from whichgpu.base.units import GIB, MIB
+from whichgpu.catalog.engine_registry import engine_ids, engine_record
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.engines import (
-    CONSTANTS,
-    budget_bytes,
-    chunk_tokens,
-    constant,
-    constants,
-    context_bytes,
-    family,
-    sglang_share,
-    workspace_bytes,
-)
+from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, context_bytes, static_share, workspace_bytes
 from whichgpu.estimate.memory.inference import inference_memory
 from whichgpu.estimate.memory.kv import kv_bytes_per_token
 from whichgpu.estimate.memory.parts import OUTSIDE, MemoryEstimate
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Transformer, WeightsOnly
-from whichgpu.workload.workload import ENGINES, Parallel, Task, Workload
+from whichgpu.workload.workload import Parallel, Task, Workload
 
 
 def ask(shape: Shape, gpu: Gpu | None = None, task: Task = "serve", **fields: Any) -> MemoryEstimate:
@@ -214,7 +205,7 @@ def test_of_bare_weights_only_weights_are_counted_and_that_is_said() -> None:
     assert [warning.id for warning in known.warnings] == ["warning.weights-only"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", engine_ids())
 @pytest.mark.parametrize("task", ["serve", "batch", "prefill", "decode", "forward"])
 def test_parts_add_up_for_every_engine_and_task(engine: str, task: Task) -> None:
     estimate = ask(shapes.GEMMA_2_9B, None, task, engine=engine, batch=4)
@@ -234,17 +225,8 @@ def test_weights_and_cache_are_exact_and_overheads_are_not() -> None:
     assert big.allocated.relative_range[1] < served.allocated.relative_range[1]  # what is unsure is a smaller share of it
 
 
-def test_every_constant_has_a_source_and_every_engine_some() -> None:
-    assert all(row.source and row.unit and row.value >= 0 for row in CONSTANTS)
-    assert len({(row.engine, row.name, row.since) for row in CONSTANTS}) == len(CONSTANTS)
-    for engine in ENGINES:
-        assert {row.engine for row in constants(engine)} == {"any", family(engine)}
-    assert constant("memory_share", "vllm", 2010) == 0.9
-    assert constant("no such thing") == 0
-
-
 @pytest.mark.parametrize(
-    ("group", "gpu", "task", "year", "tokens"),
+    ("engine", "gpu", "task", "year", "tokens"),
     [
         ("vllm", "H100 SXM", "serve", 2026, 8192),
         ("vllm", "H100 SXM", "batch", 2026, 16384),
@@ -254,23 +236,23 @@ def test_every_constant_has_a_source_and_every_engine_some() -> None:
         ("sglang", "L4", "serve", 2026, 2048),
         ("sglang", "B200", "serve", 2026, 16384),
         ("llama.cpp", "L4", "serve", 2026, 512),
-        ("plain", "L4", "serve", 2026, None),
+        ("pytorch", "L4", "serve", 2026, None),
     ],
 )
 def test_largest_steps_are_the_engines_defaults(
-    catalog: Catalog, group: Any, gpu: str, task: str, year: int, tokens: int | None
+    catalog: Catalog, engine: str, gpu: str, task: str, year: int, tokens: int | None
 ) -> None:
-    assert chunk_tokens(group, find_gpu(catalog, gpu), task, 30000, year) == tokens
+    assert chunk_tokens(engine_record(engine, year).memory, find_gpu(catalog, gpu), task, 30000) == tokens
 
 
 def test_sglang_leaves_room_by_its_rule(h100: Gpu) -> None:
-    assert sglang_share(h100, 1, 1, 2024) == 0.88
-    assert sglang_share(h100, 8, 1, 2024) == 0.81
-    assert sglang_share(h100, 1, 1, 2026) == pytest.approx(0.835, abs=0.005)
+    assert static_share(engine_record("sglang", 2024).memory, h100, 1, 1) == 0.88
+    assert static_share(engine_record("sglang", 2024).memory, h100, 8, 1) == 0.81
+    assert static_share(engine_record("sglang", 2026).memory, h100, 1, 1) == pytest.approx(0.835, abs=0.005)
 
 
 def test_overheads_are_defined_on_every_gpu_of_the_catalog(catalog: Catalog) -> None:
     for gpu in catalog.gpus:
-        assert 0 < workspace_bytes("vllm", gpu) < GIB
+        assert 0 < workspace_bytes(engine_record("vllm").memory, gpu) < GIB
         assert 0 < context_bytes(gpu) < 2 * GIB
         assert ask(shapes.LLAMA_32_1B, gpu, engine="sglang").device.value > 0

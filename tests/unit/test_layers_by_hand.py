@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from whichgpu.catalog.engine_record import KernelTraits
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.combine import combine, soft_maximum
 from whichgpu.estimate.time.grid import heat, in_hand, kind_of, speaks
 from whichgpu.estimate.time.lower.eager import Tensor, Writer
-from whichgpu.estimate.time.lower.engines import PLAIN, SERVING, Traits, traits
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.inference import fused_pass
@@ -38,8 +39,11 @@ def products(ops: list[Op], *kinds: str) -> list[tuple[float, float, float]]:
     return [tuple(float(op.sizes[name]) for name in "mnk") for op in ops if op.kind in (kinds or ("gemm",))]  # type: ignore[misc]
 
 
+PLAIN, SERVING = (engine_record(name).kernels for name in ("pytorch-compile", "vllm"))
+
+
 def run(
-    shape: Transformer = TINY, step: Step = PROMPT, habits: Traits = SERVING, precision: str = "bf16", **more: Any
+    shape: Transformer = TINY, step: Step = PROMPT, habits: KernelTraits = SERVING, precision: str = "bf16", **more: Any
 ) -> list[Op]:
     kernels = Kernels(stored(shape, precision, "bf16"), habits)
     fused_layer(kernels, shape, step, **more)
@@ -81,7 +85,7 @@ def test_activations_ride_or_are_kernels_of_their_own() -> None:
     assert kernels(run(), "pointwise", "gated") == [(ROWS * 2 * F * 2, ROWS * F * 2)]
     plain = replace(TINY, gated=False)
     assert (ROWS * F * 2, ROWS * F * 2) in kernels(run(plain), "pointwise", "")
-    assert not kernels(run(plain, habits=traits("tensorrt")), "pointwise", "")
+    assert not kernels(run(plain, habits=engine_record("tensorrt").kernels), "pointwise", "")
 
 
 def test_attention_of_prompts_and_tokens() -> None:
@@ -134,7 +138,7 @@ def test_a_decoder_asks_its_encoder() -> None:
     assert products(run(step=replace(TOKEN, source=7.0)))[2:4] == [(3.0, Q, H), (3.0, H, Q)]
 
 
-def linear(precision: str, habits: Traits = SERVING, attended: bool = False) -> list[Op]:
+def linear(precision: str, habits: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
     found = Kernels(stored(TINY, precision, "bf16"), habits)
     found.linear(ROWS, H, F, "ffn_up", attended=attended)
     return found.ops
@@ -171,11 +175,11 @@ def test_sizes_that_curves_look_at() -> None:
 def test_inputs_are_quantised_before_or_inside() -> None:
     first = linear("fp8")[0]
     assert (first.role, first.read, first.write) == ("quantise", ROWS * H * 2, ROWS * H)
-    inside = traits("tensorrt-llm")
+    inside = engine_record("tensorrt-llm").kernels
     assert len(linear("fp8", inside)) == 1
     assert len(linear("fp8", inside, attended=True)) == 2
     assert len(linear("int4")) == 1
-    gguf = linear("q4_k_m", traits("llama.cpp"))
+    gguf = linear("q4_k_m", engine_record("llama.cpp").kernels)
     assert [op.kind for op in gguf] == ["reduce", "unpack_gemm"]
     assert gguf[1].role == "gguf"
 

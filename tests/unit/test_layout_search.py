@@ -9,6 +9,7 @@ import pytest
 
 from tests.serving_cases import PLAIN, linear, small
 from whichgpu.base.errors import UsageError
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.course import BIRTH, Course, whole_numbers
 from whichgpu.estimate.group.need import COUNTED, PLACE, _zeroed, laid_out
@@ -17,7 +18,7 @@ from whichgpu.estimate.group.search import Candidate, Screened, _checkpointings,
 from whichgpu.estimate.serving.fleet.links import Port, Wires
 from whichgpu.estimate.serving.fleet.machines import Machine
 from whichgpu.estimate.serving.fleet.stations import Fleet, Interruptions, Routing, Station
-from whichgpu.estimate.serving.limits import Overrides, lanes, most_sequences, stated
+from whichgpu.estimate.serving.limits import Overrides, lanes, most_sequences
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.estimate.serving.prefixes import Prefixes
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
@@ -111,12 +112,11 @@ def test_the_same_work_on_more_gpus() -> None:
 
 def test_limits_of_engines_by_year_and_memory() -> None:
     h100, l4, a100 = GPUS["h100-sxm"], GPUS["l4"], GPUS["a100-sxm-80gb"]
-    assert [most_sequences("vllm", h100, year) for year in (2023, 2024, 2025, 2026)] == [256, 256, 1024, 1024]
-    assert [most_sequences("vllm", gpu, 2026) for gpu in (l4, a100)] == [256, 256]
-    assert [most_sequences("tensorrt-llm", h100, year) for year in (2023, 2024)] == [256, 2048]
-    assert most_sequences("llama.cpp", h100, 2025) == 1
-    assert stated("vllm", "nothing", 2026) is None
-    assert stated("vllm", "prefix_caching", 2020) == 0.0
+    assert [most_sequences(engine_record("vllm", year), h100) for year in (2023, 2024, 2025, 2026)] == [256, 256, 1024, 1024]
+    assert [most_sequences(engine_record("vllm", 2026), gpu) for gpu in (l4, a100)] == [256, 256]
+    assert [most_sequences(engine_record("tensorrt-llm", year), h100) for year in (2023, 2024)] == [256, 2048]
+    assert most_sequences(engine_record("llama.cpp", 2025), h100) == 1
+    assert not engine_record("vllm", 2020).limits.prefix_caching
     assert Overrides(max_sequences=3, chunked_prefill=False).given() == {"max_sequences": 3, "chunked_prefill": False}
 
 

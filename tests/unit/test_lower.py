@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager import Writer
@@ -19,7 +20,7 @@ from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Transformer
-from whichgpu.workload.workload import ENGINES, Workload
+from whichgpu.workload.workload import Workload
 
 CATALOG = Catalog()
 
@@ -216,7 +217,7 @@ SAMPLES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", engine_ids())
 @pytest.mark.parametrize(("name", "task"), SAMPLES)
 def test_arrays_over_batches_agree_with_single_batches(name: str, task: str, engine: str) -> None:
     shape = shape_of(name)

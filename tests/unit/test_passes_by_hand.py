@@ -12,8 +12,8 @@ import pytest
 from tests.toy_gpu import PLAIN, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import Ring, cost
-from whichgpu.estimate.group.eager import RAY_CALL, actor_seconds, host_calls, uncaptured
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.host_launches import host_calls, uncaptured, worker_seconds
 from whichgpu.estimate.group.step import Devices, _rounds, _waits, heard_messages
 from whichgpu.estimate.group.steps import GroupSteps, _after
 from whichgpu.estimate.group.traffic import Collective
@@ -84,8 +84,8 @@ def test_calls_of_engines_before_they_captured_graphs() -> None:
     assert host_calls(asked(), replace(TINY, kv_heads=8), lowered, said)[0] == pytest.approx(14 + 8 + 4 + beside)
     biased = replace(TINY, out_bias=True, mlp_bias=True)
     assert host_calls(asked(parallel=Parallel(pp=2)), biased, lowered, said)[0] == pytest.approx(14 + 8 + 12 + (beside + 8) / 2)
-    assert actor_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * RAY_CALL)
-    assert actor_seconds(asked(parallel=Parallel(dp=4))) == 0.0
+    assert worker_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
+    assert worker_seconds(asked(parallel=Parallel(dp=4))) == 0.0
 
 
 def test_who_waits_for_whom() -> None:

@@ -18,18 +18,18 @@ BARE = replace(HINT, max_num_batched_tokens=None, memory_share=None, dtype="int4
 
 
 def test_vllm_and_sglang_are_told_the_same_in_their_own_words() -> None:
-    assert " ".join(HINT.vllm()) == (
+    assert " ".join(HINT.command("vllm")) == (
         "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs=64 --max-model-len=4096 "
         "--max-num-batched-tokens=8192 --gpu-memory-utilization=0.90 --dtype=bfloat16"
     )
-    assert " ".join(HINT.sglang()) == (
+    assert " ".join(HINT.command("sglang")) == (
         "python -m sglang.launch_server --model-path=meta-llama/Llama-3.1-8B --tp=2 --max-running-requests=64 "
         "--context-length=4096 --chunked-prefill-size=8192 --mem-fraction-static=0.90 --dtype=bfloat16"
     )
 
 
 def test_what_is_not_known_is_left_to_the_engine() -> None:
-    for words in (BARE.vllm(), BARE.sglang()):
+    for words in (BARE.command("vllm"), BARE.command("sglang")):
         assert not [word for word in words if "batched" in word or "chunked" in word or "mem" in word or "dtype" in word]
 
 
@@ -38,7 +38,7 @@ def test_what_is_not_known_is_left_to_the_engine() -> None:
     [("bf16", "--dtype=bfloat16"), ("fp16", "--dtype=float16"), ("fp32", "--dtype=float32"), ("fp8", "--quantization=fp8")],
 )
 def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
-    assert replace(HINT, dtype=dtype).vllm()[-1] == replace(HINT, dtype=dtype).sglang()[-1] == flag
+    assert replace(HINT, dtype=dtype).command("vllm")[-1] == replace(HINT, dtype=dtype).command("sglang")[-1] == flag
 
 
 @pytest.mark.parametrize(

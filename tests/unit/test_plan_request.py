@@ -126,9 +126,9 @@ def test_words_of_flags() -> None:
 
 def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
     hint = Hint("g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True)
-    assert "--tensor-parallel-size=2" in hint.vllm()
-    assert "--max-num-seqs=64" in hint.vllm()
-    assert {"--tp=2", "--max-running-requests=64"} <= set(hint.sglang())
+    assert "--tensor-parallel-size=2" in hint.command("vllm")
+    assert "--max-num-seqs=64" in hint.command("vllm")
+    assert {"--tp=2", "--max-running-requests=64"} <= set(hint.command("sglang"))
     service = hint.skypilot()
     assert service["resources"]["accelerators"] == "A100-80GB:2"
     assert service["resources"]["use_spot"] is True

@@ -11,8 +11,9 @@ import pytest
 from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.units import MIB
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.memory.engines import sglang_share
+from whichgpu.estimate.memory.engine_memory import static_share
 from whichgpu.estimate.serving.limits import Limits, Overrides, cache_room, limits_of
 from whichgpu.estimate.serving.server import server_of
 from whichgpu.estimate.serving.simulator import Arrival, simulate
@@ -89,7 +90,8 @@ def test_shares_that_are_told() -> None:
     assert limits(engine="tensorrt-llm").memory_share == 0.90
     assert limits(overrides=Overrides(memory_share=0.7)).memory_share == 0.7
     assert limits(engine="llama.cpp").memory_share == 1.0
-    assert limits(engine="sglang").memory_share > sglang_share(H100, 1, 1)  # with the graphs and context beside it
+    static = static_share(engine_record("sglang").memory, H100, 1, 1)
+    assert limits(engine="sglang").memory_share > static  # with the graphs and context beside it
 
 
 def test_weights_that_leave_no_room_are_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.lower import convolution, fusion, host
 from whichgpu.estimate.time.lower.call import Call, Settings
 from whichgpu.estimate.time.lower.eager import Tensor, Writer
@@ -292,7 +293,7 @@ def test_guests_vanish_into_hosts_of_their_size() -> None:
     made = conv()
     added = replace(made, name="add", inputs=(AFTER, AFTER), outputs=(AFTER,))
     lowered = [(made, convolution.forward(made, Settings())), (added, [Op("pointwise", "bf16", 0.0, 8192.0, 4096.0)])]
-    plain, joined = (fusion.fused(lowered, engine, Settings()) for engine in ("pytorch", "tensorrt"))
+    plain, joined = (fusion.fused(lowered, engine_record(engine).fusion, Settings()) for engine in ("pytorch", "tensorrt"))
     assert len(plain) == 2
     assert len(joined) == 1
     assert joined[0].read == plain[0].read + 2 * 32 * 16 * 2
@@ -310,7 +311,7 @@ def test_casts_narrow_what_a_host_writes_or_reads() -> None:
     kernel = Op("norm", "fp32", 0.0, 100.0, 60.0)
     for dtype, read, written in (("bfloat16", 100.0, 30.0), ("float32", 50.0, 60.0)):
         cast = replace(norm, name="_to_copy", dtype=dtype)
-        (op,) = fusion.fused([(norm, [kernel]), (cast, [kernel])], "pytorch-compile", Settings(amp=True))
+        (op,) = fusion.fused([(norm, [kernel]), (cast, [kernel])], engine_record("pytorch-compile").fusion, Settings(amp=True))
         assert (op.read, op.write) == (read, written)
 
 

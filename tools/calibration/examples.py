@@ -13,9 +13,9 @@ from calibration.fit_steps import Example
 from calibration.measured import Depth, Measured
 from whichgpu.api.desk import Desk
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.combine import EAGER
 from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.fitted import generation
 from whichgpu.estimate.time.grid import generation_terms, in_hand, kind_of, settings, terms_of
@@ -71,7 +71,7 @@ def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
         terms=terms.seconds[:, 0, 0],
         floors=terms.floors[:, 0, 0],
         setting=setting,
-        eager=(workload.engine or "pytorch") in EAGER and not row.throughput_only,
+        eager=not engine_record(workload.engine).captures_graphs and not row.throughput_only,
         groups=groups(row, gpu, shape, kind),
         row=row,
         later=None if later is None else (later.seconds[:, 0, 0], later.floors[:, 0, 0]),

@@ -12,7 +12,7 @@ from importlib import import_module
 from reference.tongue import Tongue, tongues
 from whichgpu.surface.web.speech import OWN_NAMES
 
-PAGES = ("commands", "fields", "errors", "settings", "gpus", "formulas", "rest")
+PAGES = ("commands", "fields", "errors", "settings", "gpus", "engines", "formulas", "rest")
 
 
 def pages(tongue: Tongue | None = None) -> dict[str, str]:

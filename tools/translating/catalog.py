@@ -6,7 +6,6 @@ Books (tables of facts, the reference) hold sentences that are called by their E
 
 from __future__ import annotations
 
-import csv
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,9 @@ from pathlib import Path
 
 from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE
 from whichgpu.base.po import Texts
+from whichgpu.catalog.csvfile import read_cells
+from whichgpu.catalog.engine_files import FOLDER as ENGINES
+from whichgpu.catalog.engine_files import engine_cells
 
 DATA = LOCALE_DIR.parent.parent / "catalog" / "data"
 TABLES = {
@@ -118,8 +120,9 @@ def facts() -> dict[str, Forms]:
     """English sentences of the tables of facts that are told to users, by themselves."""
     found: dict[str, Forms] = {}
     for table, columns in TABLES.items():
-        with (DATA / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-            found |= {row[column]: (row[column],) for row in csv.DictReader(file) for column in columns if row[column]}
+        header, lines = engine_cells(DATA, columns) if table == ENGINES else read_cells(DATA / f"{table}.csv")
+        rows = [dict(zip(header, cells, strict=True)) for _, cells in lines]
+        found |= {row[column]: (row[column],) for row in rows for column in columns if row[column]}
     return found
 
 

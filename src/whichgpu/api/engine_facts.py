@@ -11,10 +11,10 @@ from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
 from whichgpu.base.shown import Shown
 from whichgpu.catalog.engine import Engine
+from whichgpu.catalog.engine_registry import engine_synonyms
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.select import ordered
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.kinds import SYNONYMS
 
 MEASURED_TASKS = ("train", "forward", "prefill", "decode", "generate")
 
@@ -60,7 +60,7 @@ def engines(names: Sequence[str] | str | None = (), sort: str | None = None, cat
 
 
 def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
-    wanted, joined = set(words(name)), squash(SYNONYMS.get(squash(name), name))
+    wanted, joined = set(words(name)), squash(engine_synonyms().get(squash(name), name))
     tests: tuple[Callable[[Engine], bool], ...] = (
         lambda engine: joined in map(squash, (engine.id, engine.name)),
         lambda engine: any(squash(text).startswith(joined) for text in (engine.id, engine.name)),

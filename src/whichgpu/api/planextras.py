@@ -19,7 +19,7 @@ from whichgpu.catalog.engine import Engine, support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.answer import AloneRow, CurvePoint, GroupRow, OwnRow, money
 from whichgpu.decide.plan.build import Served, alone
-from whichgpu.decide.plan.hints import TOOLS, Hint
+from whichgpu.decide.plan.hints import Hint, tools
 from whichgpu.decide.plan.problem import Problem
 from whichgpu.decide.plan.solve import solve
 from whichgpu.price.own import Owning, against, host_price
@@ -177,7 +177,7 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
 
 def _earlier(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
     """What is known of the releases that run on a GPU the present one does not, by the engine a hint starts."""
-    return {one.id: one.note or one.name for one in engines if one.id in TOOLS and support(one, gpu) == "earlier"}
+    return {one.id: one.note or one.name for one in engines if one.id in tools() and support(one, gpu) == "earlier"}
 
 
 def _repository(told: Solved, one: Served) -> str:

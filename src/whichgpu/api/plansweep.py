@@ -140,6 +140,6 @@ def _desk(folder: str, known: str, own: bool) -> Desk:
 def _newest(catalog: Catalog) -> str:
     """Names the data: when any of its files was last written."""
     try:
-        return str(max(path.stat().st_mtime_ns for path in Path(catalog.folder).glob("*.csv")))
+        return str(max(path.stat().st_mtime_ns for path in Path(catalog.folder).rglob("*.csv")))
     except (OSError, ValueError):
         return ""

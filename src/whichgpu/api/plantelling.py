@@ -18,6 +18,7 @@ from whichgpu.api.verifying import at_work, verifying
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import support
+from whichgpu.catalog.engine_registry import default_engine
 from whichgpu.decide.answer import Cost
 from whichgpu.decide.plan.answer import (
     BillRow,
@@ -186,7 +187,7 @@ def _assumptions(told: Solved) -> list[Message]:
         if traffic.peak_of == "parts":
             said.append(msg("assumed.plan-parts", model=one.name, rate=significant(traffic.peak), mean=significant(traffic.mean)))
         if "engine" not in one.asked.given:
-            said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
+            said.append(msg("assumed.engine", engine=workload.engine or default_engine()))
         if not {"seq_in", "seq_out"} & one.asked.given and traffic.trace is None and len(traffic.buckets) == 1:
             said.append(msg("assumed.sequence", seq_in=workload.seq_in or 0, seq_out=workload.seq_out or 0))
         if "rate" not in one.asked.given and traffic.trace is None and traffic.peak_of == "rate":

@@ -12,6 +12,7 @@ from whichgpu.api.concurrency import concurrency_note
 from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engine import Engine, support
+from whichgpu.catalog.engine_registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.pricing import ANYWHERE
 from whichgpu.decide.answer import Candidate
@@ -114,7 +115,7 @@ def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Messag
         said += _training_assumed(best, given)
     said += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), asked.shape, gpu, given)
     if "engine" not in given:
-        said.append(msg("assumed.engine", engine=workload.engine or "pytorch"))
+        said.append(msg("assumed.engine", engine=workload.engine or default_engine()))
     if workload.seq_in and not {"seq_in", "seq_out"} & given:
         id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
         said.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from whichgpu.base.errors import DataError
@@ -20,8 +21,8 @@ MOST_BYTES = 64 << 20  # no table of facts is larger
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def read_cells(path: Path) -> tuple[list[str], list[Line]]:
-    """The header, and each row with its line number; every row as long as the header."""
+def read_cells(path: Path, columns: Sequence[str] = ()) -> tuple[list[str], list[Line]]:
+    """The header (`columns`, where given), and each row with its line number; every row as long as the header."""
     try:
         content = read_regular(path, MOST_BYTES)
         check_data(path, content)
@@ -39,6 +40,8 @@ def read_cells(path: Path) -> tuple[list[str], list[Line]]:
         raise _error("malformed-data", path, why=msg("why.control-character", line=text.count("\n", 0, control.start()) + 1))
     if not header:
         raise _error("malformed-data", path, why=msg("why.empty-file"))
+    if columns and header != [*columns]:
+        raise _error("malformed-data", path, why=msg("why.column-lacking", column=", ".join(columns)))
     for line, cells in rows:
         if len(cells) != len(header):
             raise _error("malformed-data", path, why=msg("why.cells", line=line, cells=len(cells), header=len(header)))

@@ -94,7 +94,7 @@ def _framework(engine: Engine, gpu: Gpu) -> Support:
     """What the framework's own binaries run on, where the engine needs them."""
     if engine.framework is None or gpu.software is None:
         return "yes"
-    last = gpu.software.pytorch_last if engine.framework == "pytorch" else gpu.software.tensorflow_last
+    last: str | None = getattr(gpu.software, f"{engine.framework}_last")
     if last == "none":
         return "unsure" if (_number(gpu.compute_capability) or (0, 0)) >= TRANSLATES else "no"
     return "unsure" if last is None else "yes" if last == "current" else "earlier"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
-from whichgpu.catalog.tables import read_table
+from whichgpu.catalog.tables import read_table, table_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ def catalog_status(catalog: Catalog, bundled: bool) -> CatalogStatus:
     tables = []
     for name in schema():
         table = read_table(catalog.folder, name)
-        digest.update(name.encode() + b"\0" + table.path.read_bytes())
+        for path in table_files(catalog.folder, name):
+            digest.update(name.encode() + b"\0" + path.read_bytes())
         checked = sorted(row["checked"] for row in table.rows if row.get("checked"))
         recorded = sorted(row["recorded"] for row in table.rows if row.get("recorded"))
         newest = recorded[-1] if recorded else None

@@ -42,7 +42,7 @@ from whichgpu.catalog.pricing import (
     shelves,
 )
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.tables import Row, bad_data, read_table
+from whichgpu.catalog.tables import Row, bad_data, read_table, table_files
 
 
 class Recorded(Protocol):
@@ -200,7 +200,7 @@ class Catalog:
 
     def _known(self, kind: type[R], tables: tuple[str, ...], build: Callable[[], tuple[R, ...]]) -> tuple[R, ...]:
         """Records of a kind, from the cache where the tables behind them have not changed; as known then, if a day is set."""
-        records = cached(tables[0], kind, [self.folder / f"{table}.csv" for table in tables], build)
+        records = cached(tables[0], kind, [path for table in tables for path in table_files(self.folder, table)], build)
         if self.as_known is None:
             return records
         return tuple(record for record in records if last_day(record.recorded) <= self.as_known)

@@ -14,6 +14,8 @@ from whichgpu.base.dates import is_date
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.csvfile import read_cells
+from whichgpu.catalog.engine_files import FOLDER as ENGINES
+from whichgpu.catalog.engine_files import engine_cells, record_files
 from whichgpu.catalog.schema import Field, key_of, schema
 
 Row = dict[str, Any]
@@ -61,11 +63,16 @@ def row_key(table: str, row: Row) -> str:
     return "/".join(_text(row.get(column)) for column in key_of(table))
 
 
+def table_files(folder: Path, name: str) -> list[Path]:
+    """The files a table is read from: one, or one for each engine."""
+    return record_files(folder) if name == ENGINES else [folder / f"{name}.csv"]
+
+
 def read_table(folder: Path, name: str) -> Table:
-    """Read `folder/name.csv` against the schema. A file that is no table at all raises; a bad cell is a finding."""
-    path = folder / f"{name}.csv"
+    """Read a table of a folder against the schema. A file that is no table at all raises; a bad cell is a finding."""
     fields = schema()[name]
-    header, lines = read_cells(path)
+    path = folder / (name if name == ENGINES else f"{name}.csv")
+    header, lines = engine_cells(folder, fields) if name == ENGINES else read_cells(path)
     missing = [column for column in fields if column not in header]
     unknown = [column for column in header if column not in fields]
     if missing or unknown or len(set(header)) != len(header):

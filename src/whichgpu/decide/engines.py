@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichgpu.catalog.engine import Engine, engine_does, support
+from whichgpu.catalog.engine_registry import engine_ids, engine_record
 from whichgpu.decide.groups import Group
 from whichgpu.decide.settle import laid, timed
 from whichgpu.decide.way import Asked, Way
 from whichgpu.estimate.time.grid import speaks
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Workload
-
-SERVERS = ("vllm", "sglang", "tensorrt-llm")  # made for many requests at once
-TRAINERS = ("pytorch", "pytorch-compile", "ngc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,9 @@ def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]
     """The usual other engines for the work, fastest first; none where the user named one."""
     if "engine" in asked.given:
         return ()
-    names = SERVERS if speaks(asked.shape) and not asked.workload.training else TRAINERS if asked.workload.training else ()
-    others = [one.id for one in engines if one.id in names and one.id != asked.workload.engine and legal(one, asked, group)]
+    use = "training" if asked.workload.training else "inference" if speaks(asked.shape) else ""
+    names = [id for id in engine_ids() if use in engine_record(id).compared_for and id != asked.workload.engine]
+    others = [one.id for one in engines if one.id in names and legal(one, asked, group)]
     if not others:
         return ()
     usual = _seconds(asked, group, way, asked.workload)

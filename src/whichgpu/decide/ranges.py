@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import exp
 
 from whichgpu.base.figure import Basis, Figure
+from whichgpu.catalog.engine_registry import default_engine
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Way
 from whichgpu.estimate.group.answer import GROUP_SOURCE, OTHER_KINDS
@@ -34,7 +35,7 @@ class Sure:
 
 def how_sure(asked: Asked, group: Group, way: Way) -> Sure:
     """Of one way on one group."""
-    engine, gpu, fitted = asked.workload.engine or "pytorch", group.gpu, asked.calibration
+    engine, gpu, fitted = asked.workload.engine or default_engine(), group.gpu, asked.calibration
     alone_tier = fitted.tier(engine, gpu, way.kind, asked.workload.precision or "")
     tier: str = alone_tier
     low, high = fitted.spread(alone_tier, way.kind, gpu.id, engine)

@@ -14,7 +14,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.engines import engine_of, family
+from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.shapes import Shape, Transformer
@@ -24,7 +24,6 @@ from whichgpu.workload.workload import Workload
 Verdict = Literal["fits", "tight", "no"]
 MemoryOf = Callable[[Workload], MemoryEstimate]
 Field = Literal["batch", "context"]
-RESERVING = ("vllm", "sglang", "tensorrt-llm")
 MOST = {"batch": 1 << 20, "context": 1 << 24}  # no one runs more; the search stops there
 BLOCK = 16  # tokens: the smallest step of a context, since caches are made of blocks
 SURE = 0.02  # share of one batch or token: how near the limit a point is computed rather than read off a line
@@ -42,7 +41,7 @@ class Fit:
 
 def needed(found: MemoryEstimate, workload: Workload) -> Figure:
     """What a device must have room for. Engines that fill the GPU at start show more: there the parts are added up."""
-    if workload.training or family(engine_of(workload)) not in RESERVING:
+    if workload.training or engine_of(workload).memory.reservation == "none":
         return found.device
     parts = found.parts.values()
     value = sum(part.value for part in parts)
@@ -53,7 +52,7 @@ def needed(found: MemoryEstimate, workload: Workload) -> Figure:
 
 def filled(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
     """What the device shows of an engine that was allowed a share of it: all of that is taken at start, and what it needs."""
-    if workload.training or family(engine_of(workload)) not in ("vllm", "sglang"):
+    if workload.training or not engine_of(workload).memory.capped:
         return device
     value, low, high = (max(float(usable), bound) for bound in (need.value, need.low, need.high))
     return Figure(value, low, high, device.unit, device.basis, device.sources)

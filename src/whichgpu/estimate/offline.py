@@ -11,7 +11,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Curve, MemoryOf, needed
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.memory.engines import DEFAULT_YEAR, engine_of, family
+from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.serving.limits import most_sequences
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.usable import usable_bytes
@@ -31,7 +31,7 @@ def most_at_once(workload: Workload, shape: Shape, gpu: Gpu) -> int:
     """Sequences an engine runs at once on one replica by default (vLLM: max_num_seqs), or samples tried on one GPU."""
     if not writes_text(shape):
         return int(SAMPLES[-1])
-    return most_sequences(family(engine_of(workload)), gpu, workload.year or DEFAULT_YEAR)
+    return most_sequences(engine_of(workload), gpu)
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:

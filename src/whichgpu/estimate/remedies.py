@@ -9,6 +9,7 @@ from typing import Any
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Curve, MemoryOf, Verdict, fit, needed, verdict
 from whichgpu.workload.kinds import KINDS
@@ -139,7 +140,7 @@ def _quantise(problem: Problem) -> Iterator[Workload]:
     workload = problem.workload
     if workload.training or not isinstance(problem.shape, Transformer):
         return
-    steps = ("q8_0", "q4_k_m") if workload.engine == "llama.cpp" else ("int8", "int4")
+    steps = ("q8_0", "q4_k_m") if engine_record(workload.engine).kernels.weight_only_gemm == "gguf" else ("int8", "int4")
     if workload.precision in (*WIDE, *HALF):
         yield replace(workload, precision=steps[0])
     if workload.precision in (*WIDE, *HALF, "fp8", "int8", "q8_0"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whichgpu.base.units import GIB
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.engines import budget_bytes
+from whichgpu.estimate.memory.engine_memory import budget_bytes
 from whichgpu.workload.workload import Workload
 
 # Of the total nvidia-smi prints, the driver keeps 1 to 1.5% for itself: PyTorch names 15.78 of 16 GiB on a V100, 23.69 of 24 on

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, Setting
-from whichgpu.estimate.time.combine import EAGER, SHARPNESS
+from whichgpu.estimate.time.combine import SHARPNESS
 from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.grid import in_hand, kind_of, settings, terms_of
 from whichgpu.estimate.time.lower import lower
@@ -67,7 +68,7 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     sequences = in_hand(workload, batch) if kind == "decode" else 0.0
     terms = terms_of(lower(workload, shape, batch), columns([gpu]), sequences, workload.accumulation)
     setting = settings(workload, kind, terms.unit, [gpu])[0]
-    eager = (workload.engine or "pytorch") in EAGER
+    eager = not engine_record(workload.engine).captures_graphs
     return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, eager)
 
 

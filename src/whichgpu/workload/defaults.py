@@ -9,6 +9,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
 from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
@@ -19,10 +20,6 @@ from whichgpu.workload.workload import FIELDS, Parallel, Workload
 SEQ_IN, SEQ_OUT = 2048, 256
 LORA_RANK = 16  # with --qlora and no rank
 SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left where networks halve them again and again
-ENGINE = {"decode": "cuda-graphs", "serve": "vllm", "batch": "vllm"}  # language models; everything else runs in pytorch
-ATTENTION = {"vllm": "flash", "sglang": "flash", "tensorrt-llm": "flash", "tensorrt": "flash", "llama.cpp": "flash",
-             "ngc": "flash", "tensorflow": "eager", "mxnet": "eager"}  # fmt: skip
-FUSED_ATTENTION_YEAR = 2023
 # Traced models whose recipes use AdamW rather than SGD with momentum (attention, diffusion, ConvNeXt).
 ADAMW = re.compile(
     r"vit|deit|swin|convnext|clip|siglip|unet|dit|flux|stable|sdxl|sd3|beit|mixer|coat|cait|xcit|maxvit|eva|dino|former", re.I
@@ -40,7 +37,7 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
     filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
         batch=_batch(workload),
-        attention=_attention(engine, workload.year) if isinstance(shape, Transformer) else None,
+        attention=engine_record(engine, workload.year).attention if isinstance(shape, Transformer) else None,
     )
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
@@ -107,12 +104,6 @@ def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
     return told | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
 
 
-def _attention(engine: str, year: int | None) -> str:
-    """Fused kernels came to PyTorch with 2.0, in March 2023."""
-    before = year is not None and year < FUSED_ATTENTION_YEAR and engine in ("pytorch", "ngc")
-    return "eager" if before else ATTENTION.get(engine, "sdpa")
-
-
 def _precision(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
         return _named_in(workload.model) or "q4_k_m"
@@ -144,10 +135,10 @@ def _as_file_type(precision: str, engine: str) -> str:
 
 def _engine(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
-        return "llama.cpp"
+        return default_engine("gguf")
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
-        return "llama.cpp"
-    return ENGINE.get(workload.task, "pytorch") if writes_text(shape) else "pytorch"
+        return default_engine("gguf")
+    return default_engine(workload.task if writes_text(shape) else "any")
 
 
 def _batch(workload: Workload) -> int:

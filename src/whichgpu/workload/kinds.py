@@ -18,7 +18,6 @@ from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.workload.workload import (
     ATTENTION,
     CHECKPOINTING,
-    ENGINES,
     INTERCONNECTS,
     MEMORY_FORMATS,
     NETWORKS,
@@ -38,8 +37,7 @@ METHODS = ("blog-2015",)
 SYNONYMS = {
     "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "amp": "amp-bf16", "mixed": "amp-bf16",
     "float8": "fp8", "e4m3": "fp8", "fp8e4m3": "fp8", "fp4": "nvfp4", "4bit": "int4", "8bit": "int8", "momentum": "sgd-momentum",
-    "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "llamacpp": "llama.cpp", "trtllm": "tensorrt-llm", "trt": "tensorrt",
-    "torch": "pytorch", "compile": "pytorch-compile", "flashattention": "flash", "fa2": "flash", "finetuning": "finetune",
+    "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "flashattention": "flash", "fa2": "flash", "finetuning": "finetune",
     "training": "train", "serving": "serve", "none": "none", "nhwc": "channels_last", "nchw": "contiguous",
 }  # fmt: skip
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
@@ -153,7 +151,12 @@ class Number(Base):
 class Word(Base):
     """One word of a list, whatever its case and dashes."""
 
-    known: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The words allowed."""
+        return self.words
 
     def read(self, value: Any) -> str:
         if isinstance(value, str):
@@ -166,6 +169,21 @@ class Word(Base):
 
     def read_text(self, text: str) -> str:
         return self.read(text)
+
+
+class EngineName(Word):
+    """An engine by its id or another name of its record; records are read when first needed."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        from whichgpu.catalog.engine_registry import engine_ids
+
+        return engine_ids()
+
+    def read(self, value: Any) -> str:
+        from whichgpu.catalog.engine_registry import engine_synonyms
+
+        return Word.read(self, engine_synonyms().get(squash(value), value) if isinstance(value, str) else value)
 
 
 class Flag(Base):
@@ -347,7 +365,7 @@ KINDS: dict[str, Kind] = {
     "ttft_max": SECONDS,
     "tpot_max": SECONDS,
     "percentile": Number("wants.percentile", 99.9999),
-    "engine": Word(ENGINES),
+    "engine": EngineName(),
     "year": Whole(2006, 2100),
     "host_speed": Number(high=100),
     "interconnect": Word(INTERCONNECTS),

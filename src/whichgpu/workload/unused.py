@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -29,7 +30,7 @@ def unused(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Me
 
 
 def _foreign_to_task(workload: Workload) -> Iterator[str]:
-    adapted = workload.lora_rank is not None and workload.engine == "pytorch"  # plain code runs a model with its adapters
+    adapted = workload.lora_rank is not None and engine_record(workload.engine).eager  # plain code runs a model with its adapters
     if not workload.training:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:

@@ -14,19 +14,6 @@ TASKS: tuple[Task, ...] = ("train", "finetune", "serve", "batch", "prefill", "de
 TRAINING: tuple[Task, ...] = ("train", "finetune")
 
 PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
-ENGINES = (
-    "pytorch",
-    "pytorch-compile",
-    "cuda-graphs",
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-    "tensorrt",
-    "llama.cpp",
-    "ngc",
-    "tensorflow",
-    "mxnet",
-)
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
 CHECKPOINTING = ("none", "full", "selective")
 ATTENTION = ("flash", "sdpa", "eager")

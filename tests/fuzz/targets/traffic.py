@@ -14,12 +14,13 @@ from tests.fuzz.targets.draws import as_json, documents, from_file, objects, sca
 from whichgpu.api.stream import estimate_requests
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.messages import english
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.surface.commands.many import reply_document
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.traces import ALSO, SHAPES, read_trace
-from whichgpu.workload.workload import ENGINES, PRECISIONS, TASKS
+from whichgpu.workload.workload import PRECISIONS, TASKS
 
 COLUMNS = sorted(
     {name for shape in SHAPES for name in (shape.time, shape.prompt, shape.output, shape.hashes) if name}
@@ -69,7 +70,7 @@ fields = st.fixed_dictionaries(
     optional={
         "task": st.sampled_from(TASKS),
         "precision": st.sampled_from(PRECISIONS),
-        "engine": st.sampled_from(ENGINES),
+        "engine": st.sampled_from(engine_ids()),
         "gpu": st.sampled_from(["H100 SXM", "T4", "MI300X", "RTX 4090", "8xA100-SXM-80GB", "M3 Max", "V100 SXM 16GB"]),
         "model": st.sampled_from(
             ["resnet50", "bert-base", "llama-3.1-70b", "mixtral-8x7b", "mlp:8x16x2", "t5-base", "dlrm", "vit-base"]
@@ -99,7 +100,7 @@ TARGETS = (
         _requests,
         as_json(requests),
         tuple(f'"{name}":'.encode() for name in (*KINDS, *KEYS[:30]))
-        + tuple(f'"{word}"'.encode() for word in (*TASKS, *ENGINES, *PRECISIONS)),
+        + tuple(f'"{word}"'.encode() for word in (*TASKS, *engine_ids(), *PRECISIONS)),
         seconds=6.0,
     ),
     Target(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_files import Entry, read_records
+from whichgpu.catalog.engine_registry import build_record
 from whichgpu.catalog.mix import parse_request
 from whichgpu.catalog.tables import Finding, Row, Table
 
@@ -14,6 +16,8 @@ Fault = tuple[str, str, Message]
 
 TASKS = ("train", "prefill", "decode", "forward", "serve", "batch")
 INTERFACES = ("cuda", "rocm", "oneapi", "metal", "habana", "xla", "neuron", "vulkan")
+SOURCED = ("memory", "limits", "host")  # sections of a record whose values need a source
+STATED = ("https://", "assumed: ")  # sources that are no row of the table of sources
 LOWER_IS_BETTER = ("perplexity",)
 ROUNDING = Decimal("0.03")  # scores are published with two or three decimals
 LOSS = (-10, 100)
@@ -23,6 +27,25 @@ def engines(tables: Tables) -> list[Finding]:
     """Tasks and interfaces are known words, AMD targets exist, and no capability is below the lowest ever."""
     targets = {row["id"] for row in tables["targets"].rows}
     return [Finding("engines", row["id"], *fault) for row in tables["engines"].rows for fault in _engine(row, targets)]
+
+
+def records(tables: Tables) -> list[Finding]:
+    """Every line of a record can be read in every year, and what decides memory, limits and host costs has a source."""
+    entries = read_records(tables["engines"].path.parent)
+    sources = {row["id"] for row in tables["sources"].rows}
+    return [Finding("engines", id, *fault) for id in entries for fault in _record(id, entries, sources)]
+
+
+def _record(id: str, entries: Mapping[str, Sequence[Entry]], sources: set[str]) -> Iterator[Fault]:
+    try:
+        for year in {int(line.since) if line.since else None for line in entries[id]}:
+            build_record(id, entries, year)
+    except (ValueError, KeyError) as problem:
+        yield "bad-record", "value", msg("finding.bad-record", why=str(problem))
+    for line in entries[id]:
+        section, _, name = line.field.partition(".")
+        if section in SOURCED and name != "like" and line.source not in sources and not line.source.startswith(STATED):
+            yield "unknown-source", line.field, msg("finding.unknown-reference", id=line.source, table="sources")
 
 
 def _engine(row: Row, targets: set[str]) -> Iterator[Fault]:

@@ -33,6 +33,7 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     models.models,
     models.names,
     engines.engines,
+    engines.records,
     engines.accuracy,
     engines.mix,
     prices.plain,

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-TOOLS = ("vllm", "sglang", "skypilot")
+from whichgpu.catalog.engine_registry import default_engine, engine_ids, engine_record
+
+SKYPILOT = "skypilot"  # which starts the default server
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
 PORT = 8000
 
@@ -32,28 +34,23 @@ class Hint:
     spot: bool
     earlier: dict[str, str] = field(default_factory=dict)  # by engine: which releases run there, where the present one does not
 
-    def vllm(self) -> list[str]:
-        """The command of one copy."""
-        words = ["vllm", "serve", self.model, f"--tensor-parallel-size={self.tensor_parallel_size}"]
-        words += [f"--max-num-seqs={self.max_num_seqs}", f"--max-model-len={self.max_model_len}"]
-        if self.max_num_batched_tokens:
-            words.append(f"--max-num-batched-tokens={self.max_num_batched_tokens}")
-        if self.memory_share:
-            words.append(f"--gpu-memory-utilization={self.memory_share:.2f}")
-        return [*words, *_vllm_dtype(self.dtype)]
-
-    def sglang(self) -> list[str]:
-        """The command of one copy."""
-        words = ["python", "-m", "sglang.launch_server", f"--model-path={self.model}", f"--tp={self.tensor_parallel_size}"]
-        words += [f"--max-running-requests={self.max_num_seqs}", f"--context-length={self.max_model_len}"]
-        if self.max_num_batched_tokens:
-            words.append(f"--chunked-prefill-size={self.max_num_batched_tokens}")
-        if self.memory_share:
-            words.append(f"--mem-fraction-static={self.memory_share:.2f}")
-        return [*words, *_sglang_dtype(self.dtype)]
+    def command(self, engine: str) -> list[str]:
+        """The words that start one replica under an engine."""
+        serve = engine_record(engine).serve
+        options = {
+            serve.tensor_parallel: self.tensor_parallel_size,
+            serve.max_sequences: self.max_num_seqs,
+            serve.context: self.max_model_len,
+            serve.chunk: self.max_num_batched_tokens,
+            serve.memory_share: f"{self.memory_share:.2f}" if self.memory_share else None,
+        }
+        words = [word.format(model=self.model) for word in serve.command.split()]
+        words += [f"{option}={value}" for option, value in options.items() if option and value]
+        return words + [option for precision, option in serve.precision.items() if precision == self.dtype]
 
     def skypilot(self) -> dict[str, Any]:
-        """A service of SkyServe that keeps so many copies up."""
+        """A service of SkyServe that keeps so many replicas up."""
+        server = default_engine("serve")
         resources: dict[str, Any] = {"accelerators": f"{_sky_gpu(self.gpu)}:{self.gpus_per_copy}", "ports": PORT}
         if self.provider in CLOUDS:
             resources["cloud"] = self.provider
@@ -68,34 +65,48 @@ class Hint:
                 "replica_policy": {"min_replicas": self.copies, "max_replicas": self.copies},
             },
             "resources": resources,
-            **({"envs": {"VLLM_VERSION": ""}} if "vllm" in self.earlier else {}),
-            "setup": self._setup(),
-            "run": " ".join([*self.vllm(), f"--port={PORT}"]),
+            **({"envs": {_version(server): ""}} if server in self.earlier else {}),
+            "setup": self._setup(server),
+            "run": " ".join([*self.command(server), f"--port={PORT}"]),
         }
 
-    def _setup(self) -> str:
+    def _setup(self, server: str) -> str:
         """The present release, or the earlier one that whoever starts it names."""
-        if "vllm" not in self.earlier:
-            return "pip install vllm"
-        return f'pip install "vllm==${{VLLM_VERSION:?the present release does not run on {self.gpu}: name an earlier one}}"'
+        package = engine_record(server).serve.package
+        if server not in self.earlier:
+            return f"pip install {package}"
+        refused = f"the present release does not run on {self.gpu}: name an earlier one"
+        return f'pip install "{package}==${{{_version(server)}:?{refused}}}"'
+
+
+def tools() -> tuple[str, ...]:
+    """Engines whose command line is known, and SkyPilot."""
+    return (*(id for id in engine_ids() if engine_record(id).serve.command), SKYPILOT)
 
 
 def exported(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
     """Files by name: a script of commands for an engine, a service each for SkyPilot."""
-    if tool == "skypilot":
+    if tool == SKYPILOT:
         return {f"{hint.group}.yaml": _remark(hint) + yaml(hint.skypilot()) for hint in hints}
     lines = ["#!/bin/sh", "# Each command is one copy; start it so many times, a load balancer in front."]
     for hint in hints:
-        words = hint.vllm() if tool == "vllm" else hint.sglang()
         lines += [f"# {hint.copies} of these, each on {hint.gpus_per_copy}x {hint.gpu} ({hint.provider} {hint.instance})"]
         if tool in hint.earlier:
             lines += [f"# The present release does not run on {hint.gpu}, an earlier one did: {hint.earlier[tool]}"]
-        lines += [" ".join(words)]
+        lines += [" ".join(hint.command(tool))]
     return {f"{tool}.sh": "\n".join(lines) + "\n"}
 
 
 def _remark(hint: Hint) -> str:
-    return f"# vLLM: {hint.earlier['vllm']} Start it with --env VLLM_VERSION=…\n" if "vllm" in hint.earlier else ""
+    server = default_engine("serve")
+    if server not in hint.earlier:
+        return ""
+    return f"# {engine_record(server).name}: {hint.earlier[server]} Start it with --env {_version(server)}=…\n"
+
+
+def _version(server: str) -> str:
+    """The variable that names a release."""
+    return f"{engine_record(server).serve.package.upper()}_VERSION"
 
 
 def yaml(value: dict[str, Any], depth: int = 0) -> str:
@@ -114,20 +125,6 @@ def yaml(value: dict[str, Any], depth: int = 0) -> str:
         start = "  " * depth + f"{name}:"
         text += f"{start}\n{yaml(item, depth + 1)}" if isinstance(item, dict) else f"{start} {json.dumps(item)}\n"
     return text
-
-
-def _vllm_dtype(dtype: str) -> list[str]:
-    names = {
-        "bf16": ["--dtype=bfloat16"],
-        "fp16": ["--dtype=float16"],
-        "fp32": ["--dtype=float32"],
-        "fp8": ["--quantization=fp8"],
-    }
-    return names.get(dtype, [])
-
-
-def _sglang_dtype(dtype: str) -> list[str]:
-    return _vllm_dtype(dtype)
 
 
 SKY = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a100-sxm-40gb": "A100", "a100-pcie-40gb": "A100"}

@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.parts import TERMS
-from whichgpu.estimate.time.calibration import STYLES
 from whichgpu.estimate.time.fitted import Fitted, Nearness, read_fitted
 
 DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
@@ -51,7 +51,7 @@ class GroupSetting:
     @property
     def style(self) -> str:
         """How its engine launches and fuses."""
-        return "threads" if self.engine.endswith(THREADS) else STYLES.get(self.engine, "framework")
+        return "threads" if self.engine.endswith(THREADS) else engine_record(self.engine).style
 
     def key(self, level: str) -> str:
         """The name of this setting's group at a level."""

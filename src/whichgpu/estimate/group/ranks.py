@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import Lowered
@@ -36,7 +37,7 @@ def rank_step(workload: Workload, shape: Transformer, batch: Number) -> Training
 
 def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None) -> list[Op]:
     """Operators of an inference pass on one rank, with any lengths."""
-    run = eager_pass if workload.engine == "pytorch" else fused_pass
+    run = eager_pass if engine_record(workload.engine).eager else fused_pass
     parallel = workload.parallel
     length = tokens / parallel.cp if context is None else tokens
     seen = None if context is None else context / parallel.cp

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.need import laid_out
 from whichgpu.estimate.group.parts import Parts, together
@@ -14,7 +15,7 @@ from whichgpu.estimate.group.ranks import in_stages, rank_step
 from whichgpu.estimate.group.step import Devices, evaluate_group, factors_of, heard_messages
 from whichgpu.estimate.group.traffic import traffic
 from whichgpu.estimate.group.worked import PHASES, Worked
-from whichgpu.estimate.time.combine import EAGER, corrected_parts
+from whichgpu.estimate.time.combine import corrected_parts
 from whichgpu.estimate.time.curves.gpus import columns_of
 from whichgpu.estimate.time.grid import settings
 from whichgpu.estimate.time.lower.training import Section
@@ -103,7 +104,7 @@ class Screen:
         share = (1.0 / parallel.dp if parallel.zero else 1.0) / parallel.pp
         step = (step[0] * share, step[1], step[2])
         rounds = accumulation[None, :]
-        eager = (asked.engine or "pytorch") in EAGER
+        eager = not engine_record(asked.engine).captures_graphs
         backwards = backward[0] * rounds + adding[0] * kept * (rounds - 1.0)
         calls = (
             (forward[1] + backward[1]) * rounds + adding[1] / parallel.pp * (rounds - 1.0) + step[1] if eager else 0.0 * rounds

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichgpu.base.messages import Message
+from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.calibration import GroupCalibration, group_setting, load_group_calibration
 from whichgpu.estimate.group.collectives import Array, cost
-from whichgpu.estimate.group.eager import CAPTURES_FROM, actor_seconds, call_factor, host_calls, uncaptured
 from whichgpu.estimate.group.fabric import Fabric
+from whichgpu.estimate.group.host_launches import call_factor, host_calls, uncaptured, worker_seconds
 from whichgpu.estimate.group.parts import Parts, Told, together
 from whichgpu.estimate.group.ranks import in_stages, rank_ops, rank_pass
 from whichgpu.estimate.group.traffic import Collective, passed, ring, tensors_of, traffic
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import EAGER, corrected_parts
+from whichgpu.estimate.time.combine import corrected_parts
 from whichgpu.estimate.time.curves.evaluate import Totals, totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
 from whichgpu.estimate.time.grid import GENERATING, NEWEST, in_hand, kind_of, settings, speaks, terms_from
@@ -33,7 +34,6 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
-OWN_KERNELS = ("vllm", "sglang", "tensorrt-llm")  # engines with all-reduce kernels of their own
 ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls")
 
 
@@ -155,7 +155,7 @@ def lowered_pass(
     terms = terms_from(timed, lowered, sequences, workload.accumulation)
     factors = devices.calibration.factors(settings(workload, kind, terms.unit, devices.gpus))
     device, calls, once = corrected_parts(terms, factors, workload.host_speed)
-    eager = (workload.engine or "pytorch") in EAGER
+    eager = not engine_record(workload.engine).captures_graphs
     share = device / np.maximum(terms.seconds[: len(DEVICE)].sum(axis=0), 1e-30)
     backward = forward = np.zeros_like(device)
     if apart:
@@ -174,7 +174,7 @@ def lowered_pass(
     if uncaptured(workload):
         launches = host_calls(workload, shape, lowered, said) * call_factor(devices.calibration, devices.gpus, terms.unit)
         launches = launches / workload.host_speed * ones
-        once = once + actor_seconds(workload) / workload.host_speed
+        once = once + worker_seconds(workload) / workload.host_speed
     parts = Parts(
         device=device,
         calls=calls if eager else 0.0 * ones,
@@ -223,7 +223,7 @@ def heard_messages(workload: Workload, said: Sequence[Collective], devices: Devi
         for name in ("latency", "volume")
     }
     tail = np.zeros((1, 1))
-    own = workload.engine in OWN_KERNELS and (workload.year or NEWEST) >= CAPTURES_FROM
+    own = engine_record(workload.engine, workload.year).own_all_reduce
     domain = min((fabric.domain for fabric in devices.fabrics), default=8)
     for one in said:
         members = ring(workload.parallel, one.axis, workload.gpus, workload.nodes, domain, one.ranks)
@@ -239,14 +239,14 @@ def heard_messages(workload: Workload, said: Sequence[Collective], devices: Devi
 def factors_of(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
     """What was measured of groups, as factors of each term."""
     year = workload.year or NEWEST
-    engine, threads = workload.engine or "pytorch", workload.parallel.threads
+    engine, threads = workload.engine or default_engine(), workload.parallel.threads
     found = [group_setting(fabric, engine, year, kind, threads) for fabric in devices.fabrics]
     return devices.groups.factors(found)
 
 
 def _grid(workload: Workload, one: Pass, seconds: Told) -> GroupGrid:
     return GroupGrid(
-        engine=workload.engine or "pytorch",
+        engine=workload.engine or default_engine(),
         kind=one.kind,
         told=seconds,
         floor=one.terms.floors.sum(axis=0),

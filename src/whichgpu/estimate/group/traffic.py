@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.group.collectives import Kind, Ring
 from whichgpu.estimate.memory.quantisation import is_mixture
 from whichgpu.estimate.time.lower.numerics import numerics
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
 Hidden = Literal["", "backward", "forward", "attention"]
 BUCKET = 25e6  # bytes of gradients DistributedDataParallel sends at a time
-HALF_GRADIENTS = ("ngc",)  # stacks whose mixed precision keeps 16-bit gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def weight_bytes(workload: Workload, shape: Shape) -> float:
 
 def gradient_width(workload: Workload) -> float:
     """Bytes of a gradient on the wire."""
-    if (workload.precision or "").startswith("amp") and workload.engine in HALF_GRADIENTS:
+    if (workload.precision or "").startswith("amp") and engine_record(workload.engine).half_gradients:
         return 2.0
     return float(numerics(workload.precision or "bf16", workload.year).widths.parameter)
 

@@ -1,7 +1,7 @@
 """Memory of inference: serve, batch, prefill, decode and forward, by engine.
 
-Weights and cache are arithmetic and exact; activations follow the operators; what engines and drivers add is a constant of
-`engines` with a wide range. The ranges of the totals come from those of the parts.
+Weights and cache are arithmetic and exact; activations follow the operators; what engines and drivers add is a constant of the
+engine's record with a wide range. The ranges of the totals come from those of the parts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from math import sqrt
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_record import EngineMemory, EngineRecord
+from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.activations import Step, live_bytes, perceptron_bytes, recommendation_bytes
-from whichgpu.estimate.memory.engines import (
-    DEFAULT_YEAR,
-    Family,
+from whichgpu.estimate.memory.engine_memory import (
     budget_bytes,
     chunk_tokens,
-    constant,
     context_bytes,
     engine_of,
-    family,
     graph_bytes,
-    sglang_share,
+    static_share,
     workspace_bytes,
 )
 from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_bytes
@@ -67,10 +65,9 @@ class Case:
     workload: Workload
     shape: Transformer
     gpu: Gpu | None
-    engine: str
-    group: Family
+    engine: EngineRecord
+    memory: EngineMemory  # the engine's, or the default engine's for a model without a cache
     precision: str
-    year: int
 
     @property
     def sequences(self) -> int:
@@ -103,8 +100,8 @@ class Case:
 
     @property
     def width(self) -> int:
-        """Bytes of an activation: llama.cpp's are fp32."""
-        return 4 if self.group == "llama.cpp" else activation_bytes(self.precision)
+        """Bytes of an activation."""
+        return self.memory.activation_bytes or activation_bytes(self.precision)
 
 
 def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
@@ -117,7 +114,7 @@ def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memor
     spread = weight_spread(precision)
     if isinstance(shape, Transformer):
         case = _case(workload, shape, gpu, precision or DEFAULT_PRECISION)
-        return _estimate(_transformer_parts(case), _spreads(case, spread), _basis(case.group), _warnings(case), case)
+        return _estimate(_transformer_parts(case), _spreads(case, spread), _basis(case.memory), _warnings(case), case)
     parts = {"weights": weight_bytes(shape, precision, workload.parallel)}
     width = activation_bytes(precision or DEFAULT_PRECISION)
     warnings: tuple[Message, ...] = ()
@@ -127,16 +124,16 @@ def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memor
         parts["activations"] = recommendation_bytes(shape, workload.local_batch, width)
     else:
         warnings = (msg("warning.weights-only", model=shape.name),)
-    parts |= _overheads("plain", gpu, parts, 1, workload.year)
+    parts |= _overheads(engine_record(None, workload.year).memory, gpu, parts, 1)
     return _estimate(parts, {**SPREADS, "weights": spread}, "calibrated", warnings)
 
 
 def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: str) -> Case:
     engine = engine_of(workload)
     if workload.engine is None and is_gguf(precision):
-        engine = "llama.cpp"
-    group = family(engine) if has_cache(shape) else "plain"
-    return Case(workload, shape, gpu, engine, group, precision, workload.year or DEFAULT_YEAR)
+        engine = engine_record(default_engine("gguf"), workload.year)
+    memory = engine.memory if has_cache(shape) else engine_record(None, workload.year).memory
+    return Case(workload, shape, gpu, engine, memory, precision)
 
 
 def _transformer_parts(case: Case) -> dict[str, int]:
@@ -147,14 +144,14 @@ def _transformer_parts(case: Case) -> dict[str, int]:
     parts["temporary"] = _temporary(case, parts["kv_cache"])
     layers = -(-shape.layers // layout.pp)
     if case.cached and workload.task != "prefill":
-        parts["cuda_graphs"] = graph_bytes(case.group, case.engine, case.gpu, layers, layout.tp, case.year)
-    return parts | _overheads(case.group, case.gpu, parts, gpus, case.year, growing=_grows(case))
+        parts["cuda_graphs"] = graph_bytes(case.memory, case.gpu, layers, layout.tp)
+    return parts | _overheads(case.memory, case.gpu, parts, gpus, growing=_grows(case))
 
 
 def _weights(case: Case, gpus: int) -> int:
-    """Bytes of weights on the fullest GPU. llama.cpp leaves an embedding that is not also the head in host memory."""
+    """Bytes of weights on the fullest GPU, without an embedding the engine leaves on the host (where it is not the head)."""
     size = weight_bytes(case.shape, case.workload.precision, case.workload.parallel if gpus > 1 else None)
-    if case.group == "llama.cpp" and not case.shape.tied:
+    if case.memory.embedding_on_host and not case.shape.tied:
         size -= split_weights(case.shape, case.precision).embedding // gpus
     return max(0, size)
 
@@ -163,11 +160,15 @@ def _cache(case: Case) -> int:
     if not case.cached:
         return 0
     asked = case.workload.kv_precision or default_kv_precision(case.precision)
-    block = int(constant("block_tokens", case.group, case.year)) or 1
-    windowed = bool(constant("windowed_cache", case.group, case.year))
-    layout = case.workload.parallel
     return kv_bytes(
-        case.shape, case.sequences, case.context, asked, block, source=case.source, parallel=layout, windowed=windowed
+        case.shape,
+        case.sequences,
+        case.context,
+        asked,
+        case.memory.block_tokens,
+        source=case.source,
+        parallel=case.workload.parallel,
+        windowed=case.memory.windowed_cache,
     )
 
 
@@ -175,7 +176,7 @@ def _steps(case: Case) -> list[Step]:
     """The passes a request makes: its prompt (or the largest chunk), and one token a sequence."""
     task = case.workload.task
     steps = []
-    if task != "decode" or case.group != "plain" or not case.cached:
+    if task != "decode" or case.memory.managed or not case.cached:
         steps.append(_prompt_step(case))
     if case.cached and task != "prefill":
         steps.append(_step(case, case.sequences, case.context, case.sequences))
@@ -185,7 +186,7 @@ def _steps(case: Case) -> list[Step]:
 def _prompt_step(case: Case) -> Step:
     length = max(case.prompt, case.source)
     whole = case.sequences * length
-    chunk = chunk_tokens(case.group, case.gpu, case.workload.task, case.context, case.year)
+    chunk = chunk_tokens(case.memory, case.gpu, case.workload.task, case.context)
     tokens = whole if chunk is None else chunk
     return _step(case, tokens, length, _logit_rows(case, tokens))
 
@@ -195,19 +196,15 @@ def _logit_rows(case: Case, tokens: int) -> int:
     shape = case.shape
     if not shape.head or not has_cache(shape):
         return 0  # an encoder's forward ends with its last hidden state
-    if case.group == "llama.cpp":
-        return tokens  # its graph is laid out for the most it could be asked
-    if case.group == "plain":
-        if case.workload.task == "forward":
-            return tokens
-        return case.sequences if constant("last_logits_only", "plain", case.year) else tokens
-    return max(case.sequences, int(constant("sampled_rows", case.group, case.year)))
+    if case.memory.managed:
+        return tokens if case.memory.logits_of_all_tokens else max(case.sequences, case.memory.sampled_rows)
+    return case.sequences if case.memory.last_logits_only and case.workload.task != "forward" else tokens
 
 
 def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
-    width, group = case.width, case.group
+    width = case.width
     sampled = case.cached and case.workload.task not in SINGLE
-    extra = int(constant("logit_bytes", group, case.year)) if sampled or group != "plain" else 0
+    extra = case.memory.logit_bytes if sampled or case.memory.managed else 0
     return Step(
         tokens=tokens,
         context=context,
@@ -215,7 +212,7 @@ def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
         logits=logits,
         logit_bytes=width + extra,
         score_bytes=_score_bytes(case) if case.workload.attention == "eager" else 0,
-        written_out=case.engine == "pytorch",
+        written_out=case.engine.eager,
         kept=case.sequences * case.source * case.shape.hidden * width,
         tp=case.workload.parallel.tp,
     )
@@ -223,12 +220,12 @@ def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
 
 def _score_bytes(case: Case) -> int:
     """Of a written-out score: as computed, in fp32 for the softmax, and cast back, unless the engine has one buffer for it."""
-    return int(constant("score_bytes", case.group, case.year)) or 2 * case.width + 4
+    return case.memory.score_bytes or 2 * case.width + 4
 
 
 def _grows(case: Case) -> bool:
     """Transformers' own cache is made anew, one token longer, at every step."""
-    return case.engine == "pytorch" and case.cached and case.workload.task != "prefill"
+    return case.engine.eager and case.cached and case.workload.task != "prefill"
 
 
 def _temporary(case: Case, cache: int) -> int:
@@ -243,15 +240,15 @@ def _temporary(case: Case, cache: int) -> int:
 
 
 def _overheads(
-    group: Family, gpu: Gpu | None, parts: Mapping[str, int], gpus: int, year: int | None, growing: bool = False
+    memory: EngineMemory, gpu: Gpu | None, parts: Mapping[str, int], gpus: int, growing: bool = False
 ) -> dict[str, int]:
     """Libraries' workspace, the context, and what the allocator holds beyond what is allocated."""
     moving = parts.get("activations", 0) + parts.get("temporary", 0)
-    slack = constant("slack", group, year) + constant("slack_of_activations", group, year) * moving
+    slack = memory.slack + memory.slack_of_activations * moving
     if growing:
-        slack += constant("slack_of_growing_cache", group, year) * parts.get("kv_cache", 0)
+        slack += memory.slack_of_growing_cache * parts.get("kv_cache", 0)
     return {
-        "workspace": workspace_bytes(group, gpu, year),
+        "workspace": workspace_bytes(memory, gpu),
         "context": context_bytes(gpu, gpus),
         "slack": int(slack),
     }
@@ -260,15 +257,15 @@ def _overheads(
 def _spreads(case: Case, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:
     layout = case.workload.parallel
     spreads = {**SPREADS, "weights": weights}
-    if case.group != "plain":
+    if case.memory.managed:
         spreads["activations"] = SERVING_ACTIVATIONS
     if layout.tp * layout.pp * layout.ep > 1:
         spreads["context"] = COLLECTIVES
     return spreads
 
 
-def _basis(group: Family) -> Basis:
-    return "calibrated" if group == "plain" else "modelled"
+def _basis(memory: EngineMemory) -> Basis:
+    return "modelled" if memory.managed else "calibrated"
 
 
 def _estimate(
@@ -305,20 +302,19 @@ def _figure(
 
 def _reserved(case: Case, gpu: Gpu, parts: Mapping[str, int]) -> int:
     """What an engine takes at start, whatever it needs: 0 for one that takes as it goes."""
-    workload, group, year, total = case.workload, case.group, case.year, gpu.memory_bytes
+    workload, memory, total = case.workload, case.memory, gpu.memory_bytes
     if not case.cached:
         return 0
     graphs, context = parts.get("cuda_graphs", 0), parts.get("context", 0)
-    if group == "vllm":
-        inside = constant("graphs_inside_share", group, year)
-        return min(total, budget_bytes(workload, gpu) + (0 if inside else graphs))
-    if group == "sglang":
-        share = sglang_share(gpu, workload.parallel.tp, workload.parallel.pp, year)
+    if memory.reservation == "device-share":
+        return min(total, budget_bytes(workload, gpu) + (0 if memory.graphs_inside_share else graphs))
+    if memory.reservation == "static-share":
+        share = static_share(memory, gpu, workload.parallel.tp, workload.parallel.pp)
         static = total - int((total - context) * (1 - share))
         return min(total, static + graphs + parts.get("activations", 0))
-    if group == "tensorrt-llm":
+    if memory.reservation == "free-share":
         used = sum(size for name, size in parts.items() if name != "kv_cache")
-        return used + int(max(0, total - used) * constant("memory_share", group, year))
+        return used + int(max(0, total - used) * memory.share)
     return 0
 
 
@@ -330,10 +326,10 @@ def _warnings(case: Case) -> tuple[Message, ...]:
 
 
 def _cap_warning(case: Case, needed: Figure) -> tuple[Message, ...]:
-    if case.gpu is None or case.group not in ("vllm", "sglang"):
+    if case.gpu is None or not case.memory.capped:
         return ()
     budget = budget_bytes(case.workload, case.gpu)
     if not budget < needed.value <= case.gpu.memory_bytes:
         return ()
     share = round(100 * budget / case.gpu.memory_bytes)
-    return (msg("warning.engine-share", engine=case.engine, share=share, gpu=case.gpu.name),)
+    return (msg("warning.engine-share", engine=case.engine.id, share=share, gpu=case.gpu.name),)

@@ -1,38 +1,21 @@
-"""What an engine allows itself: its defaults by version and GPU, each overridable.
-
-The table is `data/limits.csv`; the tokens of a step, the block and the memory share are those of the memory estimate
-(`estimate.memory.engines`), so that both tell of the same engine.
-"""
+"""Scheduler limits of one replica: the defaults of the engine's record by year and GPU, each overridable."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
-from whichgpu.base.sealed import data_rows
 from whichgpu.base.units import format_memory
+from whichgpu.catalog.engine_record import EngineRecord
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.memory.engines import (
-    DEFAULT_YEAR,
-    VLLM_LARGE,
-    Family,
-    budget_bytes,
-    chunk_tokens,
-    constant,
-    engine_of,
-    family,
-    vllm_budget,
-)
+from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, device_share_budget, engine_of, is_large
 from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
-TABLE = Path(__file__).parent / "data" / "limits.csv"
 MOST_SEQUENCES = 8192  # no table is made larger
 MOST_TOKENS = 1 << 18
 
@@ -69,53 +52,21 @@ class Overrides:
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
-
-    engine: str
-    since: int
-    name: str
-    value: float
-    unit: str
-    source: str
-
-
-@cache
-def limit_rows() -> tuple[Row, ...]:
-    """The table."""
-    return tuple(
-        Row(row["engine"], int(row["since"]), row["name"], float(row["value"]), row["unit"], row["source"])
-        for row in data_rows(TABLE)
-    )
-
-
-def stated(group: str, name: str, year: int) -> float | None:
-    """A limit as it stood in a year, or as first known before; None where the engine has none such.
-
-    >>> stated("vllm", "chunked_prefill", 2023), stated("vllm", "chunked_prefill", 2026)
-    (0.0, 1.0)
-    """
-    rows = sorted((row for row in limit_rows() if (row.engine, row.name) == (group, name)), key=lambda row: row.since)
-    held = [row for row in rows if row.since <= year] or rows[:1]
-    return held[-1].value if held else None
-
-
 def limits_of(workload: Workload, shape: Transformer, gpu: Gpu, asked: Overrides | None = None, typical: int = 0) -> Limits:
     """Of one copy of the model on its GPUs. `typical` is the length a sequence has on average, for windows of attention.
 
     `workload` has its defaults filled in. An error where the weights leave no room for a cache.
     """
     asked = asked or Overrides()
-    group, year = family(engine_of(workload)), workload.year or DEFAULT_YEAR
+    engine = engine_of(workload)
     context = (workload.seq_in or 1) + (workload.seq_out or 0)
-    block = asked.block_tokens or int(constant("block_tokens", group, year)) or 1
-    usual = chunk_tokens(group, gpu, workload.task, context, year) or int(stated(group, "max_batched_tokens", year) or context)
+    block = asked.block_tokens or engine.memory.block_tokens
+    usual = chunk_tokens(engine.memory, gpu, workload.task, context) or engine.limits.max_batched_tokens or context
     tokens = min(MOST_TOKENS, asked.max_batched_tokens or usual)
-    most = min(MOST_SEQUENCES, asked.max_sequences or most_sequences(group, gpu, year))
-    share = asked.memory_share or _share(group, workload, gpu)
+    most = min(MOST_SEQUENCES, asked.max_sequences or most_sequences(engine, gpu))
+    share = asked.memory_share or _share(engine, workload, gpu)
     flags: dict[str, Any] = {
-        name: bool(stated(group, name, year)) for name in ("chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching")
+        name: getattr(engine.limits, name) for name in ("chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching")
     }
     flags |= {name: value for name, value in asked.given().items() if name in flags}
     room = cache_room(workload, shape, gpu, asked.memory_share)
@@ -132,15 +83,16 @@ def limits_of(workload: Workload, shape: Transformer, gpu: Gpu, asked: Overrides
 def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | None = None) -> int:
     """Bytes of one GPU left for keys and values once the engine has all else it needs; negative where even that is too much."""
     found = memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
-    group, year = family(engine_of(workload)), workload.year or DEFAULT_YEAR
+    engine = engine_of(workload).memory
     parts = {name: int(part.value) for name, part in found.parts.items() if name != "kv_cache"}
-    if group == "vllm" and not constant("graphs_inside_share", group, year):
-        parts.pop("cuda_graphs", None)  # before 2026 it captured graphs beside its share
+    if engine.reservation == "device-share" and not engine.graphs_inside_share:
+        parts.pop("cuda_graphs", None)
     used = sum(parts.values())
-    if group == "tensorrt-llm":
-        return int((gpu.memory_bytes - used) * (share or constant("memory_share", group, year)))
-    if share and group == "vllm":
-        return min(gpu.memory_bytes, vllm_budget(gpu, workload.parallel.tp * workload.parallel.pp, share, year)) - used
+    if engine.reservation == "free-share":
+        return int((gpu.memory_bytes - used) * (share or engine.share))
+    if share and engine.reservation == "device-share":
+        gpus = workload.parallel.tp * workload.parallel.pp
+        return min(gpu.memory_bytes, device_share_budget(engine, gpu, gpus, share)) - used
     return int(gpu.memory_bytes * share if share else budget_bytes(workload, gpu)) - used
 
 
@@ -154,16 +106,12 @@ def lanes(limits: Limits, stages: int) -> Limits:
     )
 
 
-def most_sequences(group: Family, gpu: Gpu, year: int) -> int:
-    """Sequences an engine of a year runs at once by default on one replica."""
-    large = gpu.memory_bytes >= VLLM_LARGE and gpu.family != "A100"
-    by_size = stated(group, "max_sequences_large" if large else "max_sequences_small", year)
-    since = min((row.since for row in limit_rows() if row.engine == group and row.name.endswith("_large")), default=year + 1)
-    found = by_size if by_size is not None and year >= since else stated(group, "max_sequences", year)
-    return int(found or 1)
+def most_sequences(engine: EngineRecord, gpu: Gpu) -> int:
+    """Sequences an engine runs at once by default on one replica."""
+    large = engine.limits.max_sequences_large if is_large(engine.memory, gpu) else 0
+    return large or engine.limits.max_sequences
 
 
-def _share(group: Family, workload: Workload, gpu: Gpu) -> float:
-    if group in ("tensorrt-llm", "vllm"):
-        return constant("memory_share", group, workload.year or DEFAULT_YEAR)
-    return budget_bytes(workload, gpu) / gpu.memory_bytes
+def _share(engine: EngineRecord, workload: Workload, gpu: Gpu) -> float:
+    """Share of the GPU the engine lets itself fill."""
+    return engine.memory.share or budget_bytes(workload, gpu) / gpu.memory_bytes

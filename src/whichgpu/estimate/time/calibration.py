@@ -12,6 +12,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
 from whichgpu.estimate.time.terms import TERMS
 
@@ -56,21 +57,6 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 
 YEARLY = ("era", "year")  # groups of years, between which a year not measured is interpolated
 
-# Engines of one style launch and fuse alike; one never measured is taken to be like its style.
-STYLES = {
-    "pytorch": "framework",
-    "tensorflow": "framework",
-    "mxnet": "framework",
-    "ngc": "framework",
-    "pytorch-compile": "compiled",
-    "cuda-graphs": "compiled",
-    "tensorrt": "compiled",
-    "vllm": "serving",
-    "sglang": "serving",
-    "tensorrt-llm": "serving",
-    "llama.cpp": "serving",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -90,7 +76,7 @@ class Setting:
     @property
     def style(self) -> str:
         """How its engine launches and fuses."""
-        return STYLES.get(self.engine, "framework")
+        return engine_record(self.engine).style
 
     def key(self, level: str) -> str:
         """The name of this setting's group at a level."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 # Device and host run side by side, so the longer one shows; near equality they wait on each other a little. The sharpness of
 # that maximum: (d^p + h^p)^(1/p).
 SHARPNESS = 6.0
-# Engines that launch kernels one by one from the host; the others replay graphs, where the host only starts a step.
-EAGER = frozenset({"pytorch", "pytorch-compile", "tensorflow", "mxnet", "ngc"})
 _DEVICE = slice(0, len(DEVICE))
 
 

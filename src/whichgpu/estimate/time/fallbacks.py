@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.workload import Workload
 
@@ -26,10 +27,10 @@ STORED_ONLY = ("fp8", "int8", "nvfp4", "mxfp4")  # weights may still be kept so,
 def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
     """Why a precision will not bring what it promises on this GPU; empty where it does."""
     precision = workload.precision or ""
-    engine = workload.engine or "pytorch"
-    if engine == "pytorch" and workload.task in SPEAKING and precision not in WIDE:
+    eager = engine_record(workload.engine).eager
+    if eager and workload.task in SPEAKING and precision not in WIDE:
         return (msg("warning.plain-products", precision=precision),)
-    if engine == "pytorch" and precision == "fp32" and workload.memory_format and "tf32" in gpu.peaks:
+    if eager and precision == "fp32" and workload.memory_format and "tf32" in gpu.peaks:
         return (msg("warning.true-fp32", gpu=gpu.name),)
     wanted = WANTED.get(precision)
     if wanted is None or fast(gpu, wanted):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichgpu.base.messages import Message
+from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.time.calibration import STYLES, Calibration, Setting, load_calibration, setting_of
-from whichgpu.estimate.time.combine import EAGER, Seconds, combine
+from whichgpu.estimate.time.calibration import Calibration, Setting, load_calibration, setting_of
+from whichgpu.estimate.time.combine import Seconds, combine
 from whichgpu.estimate.time.curves.evaluate import Totals, totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
 from whichgpu.estimate.time.lower import lower
@@ -79,7 +80,7 @@ def evaluate(
 
 def in_hand(workload: Workload, batch: Number) -> Number:
     """Sequences a serving engine does something for at every token; plain code has no scheduler."""
-    return batch if STYLES.get(workload.engine or "") == "serving" else 0.0
+    return batch if engine_record(workload.engine).style == "serving" else 0.0
 
 
 def kind_of(workload: Workload) -> str:
@@ -125,7 +126,7 @@ def heat(products: Array) -> Array:
 
 def settings(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> list[Setting]:
     """What decides the corrections on each GPU; what asks for tf32 is fp32 on one without it."""
-    engine, year = workload.engine or "pytorch", workload.year or NEWEST
+    engine, year = workload.engine or default_engine(), workload.year or NEWEST
     plain = "single" if workload.precision == "tf32" else unit
     return [setting_of(gpu, engine, year, kind, unit if "tf32" in gpu.peaks else plain) for gpu in gpus]
 
@@ -152,10 +153,10 @@ def _grid(workload: Workload, kind: str, terms: Terms, gpus: Sequence[Gpu], fitt
     told = corrected(workload, kind, terms, gpus, fitted)
     # Terms side by side in memory are added in the same order for one GPU as for many, so that asking together changes no bit.
     floor = np.moveaxis(terms.floors, 0, -1).copy().sum(axis=-1)
-    return Grid(workload.engine or "pytorch", kind, told, floor, terms.flop_seconds, terms.byte_seconds)
+    return Grid(workload.engine or default_engine(), kind, told, floor, terms.flop_seconds, terms.byte_seconds)
 
 
 def corrected(workload: Workload, kind: str, terms: Terms, gpus: Sequence[Gpu], fitted: Calibration) -> Seconds:
     """Terms with what was measured put in."""
     factors = fitted.factors(settings(workload, kind, terms.unit, gpus))
-    return combine(terms, factors, (workload.engine or "pytorch") in EAGER, workload.host_speed)
+    return combine(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed)

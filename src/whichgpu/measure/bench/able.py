@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_registry import engine_ids, engine_record
 from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
 
-ENGINES = {
-    "train": ("pytorch", "pytorch-compile"),
-    "finetune": ("pytorch", "pytorch-compile"),
-    "forward": ("pytorch", "cuda-graphs", "pytorch-compile"),
-    "prefill": ("pytorch-compile", "cuda-graphs", "pytorch"),
-    "decode": ("cuda-graphs", "pytorch-compile"),
-}
+TASKS = ("train", "finetune", "forward", "prefill", "decode")
 PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum")
 # Layers our plain code runs as the `transformers` library does; others have parts it lacks.
@@ -22,9 +17,9 @@ ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 def unable(workload: Workload, shape: Shape) -> Message | None:
     """Why a step cannot be run here; None where it can."""
-    engines = ENGINES.get(workload.task)
-    if engines is None:
-        return msg("verify.task", task=workload.task, tasks=tuple(ENGINES))
+    if workload.task not in TASKS:
+        return msg("verify.task", task=workload.task, tasks=TASKS)
+    engines = tuple(id for id in engine_ids() if workload.task in engine_record(id).measured_for)
     if workload.engine not in engines:
         return msg("verify.engine", engine=workload.engine or "?", task=workload.task, engines=engines)
     if workload.gpus > 1:

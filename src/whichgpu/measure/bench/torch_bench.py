@@ -12,6 +12,7 @@ from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.measure.bench.able import unable
 from whichgpu.measure.bench.case import CannotRun, Micro, Plan, Timing, Watch
 from whichgpu.measure.bench.clocking import Clocking
@@ -125,7 +126,7 @@ class TorchBench:
                 out = out.float().view(-1, out.shape[-1]) if text else out.float()
                 return torch.nn.functional.cross_entropy(out, targets)
 
-        forward = self._compile(loss_of) if workload.engine == "pytorch-compile" else loss_of
+        forward = self._compile(loss_of) if self._compiles(workload) else loss_of
 
         def step() -> None:
             optimizer.zero_grad(set_to_none=True)
@@ -144,7 +145,7 @@ class TorchBench:
     def _inference(self, plan: Plan, clock: Clocking) -> Run:
         workload = plan.workload
         generating = isinstance(plan.shape, Transformer) and workload.task in ("prefill", "decode")
-        if generating and workload.engine != "pytorch":
+        if generating and not engine_record(workload.engine).eager:
             return self._generating(plan, clock)
         torch, model, inputs = self._torch, self._model(plan).eval(), self._inputs(plan)
         mixed = self._autocast(workload)
@@ -154,9 +155,9 @@ class TorchBench:
             with torch.inference_mode(), mixed():
                 return model(inputs, **last)
 
-        if workload.engine == "pytorch-compile":
+        if self._compiles(workload):
             return self._compile(forward)
-        return clock.graph(forward) if workload.engine == "cuda-graphs" else forward
+        return clock.graph(forward) if engine_record(workload.engine).captures_graphs else forward
 
     def _generating(self, plan: Plan, clock: Clocking) -> Run:
         """Joined products, each block compiled; decoding from a captured graph."""
@@ -173,7 +174,10 @@ class TorchBench:
             with torch.no_grad():
                 return decoder.decode(ids) if workload.task == "decode" else decoder.prefill(ids)
 
-        return clock.graph(run) if workload.engine == "cuda-graphs" else run
+        return clock.graph(run) if engine_record(workload.engine).captures_graphs else run
+
+    def _compiles(self, workload: Workload) -> bool:
+        return engine_record(workload.engine).fusion == "inductor"
 
     def _model(self, plan: Plan) -> Any:
         torch, shape, workload = self._torch, plan.shape, plan.workload

@@ -14,6 +14,7 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
+from whichgpu.catalog.engine_registry import default_engine
 from whichgpu.decide.plan.answer import GroupRow, PlanAnswer
 from whichgpu.decide.plan.hints import exported
 from whichgpu.decide.relax import up
@@ -49,7 +50,7 @@ def plan(session: Session, request: Request) -> PlanAnswer:
 
         write_chart(plan_chart(answer, session.language), path)
     if "export" in request:
-        _export(session, answer, str(request.get("hints", "vllm")), str(request["export"]))
+        _export(session, answer, str(request.get("hints") or default_engine("serve")), str(request["export"]))
     return answer
 
 

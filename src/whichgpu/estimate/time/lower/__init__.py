@@ -13,6 +13,7 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.lower.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.perceptrons import perceptron_step, recommendation_pass
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number, Op
 
 GENERATING = ("serve", "batch")
-OPERATOR_BY_OPERATOR = ("pytorch", "tensorflow", "mxnet", "ngc")  # frameworks that fuse nothing of a transformer by themselves
 # What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
 ASIDE = "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
 USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in ASIDE}
@@ -79,5 +79,5 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     context = None
     if speaking and workload.task in ("decode", *GENERATING):
         context = length + (float(workload.seq_out or 0) / 2 if workload.task in GENERATING else 0.0)
-    passed = eager_pass if workload.engine in OPERATOR_BY_OPERATOR else fused_pass
+    passed = eager_pass if engine_record(workload.engine).operator_by_operator else fused_pass
     return passed(workload, shape, batch, length, context)

@@ -35,7 +35,7 @@ class Step:
 
 def fused_layer(kernels: Kernels, shape: Transformer, step: Step, window: int = 0, mixture: bool = False) -> None:
     """One layer."""
-    rows, hidden, apart = step.rows, float(shape.hidden), kernels.traits.apart
+    rows, hidden, apart = step.rows, float(shape.hidden), kernels.traits.separate_residual
     kernels.norm(rows, hidden, 2.0 if apart else 4.0)
     if shape.latent:
         _latent_attention(kernels, shape, shape.latent, step)
@@ -73,7 +73,7 @@ def _positions(kernels: Kernels, shape: Transformer, step: Step, queries: float,
     width = kernels.width
     read = step.rows * (queries + cached) * width
     write = step.rows * (queries * width + cached * (step.cache_width if step.cached else width))
-    kernels.pointwise(read, write, count=float(kernels.traits.rotary if shape.rope else 1), role="rotary")
+    kernels.pointwise(read, write, count=float(kernels.traits.rotary_kernels if shape.rope else 1), role="rotary")
 
 
 def _over(shape: Transformer, step: Step, window: int = 0) -> Attention:
@@ -123,7 +123,7 @@ def _latent_attention(kernels: Kernels, shape: Transformer, latent: Latent, step
 def _mlp(kernels: Kernels, shape: Transformer, rows: Number, ffn: float, kind: str = "") -> None:
     ups = 2.0 if shape.gated else 1.0
     kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}", parts=int(ups))
-    if shape.gated or not kernels.traits.epilogue:
+    if shape.gated or not kernels.traits.fused_activation:
         kernels.pointwise(rows * ups * ffn * kernels.width, rows * ffn * kernels.width, role="gated" if shape.gated else "")
     kernels.linear(rows, ffn, shape.hidden, f"ffn_down{kind}")
 
@@ -154,7 +154,7 @@ def _mixture(kernels: Kernels, shape: Transformer, experts: Experts, rows: Numbe
     visited = touched(experts, rows)
     moved = routed * hidden * kernels.width
     ups = 2.0 if shape.gated else 1.0
-    kernels.pointwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing))
+    kernels.pointwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing_kernels))
     if not traits.fused_experts:
         kernels.pointwise(moved, moved)  # rows gathered by expert
     _grouped(kernels, routed, hidden, ups * experts.ffn, visited, "ffn_gate_exps", "ffn_up_exps")

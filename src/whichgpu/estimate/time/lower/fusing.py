@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichgpu.catalog.engine_record import KernelTraits
 from whichgpu.estimate.time.lower.attending import Attention
-from whichgpu.estimate.time.lower.engines import Traits
 from whichgpu.estimate.time.lower.weights import NARROW, Stored
 from whichgpu.estimate.time.operators import Op, gemm
 
@@ -19,7 +19,7 @@ class Kernels:
     """Writes the kernels of an inference pass; `calls` are the host's for each."""
 
     stored: Stored
-    traits: Traits
+    traits: KernelTraits
     calls: float = 0.0
     ops: list[Op] = field(default_factory=list)
 
@@ -36,7 +36,7 @@ class Kernels:
     @property
     def unpacking(self) -> str:
         """Whose kernel multiplies weights stored narrow."""
-        return self.traits.unpack
+        return self.traits.weight_only_gemm
 
     def put(self, op: Op) -> None:
         """One operator."""
@@ -71,7 +71,7 @@ class Kernels:
     def products(self, rows: Number, k: Number, n: Number, weight: Number, attended: bool = False) -> list[Op]:
         """The kernels of one linear layer with so many bytes of weights."""
         stored, width = self.stored, self.width
-        quantised = [] if self.traits.quantises_inside and not attended else [self._quantise(rows, k)]
+        quantised = [] if self.traits.quantises_in_producer and not attended else [self._quantise(rows, k)]
         if stored.narrow:
             unit, narrow = NARROW[stored.precision]
             op = Op(
@@ -95,7 +95,7 @@ class Kernels:
                 role=self.unpacking,
                 calls=self.calls,
             )
-            return [*quantised, op] if self.traits.unpack == "gguf" else [op]
+            return [*quantised, op] if self.traits.weight_only_gemm == "gguf" else [op]
         return [self.product(rows, k, n, weight)]
 
     def plain(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> None:
@@ -109,7 +109,7 @@ class Kernels:
     def attend(self, over: Attention, decoding: bool, cache_width: float) -> None:
         """The attention kernel: over a prompt, or of one token over the cache."""
         if decoding:
-            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decoding)
+            op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         else:
             op = over.op(self.stored.unit, self.width)
         self.put(Op(op.kind, op.unit, op.flops, op.read, op.write, op.sizes, calls=self.calls, role=op.role))

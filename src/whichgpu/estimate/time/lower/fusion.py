@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from whichgpu.catalog.engine_record import Fusion
 from whichgpu.estimate.time.lower.call import Call, Settings, elements
 from whichgpu.estimate.time.operators import Op
 
@@ -55,19 +56,18 @@ def _sums(call: Call, op: Op) -> Op:
 
 
 COMPILED = Fusing(BATCH_NORMS | LAYER_NORMS, ELEMENTWISE, rebuilt=_generated)
-FUSING = {
-    "pytorch-compile": COMPILED,
+FUSING: dict[Fusion, Fusing] = {
+    "inductor": COMPILED,
     "tensorrt": Fusing(PRODUCTS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
 }
 # cuDNN's normalisation with addition and activation inside, for 16 bits and channels last: NVIDIA's stacks of 2018 to 2022.
-STACKS = frozenset({"ngc", "mxnet", "tensorflow"})
 NORM_ACTIVATION = Fusing(BATCH_NORMS, ACTIVATIONS | {"add_"})
 
 
-def fused(lowered: Sequence[Lowered], engine: str, settings: Settings) -> list[Op]:
+def fused(lowered: Sequence[Lowered], fusion: Fusion, settings: Settings) -> list[Op]:
     """The operators that are left."""
-    rules = FUSING.get(engine)
-    if engine in STACKS and settings.nhwc and any(call.width == 2 for call, ops in lowered if ops):
+    rules = FUSING.get(fusion)
+    if fusion == "cudnn-norm" and settings.nhwc and any(call.width == 2 for call, ops in lowered if ops):
         rules = NORM_ACTIVATION
     if rules is None:
         return [op for _, ops in lowered for op in ops]

@@ -37,7 +37,7 @@ class GgufKernels(Kernels):
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
         """Before 2025 the residual sum, the norm and its weights are three kernels."""
-        if not self.traits.written_out:
+        if not self.traits.unfused_graph:
             Kernels.norm(self, rows, columns, tensors)
             return
         size = rows * columns * SINGLE
@@ -48,7 +48,7 @@ class GgufKernels(Kernels):
 
     def pointwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
         """Before 2025 a gated activation is two kernels."""
-        if role == "gated" and self.traits.written_out:
+        if role == "gated" and self.traits.unfused_graph:
             Kernels.pointwise(self, write, write)
             read = 2.0 * write
         Kernels.pointwise(self, read, write, count, role)
@@ -58,7 +58,7 @@ class GgufKernels(Kernels):
         n, weight = n / parts, self.stored.size(k, n, *roles) / parts
         at_once, passes = np.minimum(rows, MICRO_BATCH), np.maximum(rows / MICRO_BATCH, 1.0)
         few = np.asarray(rows) < MANY
-        own = np.ones_like(few) if self.stored.unpacked and not self.traits.written_out else few
+        own = np.ones_like(few) if self.stored.unpacked and not self.traits.unfused_graph else few
         if own.any():
             for op in self.products(at_once, k, n, weight, attended):
                 self.put(op.times(passes * _where(own, parts)))
@@ -76,7 +76,7 @@ class GgufKernels(Kernels):
     @property
     def unpacking(self) -> str:
         """Whose kernel multiplies weights stored narrow."""
-        return FEW_ROWS if self.traits.written_out else ANY_ROWS
+        return FEW_ROWS if self.traits.unfused_graph else ANY_ROWS
 
     def product(self, rows: Number, k: Number, n: Number, weight: Number | None) -> Op:
         """Read as vectors are."""
@@ -97,7 +97,7 @@ class GgufKernels(Kernels):
 
     def attend(self, over: Attention, decoding: bool, cache_width: float) -> None:
         """Flash attention since 2025; before, a prompt's scores are written out, micro-batch by micro-batch."""
-        if decoding or not self.traits.written_out:
+        if decoding or not self.traits.unfused_graph:
             Kernels.attend(self, over, decoding, cache_width)
             return
         rows = np.minimum(over.queries, MICRO_BATCH)

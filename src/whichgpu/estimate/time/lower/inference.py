@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from whichgpu.catalog.engine_record import KernelTraits
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_type
-from whichgpu.estimate.time.lower.engines import CAPTURED, Traits, traits
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.gguf import GgufKernels
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 
 def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
     """One pass over `batch` sequences: of `length` new tokens each, or of one token at a `context` where that is given."""
-    engine = workload.engine or "pytorch-compile"
-    habits = traits(engine, workload.year)
+    engine = engine_record(workload.engine, workload.year)
     shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
     kept = kv_type(workload.kv_precision or default_kv_precision(precision))
@@ -41,15 +41,15 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
         cached=has_cache(shape) and workload.task != "forward",
         cache_width=kept.bytes / kept.weights,
     )
-    return _Passes(workload, shape, habits, 0.0 if engine in CAPTURED else habits.host_calls).run(step)
+    return _Passes(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(step)
 
 
 class _Passes:
     """The kernels of a model's parts, counted."""
 
-    def __init__(self, workload: Workload, shape: Transformer, habits: Traits, calls: float) -> None:
+    def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: float) -> None:
         precision = workload.precision or "bf16"
-        self._workload, self._shape, self._traits, self._calls = workload, shape, habits, calls
+        self._workload, self._shape, self._traits, self._calls = workload, shape, traits, calls
         self._stored = stored(shape, precision, numerics(precision).half)
         self._ops: list[Op] = []
 
@@ -71,7 +71,7 @@ class _Passes:
         return self._ops
 
     def _add(self, count: int, write: Callable[[Kernels], None]) -> None:
-        kernels = (GgufKernels if self._traits.unpack == "gguf" else Kernels)(self._stored, self._traits, self._calls)
+        kernels = (GgufKernels if self._traits.weight_only_gemm == "gguf" else Kernels)(self._stored, self._traits, self._calls)
         write(kernels)
         self._ops += [op.times(float(count)) for op in kernels.ops] if count != 1 else kernels.ops
 
@@ -105,7 +105,9 @@ class _Passes:
             kernels.plain(rows, shape.hidden, shape.vocab, weight)
         if self._workload.task != "forward":
             size = rows * shape.vocab * width
-            kernels.pointwise(size * self._traits.sampling, rows * 8.0, count=float(self._traits.sampling), role="sample")
+            kernels.pointwise(
+                size * self._traits.sampling_kernels, rows * 8.0, count=float(self._traits.sampling_kernels), role="sample"
+            )
 
 
 def _layer(kernels: Kernels, shape: Transformer, step: Step, kind: Kind) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_record import Fusion
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.lower.aten import kernels
 from whichgpu.estimate.time.lower.call import IMAGE_AXES, Settings
 from whichgpu.estimate.time.lower.fusion import fused
@@ -22,12 +24,6 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
-# Engines that replay a captured graph, or hand the GPU a whole step: the host makes no call for an operator.
-CAPTURED = frozenset({"cuda-graphs", "tensorrt"})
-# Engines that lay images out as their convolutions like it best, whatever they are given.
-OWN_LAYOUT = frozenset({"pytorch-compile", "tensorrt"})
-# From this year on TensorFlow lays images out with channels last where it computes in 16 bits; before, and in fp32, in planes.
-TENSORFLOW_TURNS = 2019
 # TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
 TF32_MATMUL_YEARS = range(2020, 2022)
 
@@ -44,20 +40,21 @@ def lower_model(workload: Workload, model: Model, batch: Number | None = None) -
     settings = settings_of(workload)
     if _turns_images(model):
         settings = replace(settings, nhwc=True)
-    ops = _passed(model, settings, workload.engine or "pytorch", area, samples)
+    engine = engine_record(workload.engine)
+    ops = _passed(model, settings, engine.fusion, area, samples)
     if workload.training:
         ops = _stepped(ops, workload, model)
-    if workload.engine in CAPTURED:
+    if engine.captures_graphs:
         ops = [op.called(0.0) for op in ops]
     return Lowered(tuple(ops), _notes(workload, model))
 
 
-def _passed(model: Model, settings: Settings, engine: str, area: float, batch: Number) -> list[Op]:
+def _passed(model: Model, settings: Settings, fusion: Fusion, area: float, batch: Number) -> list[Op]:
     """Forward, and backward in training."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_shares(calls)
     lowered = [(call, hosted(call, kernels(call, settings), shares)) for call in calls]
-    return fused(lowered, engine, settings)
+    return fused(lowered, fusion, settings)
 
 
 def _stepped(ops: list[Op], workload: Workload, model: Model) -> list[Op]:
@@ -78,7 +75,7 @@ def settings_of(workload: Workload) -> Settings:
     matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
     unit, width = NARROW.get(precision, ("", 1.0))
     return Settings(
-        half="fp16" if precision in ("fp16", "amp-fp16", *NARROW) or workload.engine == "tensorrt" else "bf16",
+        half=engine_record(workload.engine).half or ("fp16" if precision in ("fp16", "amp-fp16", *NARROW) else "bf16"),
         gemm32=matmul,
         conv32="tf32" if default else single,
         nhwc=_channels_last(workload),
@@ -90,11 +87,12 @@ def settings_of(workload: Workload) -> Settings:
 
 
 def _channels_last(workload: Workload) -> bool:
-    """How images lie. TensorFlow turns them as its own rule says (grappler's layout optimizer), whatever it is given."""
-    if workload.engine == "tensorflow":
-        half = TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16") != "fp32"
-        return half and (workload.year or TENSORFLOW_TURNS) >= TENSORFLOW_TURNS
-    return workload.memory_format != "contiguous" or workload.engine in OWN_LAYOUT
+    """Whether images lie with channels last: as the request says, unless the engine has a rule of its own."""
+    layout = engine_record(workload.engine, workload.year).image_layout
+    if layout == "as-given":
+        return workload.memory_format != "contiguous"
+    half = TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16") != "fp32"
+    return layout == "channels-last" or (layout == "channels-last-in-16-bits" and half)
 
 
 def _turns_images(model: Model) -> bool:

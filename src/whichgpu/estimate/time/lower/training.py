@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.memory.transformer import adapted
 from whichgpu.estimate.time.lower.eager import Writer
 from whichgpu.estimate.time.lower.ends import embedding, head, loss, sounds
@@ -61,7 +62,7 @@ def training_step(workload: Workload, shape: Transformer, batch: Number) -> list
 def training_parts(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
     """The same, not yet put together."""
     own = tensor_share(shape, workload.parallel)
-    fusing = workload.engine != "pytorch"
+    fusing = not engine_record(workload.engine).eager
     run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
     sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
     parameters, tensors = trained(workload, own)

@@ -11,6 +11,7 @@ from whichgpu.api.request.read import workload
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import GIB, format_memory
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.surface.charts import GREYS
 from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.workload import part_name
@@ -20,7 +21,7 @@ from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.workload import CHECKPOINTING, ENGINES, OPTIMIZERS, PRECISIONS, TASKS
+from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS, PRECISIONS, TASKS
 
 # Shown where none is named: what people rent and own, small to large.
 USUAL_GPUS = (
@@ -208,7 +209,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
         "precision": form.radios("precision", ("fp32", "bf16", "fp8", "int8", "int4")),
         "more": [
             form.select("kv_precision", ("bf16", "fp8", "int8", "int4")),
-            form.select("engine", ENGINES),
+            form.select("engine", engine_ids()),
             form.field("gpus", "number"),
             form.field("image", "number", only=TRAINING),
             form.select("optimizer", OPTIMIZERS, only=TRAINING),

@@ -8,6 +8,7 @@ from typing import Any
 
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.catalog.offer import TERMS
 from whichgpu.surface.web.endpoints import BY_PATH
 from whichgpu.surface.web.page import Page, Shown, view
@@ -16,7 +17,7 @@ from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.planned import fleets, planned
 from whichgpu.surface.web.views.served import served
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.workload import ENGINES, PRECISIONS
+from whichgpu.workload.workload import PRECISIONS
 
 SERVING = ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max", "precision", "engine")
 LOAD = ("burstiness", "in_spread", "out_spread", "count", "seed")
@@ -142,7 +143,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
         ],
         "more": [
             form.select("precision", PRECISIONS),
-            form.select("engine", ENGINES),
+            form.select("engine", engine_ids()),
             form.field("in_spread", example="0.5"),
             form.field("out_spread", example="0.5"),
         ],

@@ -11,6 +11,7 @@ from whichgpu.api.shopping import Query
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.api.verbs.workloads import TASKS
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.wishes import RANKS
 from whichgpu.surface.web.page import Page, Shown, view
@@ -18,7 +19,7 @@ from whichgpu.surface.web.views.desks import context_of
 from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
 from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.workload import ENGINES, PRECISIONS
+from whichgpu.workload.workload import PRECISIONS
 
 # Which fields of the form a task uses; what another task left behind is not asked.
 WORK = {
@@ -126,7 +127,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
             form.field(name, "switch", only="finetune") if name == "qlora" else box(name)
             for name in dict.fromkeys(name for names in WORK.values() for name in names)
         ],
-        "how": [form.select("precision", PRECISIONS), form.select("engine", ENGINES)],
+        "how": [form.select("precision", PRECISIONS), form.select("engine", engine_ids())],
         "rank": form.radios("rank", RANKS, "web.rank-"),
         "limits": [box("budget"), box("deadline"), box("duration"), form.field("as_of", "date"), box("currency")],
         "machines": [

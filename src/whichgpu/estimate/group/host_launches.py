@@ -1,7 +1,7 @@
-"""Serving engines that start every kernel from the host, as vLLM did through 2023: what the host does for a step of theirs.
+"""Host cost of a step of a serving engine that launches every kernel from the host, as vLLM did through 2023.
 
-Such an engine is a PyTorch programme run eagerly, so one of its calls costs what a call of PyTorch's was measured to cost; how
-many there are is read off its source (vLLM 0.2.1). Nothing here is fitted to the runs of such an engine.
+Such an engine is a PyTorch program run eagerly, so one of its calls costs what a call of PyTorch's was measured to cost; how many
+there are is in its record, read off its source. Nothing here is fitted to the runs of such an engine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichgpu.catalog.engine_record import HostCosts
+from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.time.calibration import Calibration, setting_of
@@ -23,20 +25,10 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
 
-CAPTURES_FROM = 2024  # the year vLLM began to replay graphs (0.2.7): before it started every kernel from the host
-# Calls of a layer beside the kernels that newer versions run: both residual sums (in the norms since 0.2.2, pull request 1667),
-# and views of tensors and room for results (attention.py: a split, ten views and slices; outputs of norms and attention).
-SUMS, LIGHT = 2.0, 15.0
-# Attention over a prompt copies its result, and keys and values out to all heads where these share them (attention.py).
-COPIED, SPREAD = 1.0, 2.0
-# Until 0.2.7 (pull request 2221) each worker was a Ray actor that got its part of every step by a call of its own, of which
-# an empty one takes "almost half a millisecond" (Ray's documentation, tips for first-time users).
-RAY_CALL = 0.47e-3
-
 
 def uncaptured(workload: Workload) -> bool:
-    """Whether a serving engine starts every kernel from the host."""
-    return workload.engine == "vllm" and (workload.year or NEWEST) < CAPTURES_FROM
+    """Whether a serving engine launches every kernel from the host."""
+    return _costs(workload).launches_each_kernel
 
 
 def host_calls(workload: Workload, shape: Shape, lowered: Lowered, said: Sequence[Collective]) -> Array:
@@ -45,8 +37,8 @@ def host_calls(workload: Workload, shape: Shape, lowered: Lowered, said: Sequenc
     messages = sum((np.asarray(one.count, dtype=float) for one in said), np.zeros(1))
     prompts = sum((np.asarray(op.count, dtype=float) for op in lowered.ops if op.kind == "attention"), np.zeros(1))
     shared = isinstance(shape, Transformer) and shape.kv_heads < shape.heads
-    copies = prompts * (COPIED + SPREAD * shared)
-    return np.asarray(kernels + messages + copies + _beside(shape) * _layers(workload, shape))
+    copies = prompts * (_costs(workload).prompt_copies + _costs(workload).shared_head_copies * shared)
+    return np.asarray(kernels + messages + copies + _beside(workload, shape) * _layers(workload, shape))
 
 
 def call_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Array:
@@ -54,20 +46,24 @@ def call_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Arr
 
     The year is that of the measurements whose host is known: other years' tell of their machines as well.
     """
-    settings = [setting_of(gpu, "pytorch", NEWEST, "forward", unit) for gpu in gpus]
+    settings = [setting_of(gpu, default_engine(), NEWEST, "forward", unit) for gpu in gpus]
     return np.exp([[calibration.log_multiplier(setting, "forward_calls")] for setting in settings])
 
 
-def actor_seconds(workload: Workload) -> float:
-    """What telling every worker of a step takes."""
+def worker_seconds(workload: Workload) -> float:
+    """Seconds to hand every worker its part of a step."""
     workers = workload.parallel.tp * workload.parallel.pp
-    return RAY_CALL * workers if workers > 1 else 0.0
+    return _costs(workload).worker_call * workers if workers > 1 else 0.0
 
 
-def _beside(shape: Shape) -> float:
-    """Calls of a layer beyond its kernels; biases after a sum over ranks are added apart."""
+def _costs(workload: Workload) -> HostCosts:
+    return engine_record(workload.engine, workload.year).host
+
+
+def _beside(workload: Workload, shape: Shape) -> float:
+    """Calls of a layer beyond its kernels; biases after an all-reduce are added apart."""
     biases = float(shape.out_bias) + float(shape.mlp_bias) if isinstance(shape, Transformer) else 0.0
-    return SUMS + biases + LIGHT * VIEW
+    return _costs(workload).residual_adds + biases + _costs(workload).views * VIEW
 
 
 def _layers(workload: Workload, shape: Shape) -> float:
