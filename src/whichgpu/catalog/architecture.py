@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from whichgpu.base.sealed import data_rows
 from whichgpu.base.units import MIB
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.tables import Row, read_table
 
 if TYPE_CHECKING:
     from whichgpu.catalog.gpu import Gpu
 
 TYPICAL = "typical"  # The row that holds where no other row says anything.
-EMPTY = (None, ())
+Cells = Mapping[str, str]  # of a row, as text: `catalog check` holds them against their types
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def architecture_named(name: str, target: str = "") -> Architecture:
     (('Ampere', 'Ampere 8.6'), 1500000000.0)
     """
     rows = [row for row in map(_table("architectures").get, (target, name, TYPICAL)) if row]
-    cells = {column: next((row[column] for row in rows if row[column] not in EMPTY), None) for column in rows[-1]}
+    cells = {column: next((row[column] for row in rows if row[column]), "") for column in rows[-1]}
     fp32, fp16 = _flops_per_clock(cells)
     return Architecture(
         fp32_flops_per_clock=fp32,
@@ -67,34 +67,38 @@ def architecture_named(name: str, target: str = "") -> Architecture:
         sms=_scaled(cells, "sms"),
         l2_bytes=_scaled(cells, "l2_kib", 1024),
         core_flops=_scaled(cells, "core_tflops", 10**12),
-        matrix_convolutions={"yes": True, "no": False}.get(cells["matrix_convolutions"] or ""),
+        matrix_convolutions={"yes": True, "no": False}.get(cells["matrix_convolutions"]),
         dot_product_share=_scaled(cells, "dot_product_share"),
         dual_issue_share=_scaled(cells, "dual_issue_share"),
         winograd=cells["winograd"] == "yes",
-        instructions=frozenset(family for row in rows for family in row["instructions"]),
+        instructions=frozenset(family for row in rows for family in _words(row["instructions"])),
         sxm_topology=cells["sxm_topology"] or "nvswitch",
-        gemm_workspace_bytes=cells["gemm_workspace_mib"] * MIB,
+        gemm_workspace_bytes=int(cells["gemm_workspace_mib"]) * MIB,
         fp32_pj=_scaled(cells, "fp32_pj"),
         fp16_pj=_scaled(cells, "fp16_pj"),
         kin=_kin(cells),
-        kin_for=cells["kin_for"] or (),
+        kin_for=_words(cells["kin_for"]),
     )
 
 
-def _scaled(cells: Row, column: str, scale: int = 1) -> float:
-    return float((cells[column] or 0) * scale)
+def _scaled(cells: Cells, column: str, scale: int = 1) -> float:
+    return float(cells[column] or 0) * scale
 
 
-def _flops_per_clock(cells: Row) -> tuple[float | None, float | None]:
+def _words(cell: str) -> tuple[str, ...]:
+    return tuple(cell.split(";")) if cell else ()
+
+
+def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
     """FLOPs of one SM in a clock, in fp32 and in 16 bits; two of int8 stand for one in 16 bits if those have no unit."""
-    rates = _table("rates").get(cells["rates"] or "")
+    rates = _table("rates").get(cells["rates"])
     if rates is None:
         return None, None
-    half = max(rates["fp16"] or 0, rates["fp16_fp16acc"] or 0) or (rates["int8"] or 0) / 2 or rates["fp32"]
-    return float(rates["fp32"]), float(half)
+    fp32, fp16, accumulated, int8 = (_scaled(rates, column) for column in ("fp32", "fp16", "fp16_fp16acc", "int8"))
+    return fp32, max(fp16, accumulated) or int8 / 2 or fp32
 
 
-def _kin(cells: Row) -> tuple[str, str] | None:
+def _kin(cells: Cells) -> tuple[str, str] | None:
     """Architecture and generation of the row named as kin, by compute capability or, where there is none, by segment."""
     if not cells["kin"]:
         return None
@@ -104,6 +108,6 @@ def _kin(cells: Row) -> tuple[str, str] | None:
 
 
 @cache
-def _table(name: str) -> Mapping[str, Row]:
+def _table(name: str) -> Mapping[str, Cells]:
     """Rows of a bundled table by id; estimates use the bundled constants whatever catalog the GPUs come from."""
-    return {row["id"]: row for row in read_table(DATA_DIR, name).trusted_rows()}
+    return {row["id"]: row for row in data_rows(DATA_DIR / f"{name}.csv")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.architecture import EMPTY
 from whichgpu.catalog.tables import Finding, Row, Table
 
 Tables = Mapping[str, Table]
@@ -24,7 +23,7 @@ def architectures(tables: Tables) -> list[Finding]:
 
 
 def _sources(row: Row) -> Iterator[tuple[str, str, Message]]:
-    filled = [column for column, cell in row.items() if column not in NO_CONSTANTS and cell not in EMPTY]
+    filled = [column for column, cell in row.items() if column not in NO_CONSTANTS and cell not in (None, ())]
     unsourced = [column for column in filled if column not in row["assumed"]]
     if unsourced and not row["sources"]:
         yield "no-source", unsourced[0], msg("finding.no-source")
