@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.toy_gpu import told
+from whichgpu.catalog.architecture import architecture_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.gpus import A_CLOCK, GpuColumns, columns
+from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
 
 GPUS = Catalog().gpu_by_id
 H100, T4 = GPUS["h100-sxm"], GPUS["t4"]
@@ -31,16 +32,23 @@ def test_flops_a_clock_are_those_of_the_architecture_papers() -> None:
         if gpu["rates"]:
             by_target.setdefault(gpu["target"], []).append(rates[gpu["rates"]])
     seen = 0
-    for target, (single, half) in A_CLOCK.items():
+    for row in (row for row in rows("architectures") if row["rates"]):
+        target, chip = row["id"], architecture_named(row["parent"], row["id"])
         most = {name: max((float(row[name] or 0) for row in by_target.get(target, ())), default=0.0)
                 for name in ("fp32", "fp16", "fp16_fp16acc", "int8")}  # fmt: skip
         if not most["fp32"]:
             continue
         seen += 1
-        assert single == most["fp32"], target
-        assert half == (max(most["fp16"], most["fp16_fp16acc"]) or most["int8"] / 2 or single), target
+        assert chip.fp32_flops_per_clock == most["fp32"], target
+        half = max(most["fp16"], most["fp16_fp16acc"]) or most["int8"] / 2 or most["fp32"]
+        assert chip.fp16_flops_per_clock == half, target
     assert seen >= 22
-    assert (A_CLOCK["sm_87"], A_CLOCK["sm_121"]) == ((256.0, 2048.0), (256.0, 1024.0))  # parts of boards: no row of rates
+    for name, target, flops in (
+        ("Ampere", "sm_87", (256.0, 2048.0)),
+        ("Blackwell", "sm_121", (256.0, 1024.0)),
+    ):
+        chip = architecture_named(name, target)
+        assert (chip.fp32_flops_per_clock, chip.fp16_flops_per_clock) == flops
 
 
 def of(gpu: Gpu, **changed: Any) -> GpuColumns:
@@ -185,5 +193,5 @@ def test_columns_come_in_parts_and_numbers_by_what_is_known() -> None:
     assert told(parts[1].peaks["fp32"]) == GPUS["k80"].peaks["fp32"]
     assert [len(part) for part in whole.parts(3)] == [3]
     p = {"a.Hopper": 2.0, "a.sm_90": 3.0, "a.Turing": 5.0}
-    assert whole.known(p, "a").ravel().tolist() == [3.0, 5.0, 0.0]
+    assert whole.known(p, "a", whole.tdp).ravel().tolist() == [3.0, 5.0, GPUS["k80"].tdp_watts]
     assert whole.factor(p, "a").ravel().tolist() == [6.0, 5.0, 1.0]

@@ -247,22 +247,6 @@ FIXED = {
     "attention.key": 21.0,
     "attention.occupancy": 4.0,
     "attention.decode": 0.25,
-    "power.tensor.Volta": 2.9,
-    "power.tensor.Turing": 3.2,
-    "power.tensor.Ampere": 1.15,
-    "power.tensor.Ada": 0.88,
-    "power.tensor.Hopper": 0.72,
-    "power.tensor.Blackwell": 0.5,
-    "power.tensor.CDNA3": 1.12,
-    "power.tensor.CDNA4": 0.88,
-    # What the RX 6800 spends where it computes most (10.4 TFLOP/s of published fp32 networks at 250 W), and 1.54 times less a
-    # generation later, as AMD says of RDNA 3; its smallest chip is made as the one before was. Half of it in 16 bits.
-    "power.fp32.RDNA2": 24.0,
-    "power.fp32.RDNA3": 15.6,
-    "power.fp32.gfx1102": 24.0,
-    "power.tensor.RDNA2": 12.0,
-    "power.tensor.RDNA3": 7.8,
-    "power.tensor.gfx1102": 12.0,
 }
 # Kernels of one version of one engine, seen in the measurements and in nothing that is estimated.
 NUISANCE = tuple(f"memory.{kind}.reduce.quantise_{how}" for kind in ("element", "start", "row") for how in ("vllm", "apart"))

@@ -27,7 +27,7 @@ from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, F
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import CURVES, bounds, groups
 from whichgpu.estimate.time.curves.gemm import unit_class
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.curves.gpus import REFERENCE, GpuColumns, columns
 from whichgpu.estimate.time.curves.parameters import DATA_FILE
 from whichgpu.estimate.time.curves.stack import Stack
 from whichgpu.estimate.time.operators import KINDS
@@ -49,7 +49,6 @@ OFFSETS = {
     "offset.stas00": 1e-7,
 }
 LEFT_OUT = ("arc-pro-b60-24gb",)  # its times are below what its bandwidth allows
-REFERENCE = "Hopper"  # the architecture whose multipliers are 1
 TURNS = 10  # in which shape families are left out
 
 
@@ -136,7 +135,7 @@ def starts(chosen: Iterable[Sample], gpus: Mapping[str, GpuColumns]) -> dict[str
     factors: dict[str, float] = {}
     for sample in chosen:
         gpu = gpus[sample.gpu]
-        if sample.curve == "gemm" and gpu.architectures[0] != REFERENCE:
+        if sample.curve == "gemm" and gpu.architectures[0] != REFERENCE[0]:  # its multipliers are 1
             unit = max(sample.ops, key=lambda op: float(op.flops)).unit
             for name in (gpu.architectures[0], gpu.targets[0]):
                 factors[f"gemm.factor.{unit_class(unit)}.{name}"] = 1.0

@@ -11,7 +11,7 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.sealed import altered, in_checkout
 from whichgpu.base.shown import Shown
-from whichgpu.catalog.checks import engines, gpus, hosts, models, prices, structure
+from whichgpu.catalog.checks import architectures, engines, gpus, hosts, models, prices, structure
 from whichgpu.catalog.schema import DATA_DIR, schema
 from whichgpu.catalog.tables import Finding, Row, Table, read_table
 
@@ -21,6 +21,7 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     structure.references,
     structure.filled,
     structure.addresses,
+    architectures.architectures,
     gpus.memory,
     gpus.bandwidth,
     gpus.rates,

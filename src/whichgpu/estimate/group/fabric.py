@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from whichgpu.base.sealed import data_rows
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).parent / "data"
 # Bytes a second between the two sockets of a server, one way, as a collective sees them (NCCL's own table; Intel 10, AMD 16).
 BETWEEN_SOCKETS = 13e9
 A_SOCKET = 4  # GPUs on PCIe that hang from one socket
-SWITCHED_SXM = ("v100-sxm3-32gb",)  # DGX-2; other Volta and Pascal modules sit in a cube mesh
+SWITCHED_SXM = ("v100-sxm3-32gb",)  # DGX-2; other modules of its architecture sit in a cube mesh
 CUBE_MESH = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # share of a GPU's six links that reach so many GPUs of a DGX-1
 WHOLE_RACK = 72  # GPUs of one NVLink domain of GB200 and GB300
 NO_PEERS = "geforce-no-p2p"
@@ -95,7 +96,7 @@ def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | No
         pcie=pcie,
         hop=row["hop"],
         pcie_hop=_link_row(pcie_kind, "")["hop"],
-        reduces=kind == "nvswitch" and gpu.architecture in ("Hopper", "Blackwell"),
+        reduces=kind == "nvswitch" and "multimem" in architecture_of(gpu).instructions,
         network_kind=net_kind,
         network=net,
         network_hop=hop,
@@ -126,8 +127,7 @@ def _usual(gpu: Gpu) -> str:
     if not gpu.link or gpu.form_factor in ("pcie", "mxm"):
         return "pcie"
     if gpu.link.kind == "nvlink":
-        meshed = gpu.architecture in ("Pascal", "Volta") and gpu.id not in SWITCHED_SXM
-        return "cube-mesh" if meshed else "nvswitch"
+        return "nvswitch" if gpu.id in SWITCHED_SXM else architecture_of(gpu).sxm_topology
     return "mesh"
 
 

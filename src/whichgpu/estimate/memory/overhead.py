@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from whichgpu.base.units import MIB
+from whichgpu.catalog.architecture import TYPICAL, architecture_named, architecture_of
 from whichgpu.catalog.gpu import Gpu
 
-# cuBLAS keeps a workspace for each handle and stream: 32 MiB on Hopper, 8 MiB and a little elsewhere (cuBLAS documentation,
-# cublasSetWorkspace); PyTorch has one for cuBLAS and one for cuBLASLt. 65 to 66 MiB were measured on an H200.
-WORKSPACE_HOPPER = 66 * MIB
-WORKSPACE = 17 * MIB
 # Device memory in use less what the allocator reserved, on an H200 (132 SMs, driver 580, CUDA 13, PyTorch 2.11): 751 MiB with
 # plain matrix products, 771 to 798 MiB once convolutions, attention and more kernels are loaded. It grows with the SMs.
 CONTEXT_PER_SM = 4 * MIB
@@ -23,5 +20,4 @@ def context(gpu: Gpu | None) -> int:
 
 def workspace(gpu: Gpu | None) -> int:
     """Bytes of matrix-product workspace the framework allocates on first use."""
-    capability = float(gpu.compute_capability) if gpu and gpu.compute_capability else 9.0
-    return WORKSPACE_HOPPER if capability >= 9.0 else WORKSPACE
+    return (architecture_of(gpu) if gpu else architecture_named(TYPICAL)).gemm_workspace_bytes

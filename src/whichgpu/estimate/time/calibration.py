@@ -12,6 +12,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
 from whichgpu.estimate.time.terms import TERMS
@@ -178,32 +179,11 @@ def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) ->
     }
 
 
-# Generations of which no step was measured, by the one whose kernels theirs were made from: architecture and generation.
-KIN: Mapping[str, tuple[str, str]] = {
-    "Fermi 2.0": ("Kepler", "Kepler 3.7"),
-    "Kepler 3.0": ("Kepler", "Kepler 3.7"),
-    "Kepler 3.5": ("Kepler", "Kepler 3.7"),
-    "Maxwell 5.0": ("Maxwell", "Maxwell 5.2"),
-    "Ampere 8.7": ("Ampere", "Ampere 8.6"),
-    "Blackwell 10.0": ("Hopper", "Hopper 9.0"),
-    "Blackwell 10.3": ("Hopper", "Hopper 9.0"),
-    "Blackwell 12.0": ("Ada", "Ada 8.9"),
-    "Blackwell 12.1": ("Ada", "Ada 8.9"),
-    "CDNA1 datacenter": ("CDNA3", "CDNA3 datacenter"),
-    "CDNA2 datacenter": ("CDNA3", "CDNA3 datacenter"),
-    "CDNA4 datacenter": ("CDNA3", "CDNA3 datacenter"),
-    "GCN5 datacenter": ("RDNA2", "RDNA2 consumer"),
-    "RDNA1 consumer": ("RDNA2", "RDNA2 consumer"),
-    "RDNA2 workstation": ("RDNA2", "RDNA2 consumer"),
-    "RDNA3 workstation": ("RDNA3", "RDNA3 consumer"),
-    "RDNA4 consumer": ("RDNA3", "RDNA3 consumer"),
-    "RDNA4 workstation": ("RDNA3", "RDNA3 consumer"),
-}
-
-
 def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Setting:
     """The setting of a step on a GPU."""
-    architecture, kind = KIN.get(generation(gpu), (gpu.architecture, generation(gpu)))
+    row = architecture_of(gpu)
+    kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
+    architecture, kind = kin or (gpu.architecture, generation(gpu))
     return Setting(engine, year, task, unit, gpu.id, architecture, kind, build(gpu), gpu.chip or gpu.id, gpu.vendor)
 
 

@@ -14,13 +14,9 @@ from whichgpu.estimate.time.curves.tiles import SIMT, TENSOR, Products, Tiling, 
 ALIGNED: Final = 8.0  # elements to which tensor-core kernels want rows of memory aligned
 SMALL: Final = 64.0  # rows and columns of products of which there are many
 WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles only
-# Architectures whose tensor cores are fed by bulk copies, which need alignment: falling back costs them more.
-BULK: Final = frozenset({"Hopper", "Blackwell"})
 TINY: Final = 1e-300
 SINGLE: Final = frozenset({"fp32", "fp64"})
 WIDENED: Final = frozenset({"fp8", "fp4", "int8"})
-# Chips whose full rate needs instructions of their own (wgmma, tcgen05); kernels that unpack experts have mma.sync alone.
-OWN_INSTRUCTIONS: Final = frozenset({"sm_90", "sm_100", "sm_103"})
 
 
 def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -99,7 +95,7 @@ def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: P
     """What multiplies the arithmetic: misaligned rows, operands that lie the wrong way, weights that must be unpacked."""
     unit = stack.unit
     factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.each(p, "gemm.slowdown")
-    bulk = np.array([name in BULK for name in gpus.architectures])[:, None, None]
+    bulk = gpus.bulk_copies > 0  # Bulk copies need alignment: falling back costs these chips more.
     if odd.any():
         even = (np.mod(products.n, 2.0) == 0) & (np.mod(products.k, 2.0) == 0)  # pairs of elements can still be loaded at once
         odd_cost = p["gemm.odd.tf32"] if unit == "tf32" else np.where(even, p["gemm.even"], p["gemm.odd"])
@@ -114,8 +110,8 @@ def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: P
 def unpacking_experts(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     """How much slower at least the arithmetic of a mixture's products is whose weights are unpacked: where no tile is wasted."""
     unpacking = np.where(stack.size("unpacked", 0.0) > 0, p["gemm.slowdown.unpack_gemm"], 1.0)
-    older = np.array([target in OWN_INSTRUCTIONS for target in gpus.targets])[:, None, None]
-    return unpacking / np.where(older, p["gemm.share.older"], 1.0)
+    # Kernels that dequantise experts have mma.sync alone, which misses the full rate of chips with asynchronous instructions.
+    return unpacking / np.where(gpus.async_matrix > 0, p["gemm.share.older"], 1.0)
 
 
 def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:

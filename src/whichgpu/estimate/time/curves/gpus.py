@@ -10,24 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichgpu.catalog.architecture import Architecture, architecture_named, architecture_of
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import LOW_POWER
 from whichgpu.estimate.time.curves.stack import Array
 
 UNITS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp4", "int8")
-# FLOPs a clock of one SM or compute unit, by compute capability (vendors' architecture papers): in fp32, and in 16 bits on matrix
-# units at their full rate. Parts sold with half of that rate are bounded by their peaks.
-A_CLOCK = {
-    "sm_20": (64.0, 64.0), "sm_30": (384.0, 384.0), "sm_35": (384.0, 384.0), "sm_37": (384.0, 384.0), "sm_50": (256.0, 256.0),
-    "sm_52": (256.0, 256.0), "sm_60": (128.0, 256.0), "sm_61": (256.0, 512.0), "sm_70": (128.0, 1024.0), "sm_75": (128.0, 1024.0),
-    "sm_80": (128.0, 2048.0), "sm_86": (256.0, 1024.0), "sm_87": (256.0, 2048.0), "sm_89": (256.0, 1024.0),
-    "sm_90": (256.0, 4096.0), "sm_100": (256.0, 8192.0), "sm_103": (256.0, 8192.0), "sm_120": (256.0, 1024.0),
-    "sm_121": (256.0, 1024.0),
-    "gfx942": (256.0, 2048.0), "gfx950": (256.0, 4096.0), "gfx1100": (256.0, 512.0), "gfx1101": (256.0, 512.0),
-    "gfx1102": (256.0, 512.0), "gfx1200": (256.0, 1024.0), "gfx1201": (256.0, 1024.0),
-}  # fmt: skip
-A_CLOCK_TYPICAL = 128.0, 1024.0
-AGAINST_HALF = {
+# Architecture and target of the H200, on which the curves were fitted: others are compared with its SM and clock.
+REFERENCE = "Hopper", "sm_90"
+RATE_VS_FP16 = {
     "tf32": 0.5,
     "bf16": 1.0,
     "fp16": 1.0,
@@ -35,41 +26,12 @@ AGAINST_HALF = {
     "fp8": 2.0,
     "int8": 2.0,
     "fp4": 4.0,
-}  # rates of matrix units against 16 bits
-# A GPU core of Apple's: published for the M1 (2.6 TFLOP/s from eight cores); later ones are a little faster.
-APPLE_CORE_FLOPS = 0.33e12
-PLAIN = frozenset({"GCN5", "RDNA1", "RDNA2", "Apple M1", "Apple M2", "Apple M3", "Apple M4"})  # without matrix units
-# RDNA from its third generation issues two fp32 instructions at once where a compiler finds pairs; stated peaks count both, and
-# libraries' kernels reach one. Convolutions in 16 bits are dot products on the same lanes there, at half the matrix units' rate.
-PAIRED = {"RDNA3": 0.5, "RDNA4": 0.5}
-DOTS = {"RDNA3": 0.5}
-BEFORE_WINOGRAD = frozenset({"Fermi"})
-CLOCK_UNKNOWN = {"Hopper": 1.83e9, "Blackwell": 1.9e9}  # where none is stated: that of siblings
-CLOCK_TYPICAL = 1.5e9
-# Cards for desks raise their clock above the stated boost as far as power and heat allow, whatever the model's own figure: what
-# cards of a generation hold under load. Assumed, without a source: stated boosts differ by a sixth within Turing alone. Titans
-# were sold with the maker's own cooler only: they hold what is stated.
-SUSTAINED = {
-    "Kepler": 0.95e9,
-    "Maxwell": 1.16e9,
-    "Pascal": 1.78e9,
-    "Volta": 1.53e9,
-    "Turing": 1.80e9,
-    "Ampere": 1.82e9,
-    "Ada": 2.65e9,
-    "sm_60": 0.0,  # the server's chip on a card for desks
-}
+}  # of matrix units
+ASYNC_MATRIX = frozenset({"wgmma", "tcgen05"})
+LANES_64 = 128.0  # FLOPs per clock of an SM with 64 fp32 lanes
 DESKS = ("consumer", "workstation")
 OWN_COOLER = "titan"
-# An SM's operands come from its registers and shared memory at a pace that has not grown with its units: what the tiles of the
-# H200 lose to loading, those of slower SMs lose less of. FLOPs a clock and SM of the H200, fp32 and 16 bits on matrix units.
-FASTEST = 256.0, 4096.0
-# L2 where none is stated: that of siblings.
-L2_UNKNOWN = {"Hopper": 50 << 20, "Blackwell": 96 << 20, "Ada": 48 << 20}
-L2_SMALLEST = 4 << 20
-# SMs where none are stated: those of siblings. Chips of makers without SMs count as so many, whatever their engines are called.
-SMS_UNKNOWN = {"Hopper": 132, "Blackwell": 148}
-SMS_TYPICAL = 64
+# Chips of other vendors have no SMs, whatever their engines are called: they count as so many as their architecture's row says.
 WITH_SMS = ("nvidia", "amd", "intel", "apple")
 
 
@@ -86,8 +48,10 @@ class GpuColumns:
     sm_rates: dict[str, Array]  # by unit: the rate of one SM
     native: dict[str, Array]  # by unit: 1 where the chip has it
     matrix: Array  # 1 where convolutions run on matrix units
-    dots: Array  # of the 16-bit rate: what convolutions reach where they do not
-    winograd: Array  # 1 where libraries have such kernels: they begin with Kepler
+    dots: Array  # share of the 16-bit rate that convolutions reach where they do not
+    winograd: Array  # 1 where libraries have such kernels
+    bulk_copies: Array  # 1 where tensor cores are fed by bulk copies (TMA)
+    async_matrix: Array  # 1 where the full rate needs asynchronous matrix instructions (wgmma, tcgen05)
     wide: Array  # 1 where an SM has 128 fp32 lanes, 0 where it has 64
     bandwidth: Array
     sms: Array
@@ -95,6 +59,8 @@ class GpuColumns:
     clock: Array
     latency: Array  # of a kernel that has little to do, against the H200's: as many clocks, where they are slower
     tdp: Array  # watts; infinite where unknown
+    fp32_pj: Array  # energy of a FLOP in picojoules where the fit has none; 0 where unknown
+    fp16_pj: Array
     among: tuple[GpuColumns, NDArray[np.intp]] | None = None  # where GPUs come again: each once, and which of these each is
 
     def __len__(self) -> int:
@@ -112,17 +78,17 @@ class GpuColumns:
         whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "among"}
         return GpuColumns(**{name: _cut(value, places) for name, value in whole.items()})
 
-    def known(self, parameters: Mapping[str, float], name: str) -> Array:
-        """A number by what it is known of: `name.target`, or `name.architecture`, or 0."""
-        pairs = zip(self.architectures, self.targets, strict=True)
+    def known(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
+        """A fitted number of each GPU: `name.target`, else `name.architecture`, else the one stated."""
+        each = zip(self.architectures, self.targets, stated.ravel().tolist(), strict=True)
         get = parameters.get
-        return _column([get(f"{name}.{target}", get(f"{name}.{architecture}", 0.0)) for architecture, target in pairs])
+        return _column([get(f"{name}.{target}", get(f"{name}.{family}", value)) for family, target, value in each])
 
     def factor(self, parameters: Mapping[str, float], name: str) -> Array:
         """What a chip makes of a share: `name.architecture` times `name.target`, each 1 where unknown."""
         pairs = zip(self.architectures, self.targets, strict=True)
         get = parameters.get
-        return _column([get(f"{name}.{architecture}", 1.0) * get(f"{name}.{target}", 1.0) for architecture, target in pairs])
+        return _column([get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in pairs])
 
 
 _KNOWN: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
@@ -150,47 +116,51 @@ def columns(gpus: Sequence[Gpu]) -> GpuColumns:
 
 
 def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    peaks = [_rates(gpu) for gpu in gpus]
-    clocks = [_clock(gpu) for gpu in gpus]
-    raised = [_raised(gpu, clock) for gpu, clock in zip(gpus, clocks, strict=True)]
+    kinds = [architecture_of(gpu) for gpu in gpus]
+    peaks = [_rates(gpu, kind) for gpu, kind in zip(gpus, kinds, strict=True)]
+    clocks = [_clock(gpu, kind) for gpu, kind in zip(gpus, kinds, strict=True)]
+    raised = [_raised(*each) for each in zip(gpus, kinds, clocks, strict=True)]
+    held = [clock * more for clock, more in zip(clocks, raised, strict=True)]
+    reference = architecture_named(*REFERENCE)
     return GpuColumns(
         ids=tuple(gpu.id for gpu in gpus),
         architectures=tuple(gpu.architecture for gpu in gpus),
         targets=tuple(gpu.target or "" for gpu in gpus),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
-        rates={unit: _column([_reached(*each, unit) for each in zip(gpus, peaks, raised, strict=True)]) for unit in UNITS},
-        balance={unit: _column([_balance(gpu, unit) for gpu in gpus]) for unit in UNITS},
-        sm_rates={
-            unit: _column([_sm_rate(gpu, unit, clock * more) for gpu, clock, more in zip(gpus, clocks, raised, strict=True)])
-            for unit in UNITS
-        },
+        rates={unit: _column([_reached(*each, unit) for each in zip(kinds, peaks, raised, strict=True)]) for unit in UNITS},
+        balance={unit: _column([_balance(*each, unit, reference) for each in zip(gpus, kinds, strict=True)]) for unit in UNITS},
+        sm_rates={unit: _column([_sm_rate(*each, unit) for each in zip(gpus, kinds, held, strict=True)]) for unit in UNITS},
         native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
-        matrix=_column([float(_has_matrix_units(gpu)) for gpu in gpus]),
-        dots=_column([DOTS.get(gpu.architecture, 1.0) for gpu in gpus]),
-        winograd=_column([float(gpu.architecture not in BEFORE_WINOGRAD) for gpu in gpus]),
-        wide=_column([float(_a_clock(gpu)[0] > A_CLOCK_TYPICAL[0]) for gpu in gpus]),
+        matrix=_column([float(_has_matrix_convolutions(gpu, kind)) for gpu, kind in zip(gpus, kinds, strict=True)]),
+        dots=_column([kind.dot_product_share for kind in kinds]),
+        winograd=_column([float(kind.winograd) for kind in kinds]),
+        bulk_copies=_column([float("tma" in kind.instructions) for kind in kinds]),
+        async_matrix=_column([float(not ASYNC_MATRIX.isdisjoint(kind.instructions)) for kind in kinds]),
+        wide=_column([float((kind.fp32_flops_per_clock or 0.0) > LANES_64) for kind in kinds]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
-        sms=_column([_sms(gpu) for gpu in gpus]),
-        l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or L2_UNKNOWN.get(gpu.architecture, L2_SMALLEST)) for gpu in gpus]),
-        clock=_column([clock * more for clock, more in zip(clocks, raised, strict=True)]),
-        latency=_column([max(CLOCK_UNKNOWN["Hopper"] / (clock * more), 1.0) for clock, more in zip(clocks, raised, strict=True)]),
+        sms=_column([_sms(gpu, kind) for gpu, kind in zip(gpus, kinds, strict=True)]),
+        l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or kind.l2_bytes) for gpu, kind in zip(gpus, kinds, strict=True)]),
+        clock=_column(held),
+        latency=_column([max(reference.clock_hz / clock, 1.0) for clock in held]),
         tdp=_column([float(gpu.tdp_watts or inf) for gpu in gpus]),
+        fp32_pj=_column([kind.fp32_pj for kind in kinds]),
+        fp16_pj=_column([kind.fp16_pj for kind in kinds]),
     )
 
 
-def _rates(gpu: Gpu) -> dict[str, float]:
+def _rates(gpu: Gpu, kind: Architecture) -> dict[str, float]:
     """FLOP/s of each unit, or of the unit that stands in for it.
 
     >>> from whichgpu.catalog.store import Catalog
-    >>> gpus = {gpu.id: gpu for gpu in Catalog().gpus}
-    >>> _rates(gpus["v100-pcie-32gb"])["bf16"] == gpus["v100-pcie-32gb"].peaks["fp32"]
+    >>> v100, p4 = (Catalog().gpu_by_id[name] for name in ("v100-pcie-32gb", "p4"))
+    >>> _rates(v100, architecture_of(v100))["bf16"] == v100.peaks["fp32"]
     True
-    >>> _rates(gpus["p4"])["fp16"] == gpus["p4"].peaks["fp32"]
+    >>> _rates(p4, architecture_of(p4))["fp16"] == p4.peaks["fp32"]
     True
     """
     has = gpu.peaks
     narrow = has.get("bf16") or has.get("fp8", 0) / 2 or has.get("int8", 0) / 2 or has.get("fp4", 0) / 4
-    fp32 = float(has.get("fp32") or has.get("bf16_plain") or _apple(gpu) or narrow / 8 or nan)
+    fp32 = float(has.get("fp32") or has.get("bf16_plain") or kind.core_flops * (gpu.sms or 0) or narrow / 8 or nan)
     # GP10x computes fp16 in fp32 (its own unit has 1/64 of the rate); without bf16 units products are made in fp32 after a cast.
     fp16 = float(has.get("fp16") or has.get("bf16") or (narrow if "fp32" not in has else 0) or fp32)
     bf16 = float(has.get("bf16") or (narrow if "fp32" not in has else 0) or fp32)
@@ -209,67 +179,61 @@ def _rates(gpu: Gpu) -> dict[str, float]:
     }
 
 
-def _apple(gpu: Gpu) -> float:
-    return APPLE_CORE_FLOPS * (gpu.sms or 0) if gpu.vendor == "apple" else 0.0
+def _has_matrix_convolutions(gpu: Gpu, kind: Architecture) -> bool:
+    return "tensor-cores" in gpu.supports if kind.matrix_convolutions is None else kind.matrix_convolutions
 
 
-def _a_clock(gpu: Gpu) -> tuple[float, float]:
-    return A_CLOCK.get(gpu.target or "", A_CLOCK_TYPICAL)
+def _clock(gpu: Gpu, kind: Architecture) -> float:
+    return float(gpu.tensor_clock_hz or gpu.boost_clock_hz or kind.clock_hz)
 
 
-def _has_matrix_units(gpu: Gpu) -> bool:
-    return (
-        "tensor-cores" in gpu.supports
-        if gpu.vendor == "nvidia"
-        else gpu.architecture not in PLAIN and gpu.architecture not in DOTS
-    )
-
-
-def _clock(gpu: Gpu) -> float:
-    return float(gpu.tensor_clock_hz or gpu.boost_clock_hz or CLOCK_UNKNOWN.get(gpu.architecture, CLOCK_TYPICAL))
-
-
-def _sms(gpu: Gpu) -> float:
+def _sms(gpu: Gpu, kind: Architecture) -> float:
     stated = gpu.sms if gpu.vendor in WITH_SMS else None
-    return float(stated or SMS_UNKNOWN.get(gpu.architecture, SMS_TYPICAL))
+    return float(stated or kind.sms)
 
 
-def _raised(gpu: Gpu, clock: float) -> float:
-    """How far above its stated boost a card runs."""
+def _raised(gpu: Gpu, kind: Architecture, clock: float) -> float:
+    """How far above its stated boost a card runs: desktop cards raise their clock as far as power and heat allow.
+
+    Titans were sold with the maker's own cooler only: they hold what is stated.
+    """
     powered = (gpu.tdp_watts or inf) > LOW_POWER
     cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id and powered
-    return max(SUSTAINED.get(gpu.target or "", SUSTAINED.get(gpu.architecture, 0.0)) / clock, 1.0) if cooled else 1.0
+    return max(kind.sustained_clock_hz / clock, 1.0) if cooled else 1.0
 
 
-def _reached(gpu: Gpu, peaks: Mapping[str, float], raised: float, unit: str) -> float:
-    paired = PAIRED.get(gpu.architecture, 1.0) if unit in ("fp32", "tf32") else 1.0
-    return peaks[unit] * raised * paired
+def _reached(kind: Architecture, peaks: Mapping[str, float], raised: float, unit: str) -> float:
+    return peaks[unit] * raised * (kind.dual_issue_share if unit in ("fp32", "tf32") else 1.0)
 
 
-def _balance(gpu: Gpu, unit: str) -> float:
-    """FLOPs a clock and SM against the H200's; half of it where sums in fp32 run at half rate. Of its kind, not of its size."""
-    a_clock = _sm_rate(gpu, unit, 1.0)
+def _balance(gpu: Gpu, kind: Architecture, unit: str, reference: Architecture) -> float:
+    """FLOPs per clock and SM against the reference's, at most 1; half of it where fp32 accumulation runs at half rate.
+
+    An SM's operands come from its registers and shared memory at a pace that has not grown with its units: what the tiles of the
+    reference lose to loading, those of slower SMs lose less of.
+    """
+    per_clock = _sm_rate(gpu, kind, 1.0, unit)
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
-        a_clock /= 2
-    if unit in AGAINST_HALF and unit in gpu.peaks:
-        against = FASTEST[1] * AGAINST_HALF[unit]
+        per_clock /= 2
+    single, half = reference.fp32_flops_per_clock or inf, reference.fp16_flops_per_clock or inf
+    if unit in RATE_VS_FP16 and unit in gpu.peaks:
+        against = half * RATE_VS_FP16[unit]
     else:
-        against = FASTEST[1] if _stands_in(gpu, unit) else FASTEST[0]
-    return min(a_clock / against, 1.0)
+        against = half if _stands_in(gpu, unit) else single
+    return min(per_clock / against, 1.0)
 
 
-def _sm_rate(gpu: Gpu, unit: str, clock: float) -> float:
-    """The rate of one SM; infinite where its kind is not known, so that the peak alone bounds.
+def _sm_rate(gpu: Gpu, kind: Architecture, clock: float, unit: str) -> float:
+    """FLOP/s of one SM; infinite where its FLOPs per clock are unknown, so that the peak alone bounds.
 
     It does not depend on the number of SMs, so that more of them never slow a product of few tiles.
     """
-    if gpu.target not in A_CLOCK:
+    single, half = kind.fp32_flops_per_clock, kind.fp16_flops_per_clock
+    if single is None or half is None:
         return inf
-    single, half = _a_clock(gpu)
-    single *= PAIRED.get(gpu.architecture, 1.0)
-    if unit in AGAINST_HALF and (unit in gpu.peaks or "fp32" not in gpu.peaks):
-        return half * AGAINST_HALF[unit] * clock
-    return (half if _stands_in(gpu, unit) else single) * clock
+    if unit in RATE_VS_FP16 and (unit in gpu.peaks or "fp32" not in gpu.peaks):
+        return half * RATE_VS_FP16[unit] * clock
+    return (half if _stands_in(gpu, unit) else single * kind.dual_issue_share) * clock
 
 
 def _stands_in(gpu: Gpu, unit: str) -> bool:

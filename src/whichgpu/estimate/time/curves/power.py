@@ -15,8 +15,8 @@ AGAINST_HALF = {"bf16": 1.0, "fp16": 1.0, "fp16_fp16acc": 1.0, "tf32": 2.0, "fp8
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     """The least seconds for so many FLOPs at the board's power: low-profile cards sustain far less than their clocks promise."""
     if unit in AGAINST_HALF:
-        joules = gpus.known(p, "power.tensor") * (PICO * AGAINST_HALF[unit])
+        joules = gpus.known(p, "power.tensor", gpus.fp16_pj) * (PICO * AGAINST_HALF[unit])
         joules = np.where(gpus.native[unit] > 0, joules, 0.0)
     else:
-        joules = gpus.known(p, "power.fp32") * PICO
+        joules = gpus.known(p, "power.fp32", gpus.fp32_pj) * PICO
     return flops * (joules / gpus.tdp)

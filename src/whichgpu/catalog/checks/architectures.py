@@ -1,0 +1,44 @@
+"""Checks of the constants of architectures: every one has a source or is marked as assumed, and targets exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.tables import Finding, Row, Table
+
+Tables = Mapping[str, Table]
+NO_CONSTANTS = ("id", "parent", "assumed", "note", "sources", "recorded", "checked")
+INSTRUCTIONS = ("dp4a", "mma", "wgmma", "tcgen05", "tma", "multimem")
+
+
+def architectures(tables: Tables) -> list[Finding]:
+    """Constants without a source are marked as assumed with a reason, and rows below an architecture are known targets."""
+    targets = {row["id"] for row in tables["targets"].rows}
+    return [
+        Finding("architectures", row["id"], *fault)
+        for row in tables["architectures"].rows
+        for fault in (*_sources(row), *_words(row, targets))
+    ]
+
+
+def _sources(row: Row) -> Iterator[tuple[str, str, Message]]:
+    filled = [column for column, cell in row.items() if column not in NO_CONSTANTS and cell not in (None, ())]
+    unsourced = [column for column in filled if column not in row["assumed"]]
+    if unsourced and not row["sources"]:
+        yield "no-source", unsourced[0], msg("finding.no-source")
+    for column in row["assumed"]:
+        if column not in filled:
+            yield "unknown-word", "assumed", msg("finding.unknown-word", word=column)
+    if row["assumed"] and not row["note"]:
+        yield "required", "note", msg("finding.required")
+
+
+def _words(row: Row, targets: set[str]) -> Iterator[tuple[str, str, Message]]:
+    for word in row["instructions"]:
+        if word not in INSTRUCTIONS:
+            yield "unknown-word", "instructions", msg("finding.unknown-word", word=word)
+    if row["parent"] and row["id"] not in targets:
+        yield "unknown-target", "id", msg("finding.unknown-reference", id=row["id"], table="targets")
+    if row["kin_segment"] and not row["kin"]:
+        yield "required", "kin", msg("finding.required")
