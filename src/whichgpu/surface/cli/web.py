@@ -14,7 +14,7 @@ from whichgpu.surface.cli.frame import Parsed, Words, catalog_of, command, optio
 from whichgpu.surface.cli.session import Session
 from whichgpu.surface.cli.settings import user_path
 
-EXTRA = ("fastapi", "uvicorn", "jinja2", "vl_convert")
+EXTRA = ("starlette", "uvicorn", "jinja2", "vl_convert")
 TOKEN = "WHICHGPU_WEB_TOKEN"
 
 
