@@ -2,8 +2,8 @@
 
 Questions that cannot be answered at once wait in line, clients taking turns, so that one who asks a lot delays mostly itself.
 
-These are not processes of `base/process_pool.py`: there one worker that dies ends the whole pool and none can be killed by itself,
-while here a worker must be killable by its time limit, bounded in memory, replaced alone and awaited by an event loop.
+These are not processes of `base/process_pool.py`: there one worker that dies ends the whole pool and none can be killed alone,
+while here a worker must be killable at its time limit, bounded in memory, replaced alone and awaited by an event loop.
 """
 
 from __future__ import annotations
