@@ -71,7 +71,7 @@ docs: environment
 	@cd "$(ROOT)" && NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet && echo "site/index.html"
 
 benchmarks: environment
-	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks
+	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" -m benchmarks
 
 release-check: environment
 	@cd "$(ROOT)" && "$(BIN)/python" tools/release_check.py
