@@ -118,13 +118,15 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
-        self._read_timer = _stopped(self._read_timer)
+        _cancel(self._read_timer)
+        self._read_timer = None
 
     def request_began(self) -> None:
         """Stop waiting: a complete request head has arrived."""
         self._requests += 1
         self._connections.busy(self)
-        self._head_timer = _stopped(self._head_timer)
+        _cancel(self._head_timer)
+        self._head_timer = None
 
     def request_ended(self) -> None:
         """Wait for the next request; the server itself closes a connection that stays idle."""
@@ -147,7 +149,7 @@ class Connection(asyncio.Protocol):
         """Disconnect unless a request head is complete within so many seconds; an earlier deadline stays."""
         at = self._loop.time() + seconds
         if self._head_timer is None or self._head_timer.when() > at:
-            _stopped(self._head_timer)
+            _cancel(self._head_timer)
             self._head_timer = self._loop.call_at(at, self.abort)
 
     def _expect_reader(self) -> None:
@@ -155,7 +157,8 @@ class Connection(asyncio.Protocol):
             self._read_timer = self._loop.call_later(self.limits.unread_seconds, self.abort)
 
     def _forget(self) -> None:
-        self._head_timer, self._read_timer = _stopped(self._head_timer), _stopped(self._read_timer)
+        _cancel(self._head_timer)
+        _cancel(self._read_timer)
         self._connections.remove(self)
 
 
@@ -193,7 +196,7 @@ def _bad_http(limits: Limits) -> bytes:
     return BAD_REQUEST + f"Bad Request\r\n{lines}\r\n".encode() + body
 
 
-def _stopped(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
 
