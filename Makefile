@@ -1,7 +1,7 @@
 # make test        everything a change must pass; does all its own set-up
 # make test-long   what takes minutes, and how much of the code the tests run: before a release
 # make coverage    the second of these alone: fails where a room's branch coverage is below 90%
-# make mutation    how many small faults in estimate and price the tests notice: an hour and more
+# make mutation    how many small faults in estimate and price the tests notice (cosmic-ray): an hour or two
 # make docs        the documentation as a site (site/), outputs shown in it refreshed
 # make format      lay the code out
 # make benchmarks  the tool's own speed
@@ -71,7 +71,7 @@ docs: environment
 	@cd "$(ROOT)" && NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet && echo "site/index.html"
 
 benchmarks: environment
-	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks
+	@cd "$(ROOT)" && PYTHONPATH=src "$(BIN)/python" -m benchmarks
 
 release-check: environment
 	@cd "$(ROOT)" && "$(BIN)/python" tools/release_check.py

@@ -1,9 +1,9 @@
 """Predicted times of groups of GPUs against measured ones, by fits that never saw the GPU.
 
-docs/accuracy-many.md is this program's output:
+docs/evidence/accuracy-many.md is this program's output:
 
     PYTHONPATH=src:tools python -m calibration.group_scores --truth ../shared/truth --held groups.json
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_many ../shared/truth groups.json > docs/accuracy-many.md
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_many ../shared/truth groups.json > docs/evidence/accuracy-many.md
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How much a GPU's own measurements lower the errors on cases that were not measured; writes docs/measured-h200.md.
+"""How much a GPU's own measurements lower the errors on cases that were not measured; writes docs/evidence/measured-h200.md.
 
 A fit without any row of the GPU (curves of operators and corrections of steps alike), and the same fit with the corrections of a
 record of `whichgpu measure` on top, are compared with that GPU's rows of the truth, none of which `measure` runs:
 
-    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER ../shared/truth --write docs/measured-h200.md
+    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER ../shared/truth --write docs/evidence/measured-h200.md
 
 FOLDER holds what a run on the GPU left (see `own_page`): `record.json`, and where they are there `plain.json`, `verify.jsonl`,
 `watch.json`, `diagnosis.json`, `doctor.json`. The tables replace what stands between their marks in the page; its other words

@@ -1,12 +1,12 @@
 """Served runs against the simulator, with fits that never saw their source.
 
-docs/accuracy-serving.md is this program's output:
+docs/evidence/accuracy-serving.md is this program's output:
 
     PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held held.json
     PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held seen.json --seen
     PYTHONPATH=src:tools python -m calibration.serving_choices --truth ../shared/truth --kept choices.json
     PYTHONPATH=src:tools python -m benchmarks.accuracy_serving ../shared/truth held.json seen.json choices.json \
-        > docs/accuracy-serving.md
+        > docs/evidence/accuracy-serving.md
 """
 
 from __future__ import annotations

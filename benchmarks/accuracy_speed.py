@@ -1,9 +1,9 @@
 """Predicted times against measured ones, by fits that never saw the model, the GPU, the generation or the source.
 
 Beside them the plain roofline (FLOPs over peak, bytes over bandwidth) and, where the package `aiconfigurator` is installed, its
-answer on the same rows. docs/accuracy.md is this program's output:
+answer on the same rows. docs/evidence/accuracy.md is this program's output:
 
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed ../shared/truth [HELD] > docs/accuracy.md
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed ../shared/truth [HELD] > docs/evidence/accuracy.md
 
 HELD is what `calibration.fit --held HELD` kept; without it the fits are made again, which takes minutes.
 """

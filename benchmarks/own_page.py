@@ -1,4 +1,4 @@
-"""Sections of docs/measured-h200.md from the files a run on the GPU left; a file that is not there leaves its section out.
+"""Sections of docs/evidence/measured-h200.md from the files a run on the GPU left; a missing file leaves its section out.
 
 - `record.json`: the record that `whichgpu measure` kept
 - `plain.json`: [{"id", "kind", "dtype", "median", "best", "unit"}, …], rates of plain PyTorch loops in the same session

@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers FOLDER
 
-FOLDER holds a virtual environment for each (`FOLDER/skypilot`, `FOLDER/gpuhunt`, …); docs/comparison.md has what came of it. Each
-command gets ten minutes; the last lines of what it prints are shown with its exit code. Nothing here is needed to use whichgpu.
+FOLDER holds a virtual environment for each (`FOLDER/skypilot`, `FOLDER/gpuhunt`, …); docs/evidence/comparison.md has the results.
+Each command gets ten minutes; the last lines it prints are shown with its exit code. Nothing here is needed to use whichgpu.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def test_every_part_is_there(site: Path) -> None:
         "guides/serve",
         "concepts/memory",
         "reference/commands",
-        "accuracy",
-        "comparison",
+        "evidence/accuracy",
+        "evidence/comparison",
         "how-to-add/gpu",
         "architecture",
     ):

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 # What an extra brings that may be missing, and a command that needs it.
 EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "web": (("fastapi", "starlette", "uvicorn", "jinja2", "pydantic", "vl_convert"), ("web", "--port", "0")),
+    "web": (("starlette", "uvicorn", "jinja2", "vl_convert"), ("web", "--port", "0")),
     "plot": (("vl_convert",), ("fit", "llama-3.1-8b", "--gpu", "L4", "--plot", "memory.svg")),
     "parquet": (("pyarrow",), ("catalog", "export", "prices.parquet")),
     "trace": (("torch", "torchvision", "timm"), ("fit", "python:mine:make", "--task", "train")),

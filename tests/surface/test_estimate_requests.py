@@ -12,7 +12,7 @@ import pytest
 from tests.surface.cli import COMMAND, assert_refused, call, environment
 from whichgpu import api
 from whichgpu.api.requests import LONGEST_LINE
-from whichgpu.base import processes
+from whichgpu.base import process_pool
 from whichgpu.surface.commands import lines, many
 from whichgpu.workload.workload import FIELDS
 
@@ -185,13 +185,13 @@ def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
     monkeypatch.setattr(many, "FEW", 10)
     monkeypatch.setattr(many, "cores", lambda: 2)
     given: list[int] = []
-    run = processes.Processes.run
+    run = process_pool.ProcessPool.run
 
-    def counted(self: processes.Processes, function: Any, items: list[Any]) -> Any:
+    def counted(self: process_pool.ProcessPool, function: Any, items: list[Any]) -> Any:
         given.append(len(items))
         return run(self, function, items)
 
-    monkeypatch.setattr(processes.Processes, "run", counted)
+    monkeypatch.setattr(process_pool.ProcessPool, "run", counted)
     spread = call("--lang", "ko", "estimate", "--requests", str(path))
     assert spread == alone
     assert given
@@ -220,4 +220,4 @@ def test_where_no_process_can_be_started_one_does_it(monkeypatch: pytest.MonkeyP
             raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: Without())
-    assert processes.cores() == 1
+    assert process_pool.cores() == 1

@@ -10,10 +10,11 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
-from tests.surface.web import Server
+from tests.surface.web import SMALL, Server, serving
 
 MANY = 2000
 MILLION = 1_000_000
@@ -147,6 +148,14 @@ def test_ten_thousand_open_connections(server: Server) -> None:
     server.answers_others()
 
 
+def test_the_connection_idle_longest_makes_room_for_a_new_one(tmp_path: Path) -> None:
+    with serving(tmp_path, "workers=1", "connections=64", "head_seconds=60", script=SMALL) as running, ExitStack() as stack:
+        held = [stack.enter_context(running.connect()) for _ in range(100)]
+        running.answers_others()
+        assert all(closed(bare, 5) for bare in held[:30])
+        assert not closed(held[-1], 0.2)
+
+
 @pytest.mark.parametrize(("name", "status"), [("spin", 422), ("die", 500)])
 def test_a_question_that_hangs_or_kills_its_worker_costs_only_itself(small: Server, name: str, status: int) -> None:
     before = set(small.workers())
@@ -238,6 +247,7 @@ def test_garbage_instead_of_http_is_told_in_the_one_shape(small: Server) -> None
         b"GET\r\n\r\n",
         b"\x00" * 100_000,
         b"GET /" + b"a" * 40_000,
+        POST + b"Transfer-Encoding: chunked\r\n\r\nnot a length",
     ):
         with small.connect() as bare:
             bare.sendall(garbage + b"\r\n\r\n")

@@ -38,6 +38,7 @@ def cancel(server: Server, told: dict[str, Any]) -> Got:
 
 def test_a_job_is_followed_to_its_end_and_its_result_is_the_commands(server: Server) -> None:
     told = started(server, SERVE)
+    assert server.get(told["events"], "HEAD").status == 405
     events = [block.splitlines() for block in server.get(told["events"]).text.strip().split("\n\n")]
     names = [lines[0].removeprefix("event: ") for lines in events if lines[0].startswith("event")]
     seen = [json.loads(lines[1].removeprefix("data: ")) for lines in events if lines[0].startswith("event")]

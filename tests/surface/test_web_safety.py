@@ -25,7 +25,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", "[::]", "127.0.0.1.nip.io"])
 def test_it_listens_beyond_this_machine_only_with_a_token(host: str) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     from whichgpu.surface.web.serve import check_binding
 
     with pytest.raises(UsageError, match="token"):
@@ -36,7 +36,7 @@ def test_it_listens_beyond_this_machine_only_with_a_token(host: str) -> None:
 
 
 def test_a_token_worth_nothing_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     file = tmp_path / "token"
     file.write_text("short\n")
     weak = process("web", "--host", "0.0.0.0", "--port", "0", "--token-file", str(file))

@@ -17,7 +17,7 @@ STOPPING = Path(__file__).with_name("web_stopping.py")
 @pytest.mark.parametrize("worker", ["ready", "never"])
 @pytest.mark.parametrize(("sent", "code"), [("SIGTERM", -signal.SIGTERM), ("SIGINT", 130)])
 def test_a_signal_while_starting_ends_it_quietly(tmp_path: Path, sent: str, code: int, worker: str) -> None:
-    pytest.importorskip("fastapi", reason="the page needs the web extra")
+    pytest.importorskip("starlette", reason="the page needs the web extra")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_")}
     environ |= {f"XDG_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("DATA", "CONFIG")}
     environ |= {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))), "STOP_SIGNAL": sent, "STOP_WORKER": worker}

@@ -96,7 +96,7 @@ class Server:
 @contextmanager
 def serving(folder: Path, *argv: str, script: Path | None = None, **variables: str) -> Iterator[Server]:
     """A server; `script` where another than the command is to be run."""
-    pytest.importorskip("fastapi", reason="the page needs the web extra")
+    pytest.importorskip("starlette", reason="the page needs the web extra")
     pytest.importorskip("uvicorn", reason="the page needs the web extra")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_")}
     environ |= {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("DATA", "CONFIG")}

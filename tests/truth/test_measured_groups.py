@@ -1,4 +1,4 @@
-"""Single measured steps of groups, each with its source; the tolerance is that of the page docs/accuracy-many.md."""
+"""Single measured steps of groups, each with its source; the tolerance is that of the page docs/evidence/accuracy-many.md."""
 
 from __future__ import annotations
 

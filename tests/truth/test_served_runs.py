@@ -1,4 +1,4 @@
-"""Single measured runs of servers under load, each with its source; tolerances are those of docs/accuracy-serving.md."""
+"""Single measured runs of servers under load, each with its source; tolerances are those of docs/evidence/accuracy-serving.md."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 from whichgpu.base import cluster
 from whichgpu.base.cluster import AHEAD, check_ray
 from whichgpu.base.errors import NoAnswer, UsageError
-from whichgpu.base.spread import spread
+from whichgpu.base.sweep import run_sweep
 
 
 class RayError(Exception): ...
@@ -105,32 +105,32 @@ ITEMS = list(range(11))
 
 
 def test_a_cluster_gives_what_one_process_gives_in_the_items_order(ray: PlayedRay) -> None:
-    assert spread(with_seed, ITEMS, ray="local", seed=5) == spread(with_seed, ITEMS, seed=5)
+    assert run_sweep(with_seed, ITEMS, ray="local", seed=5) == run_sweep(with_seed, ITEMS, seed=5)
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(2.0, 2), (0.5, 1), (None, 1)])
 def test_no_more_tasks_are_given_out_than_the_processors_are_fed_with(ray: PlayedRay, processors: float, workers: int) -> None:
     ray.processors = processors
-    spread(with_seed, ITEMS, ray="local")
+    run_sweep(with_seed, ITEMS, ray="local")
     assert ray.most_out == AHEAD * workers
 
 
 def test_a_cluster_of_this_run_alone_is_stopped_and_has_no_page(ray: PlayedRay) -> None:
-    spread(with_seed, ITEMS, ray="local")
+    run_sweep(with_seed, ITEMS, ray="local")
     assert ray.asked["address"] == "local"
     assert ray.asked["include_dashboard"] is False
     assert ray.stopped == 1
 
 
 def test_a_cluster_that_is_there_is_sent_this_code(ray: PlayedRay) -> None:
-    spread(with_seed, ITEMS, ray="auto")
+    run_sweep(with_seed, ITEMS, ray="auto")
     assert ray.asked["runtime_env"] == {"py_modules": [str(cluster.PACKAGE)]}
     assert (cluster.PACKAGE / "base" / "cluster.py").is_file()
 
 
 def test_who_is_connected_already_stays_so(ray: PlayedRay) -> None:
     ray.running = True
-    spread(with_seed, ITEMS, ray="auto")
+    run_sweep(with_seed, ITEMS, ray="auto")
     assert (ray.asked, ray.stopped, ray.running) == ({}, 0, True)
 
 
@@ -148,7 +148,7 @@ def test_a_failure_of_the_cluster_is_told_in_our_words_and_the_cluster_is_stoppe
 ) -> None:
     ray.failure = (7, failure)
     with pytest.raises(NoAnswer) as told:
-        spread(with_seed, ITEMS, ray="local")
+        run_sweep(with_seed, ITEMS, ray="local")
     assert told.value.kind == kind
     assert said in str(told.value)
     assert "at length" not in str(told.value)
@@ -158,10 +158,10 @@ def test_a_failure_of_the_cluster_is_told_in_our_words_and_the_cluster_is_stoppe
 def test_a_tasks_own_error_is_raised_rather_than_rays_wrapping(ray: PlayedRay) -> None:
     ray.failure = (3, RayTaskError("wrapped", ArithmeticError("no such thing")))
     with pytest.raises(ArithmeticError, match="no such thing"):
-        spread(with_seed, ITEMS, ray="local")
+        run_sweep(with_seed, ITEMS, ray="local")
     ray.failure = (3, RayTaskError("of which nothing is known"))
     with pytest.raises(RayTaskError, match="of which nothing is known"):
-        spread(with_seed, ITEMS, ray="local")
+        run_sweep(with_seed, ITEMS, ray="local")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_cluster_that_refuses_is_told_with_its_first_line(
         monkeypatch.setenv(cluster.MODE, mode)
     ray.refused = ConnectionError("nobody there\nTraceback and more")
     with pytest.raises(NoAnswer, match=f"answers at {address}: nobody there$") as told:
-        spread(with_seed, ITEMS, ray=address)
+        run_sweep(with_seed, ITEMS, ray=address)
     assert told.value.kind == "ray-unreachable"
     assert told.value.hint is not None
     assert told.value.hint.id == hint
@@ -190,7 +190,7 @@ def test_a_cluster_that_refuses_is_told_with_its_first_line(
 def test_a_token_is_shown_to_this_machine_only(
     ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: str, told_by: str
 ) -> None:
-    spread(with_seed, ITEMS, ray=listening)
+    run_sweep(with_seed, ITEMS, ray=listening)
     assert cluster.MODE not in os.environ  # there is none
     if told_by == "file":
         (tmp_path / ".ray").mkdir()
@@ -198,9 +198,9 @@ def test_a_token_is_shown_to_this_machine_only(
     else:
         monkeypatch.setenv(cluster.TOKEN if told_by == "variable" else cluster.TOKEN_PATH, "secret")
     for elsewhere in ("192.0.2.1:6379", "local", "auto"):
-        spread(with_seed, ITEMS, ray=elsewhere)
+        run_sweep(with_seed, ITEMS, ray=elsewhere)
         assert cluster.MODE not in os.environ, elsewhere
-    spread(with_seed, ITEMS, ray=listening)
+    run_sweep(with_seed, ITEMS, ray=listening)
     assert os.environ[cluster.MODE] == "token"
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.serving_cases import PLAIN, linear
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
-from whichgpu.base.spread import spread
+from whichgpu.base.sweep import run_sweep
 from whichgpu.decide.interrupted import PolicyCase, Rates, cost_of_policies, faster, held, tried, under
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet import Fleet, Interruptions, Station, simulate_fleet
@@ -81,10 +81,10 @@ CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN) for policy in ("s
 
 
 def test_one_sweep_in_process_and_on_two_processes_gives_one_table() -> None:
-    assert spread(tried, CASES, seed=5, jobs=2) == spread(tried, CASES, seed=5)
+    assert run_sweep(tried, CASES, seed=5, jobs=2) == run_sweep(tried, CASES, seed=5)
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed (pip install 'whichgpu[plan-ray]')")
 @pytest.mark.filterwarnings("ignore")
 def test_one_sweep_on_a_local_ray_gives_the_same_table() -> None:
-    assert spread(tried, CASES, seed=5, ray="local") == spread(tried, CASES, seed=5)
+    assert run_sweep(tried, CASES, seed=5, ray="local") == run_sweep(tried, CASES, seed=5)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the page needs the web extra")
+pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import english, msg

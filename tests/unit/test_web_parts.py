@@ -11,7 +11,7 @@ from zlib import decompress
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the page needs the web extra")
+pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from starlette.requests import Request
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the page needs the web extra")
+pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from tests.unit.test_web_parts import finished
 from whichgpu.surface.web.limits import Limits

@@ -14,7 +14,7 @@ import numpy as np
 from whichgpu.api.planrequest import PlanRequest
 from whichgpu.api.plansweep import FACTORS, GOALS, parse_sweep, sweep
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.base.spread import Progress
+from whichgpu.base.sweep import Progress
 from whichgpu.catalog.engine import Engine, support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.answer import AloneRow, CurvePoint, GroupRow, OwnRow, money

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from whichgpu.base.errors import NoAnswer
-from whichgpu.base.spread import Progress
+from whichgpu.base.sweep import Progress
 from whichgpu.decide.interrupted import PoliciesAnswer, Rates, cost_of_policies
 from whichgpu.decide.plan.answer import GroupRow
 from whichgpu.decide.plan.supply import rented

@@ -16,7 +16,7 @@ from whichgpu.api.planrequest import ModelAsked, PlanRequest, to_mapping
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.kept import Keep, sweeps_folder
 from whichgpu.base.messages import msg
-from whichgpu.base.spread import Progress, spread
+from whichgpu.base.sweep import Progress, run_sweep
 from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
@@ -67,7 +67,7 @@ def sweep(
     ]
     folder = sweeps_folder() if keep else None
     kept = Keep(folder, Priced, f"plan {_newest(desk.catalog)}") if folder else None
-    found = spread(priced, points, jobs=request.workers, ray=request.ray, seed=request.seed, progress=progress, keep=kept)
+    found = run_sweep(priced, points, jobs=request.workers, ray=request.ray, seed=request.seed, progress=progress, keep=kept)
     return tuple(
         CurvePoint(name, value, money(one.cost, currency) if one.cost is not None else None, one.gap, one.gpus)
         for value, one in zip(values, found, strict=True)

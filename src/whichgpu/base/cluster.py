@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.process_pool import Results, as_completed, worker_died
 from whichgpu.base.units import whole_number
 
 PACKAGE = Path(__file__).resolve().parents[1]  # sent to a cluster, so that it runs the same code as this process
@@ -21,8 +22,8 @@ MODE, TOKEN, TOKEN_PATH, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AU
 ADDRESSES = ("local", "auto")
 
 
-def on_ray(function: Callable[[Any, int], Any], left: Sequence[tuple[int, Any, int]], address: str) -> Iterator[tuple[int, Any]]:
-    """Results with their places, as they come; a cluster that was not running before is stopped after it."""
+def on_ray(function: Callable[..., Any], items: Sequence[tuple[Any, ...]], address: str) -> Results:
+    """The function's result for the arguments in each item; a cluster that was not running before is stopped afterwards."""
     cluster = _ray(address)
     own = not cluster.is_initialized()
     if own:
@@ -30,16 +31,13 @@ def on_ray(function: Callable[[Any, int], Any], left: Sequence[tuple[int, Any, i
     try:
         remote = cluster.remote(function)
         workers = max(1, int(cluster.cluster_resources().get("CPU", 1)))
-        waiting: dict[Any, int] = {}
-        rest = iter(left)
-        while True:
-            while len(waiting) < AHEAD * workers and (one := next(rest, None)):
-                waiting[remote.remote(one[1], one[2])] = one[0]
-            if not waiting:
-                return
-            ready, _ = cluster.wait(list(waiting), num_returns=1)
-            for reference in ready:
-                yield waiting.pop(reference), _fetched(cluster, reference, address)
+        yield from as_completed(
+            items,
+            AHEAD * workers,
+            lambda values: remote.remote(*values),
+            lambda running: cluster.wait(list(running), num_returns=1)[0],
+            lambda reference: _fetched(cluster, reference, address),
+        )
     finally:
         if own:
             cluster.shutdown()
@@ -134,9 +132,4 @@ def _fetched(cluster: Any, reference: Any, address: str) -> Any:
         message = msg("error.ray-unreachable", address=address, why=str(problem).strip().partition("\n")[0])
         raise NoAnswer("ray-unreachable", message, msg("hint.ray-lacks")) from problem
     except cluster.exceptions.RayError as problem:
-        raise died() from problem
-
-
-def died() -> NoAnswer:
-    """Whoever ended a process, for lack of memory most often, did not end this one: what is finished stands."""
-    return NoAnswer("worker-died", msg("error.worker-died"), msg("hint.worker-died"))
+        raise worker_died() from problem

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
-from whichgpu.base.spread import Progress, spread
+from whichgpu.base.sweep import Progress, run_sweep
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet import Fleet, FleetOutcome, Interruptions, simulate_fleet
 from whichgpu.estimate.serving.fleet.answer import met_of
@@ -123,7 +123,7 @@ def cost_of_policies(
     _check(fleet, rates, policies)
     able = [one for one in policies if one == "on-demand" or all(rates[each.name].spot is not None for each in fleet.stations)]
     cases = [PolicyCase(one, fleet, load, goals, interruptions) for one in able]
-    told = [_priced(one, fleet, rates, interruptions) for one in spread(tried, cases, jobs=jobs, ray=ray, progress=progress)]
+    told = [_priced(one, fleet, rates, interruptions) for one in run_sweep(tried, cases, jobs=jobs, ray=ray, progress=progress)]
     ordered = tuple(sorted(told, key=lambda one: (not one.kept, one.cost.amount)))
     best = ordered[0]
     warnings = [msg("policies.none-kept")] if not best.kept else []

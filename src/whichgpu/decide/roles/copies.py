@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.spread import Progress, spread
+from whichgpu.base.sweep import Progress, run_sweep
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.generating import in_precision
 from whichgpu.decide.roles.asked import Kind, Served
@@ -78,7 +78,7 @@ def copies(
                 reasons[one.name, kind.gpu.id] = found
                 continue
             cases += [CopyCase(one, kind, degree, role, _most(kind, degree, budget)) for degree in found for role in ROLES]
-    told: list[Copy] = spread(tried, cases, jobs=jobs, ray=ray, progress=progress)
+    told: list[Copy] = run_sweep(tried, cases, jobs=jobs, ray=ray, progress=progress)
     for one in served:
         for kind in kinds:
             mine = [copy for copy in told if (copy.model, copy.gpu) == (one.name, kind.gpu.id)]

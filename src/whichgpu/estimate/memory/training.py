@@ -14,7 +14,7 @@ from whichgpu.workload.shapes import Mlp, Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 # 90% ranges as factors. The narrow one is for what was measured on an H200: these families, on one GPU, with these optimizers.
-# The wide one is for all else. Both were set on measured steps, the wide one on 30 further ones (docs/memory-accuracy.md).
+# The wide one is for all else. Both were set on measured steps, the wide one on 30 more (docs/evidence/memory-accuracy.md).
 MEASURED = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
 MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
 SPREAD, SPREAD_DEVICE = (0.9925, 1.0075), (0.965, 1.035)

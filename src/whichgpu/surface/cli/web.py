@@ -14,7 +14,7 @@ from whichgpu.base.messages import msg
 from whichgpu.surface.cli.frame import Parsed, Words, command, option
 from whichgpu.surface.commands.session import Session
 
-EXTRA = ("fastapi", "uvicorn", "jinja2", "vl_convert")
+EXTRA = ("starlette", "uvicorn", "jinja2", "vl_convert")
 TOKEN = "WHICHGPU_WEB_TOKEN"
 
 

@@ -15,7 +15,7 @@ from whichgpu.api.stream import Numbered, Reply, line_groups, replies, requests_
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
-from whichgpu.base.processes import Processes, cores
+from whichgpu.base.process_pool import ProcessPool, cores
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.commands.lines import Lines, opened, together
 from whichgpu.surface.commands.session import Session
@@ -78,7 +78,7 @@ def _written(lines: Iterable[bytes], session: Session, most: int, own: bool) -> 
         processes, count = None, 1
         for group in line_groups(lines, most):
             if len(group) >= FEW and processes is None and (count := min(cores(), MOST)) > 1:
-                processes = stack.enter_context(Processes(count))
+                processes = stack.enter_context(ProcessPool(count))
             if processes is None or len(group) < FEW:
                 yield from _told(group, desk, session.language)
                 continue

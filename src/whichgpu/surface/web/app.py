@@ -7,23 +7,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from whichgpu.base.version import __version__
 from whichgpu.surface.web.bundle import is_made
 from whichgpu.surface.web.drawing import HERE, TYPES
 from whichgpu.surface.web.replies import FOREVER, REVALIDATE, Refusal, refused, replied
-from whichgpu.surface.web.rest import router
+from whichgpu.surface.web.rest import api_routes
 from whichgpu.surface.web.routes import answering, asked
 from whichgpu.surface.web.safety import Door, Gate
 from whichgpu.surface.web.service import Service, page_question
 from whichgpu.surface.web.speech import language_of
 from whichgpu.surface.web.views import PAGES
 
-READS = ["GET", "HEAD"]
 STATUS_KINDS = {404: "not-found", 405: "method"}
 
 
@@ -31,26 +32,27 @@ def application(service: Service, door: Door) -> ASGIApp:
     """The whole of it; the service starts and ends with it."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await service.open()
         preparing = asyncio.ensure_future(service.prepare())
         yield
         preparing.cancel()
         await service.close()
 
-    app = FastAPI(
-        title="whichgpu", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan,
-        redirect_slashes=False,
-    )  # fmt: skip
+    app = Starlette(
+        routes=[
+            *api_routes(),
+            Mount("/static", Static(directory=HERE / "static")),
+            Route("/assets/vega.js", answering(script)),
+            Route("/", answering(first)),
+            Route("/{name}/{chart}.svg", answering(picture)),
+            Route("/{name}", answering(page)),
+        ],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
     app.state.service = service
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Exception, _failed)
-    app.include_router(router())
-    app.mount("/static", Static(directory=HERE / "static"))
-    app.add_api_route("/assets/vega.js", answering(script), methods=READS)
-    app.add_api_route("/", answering(first), methods=READS)
-    app.add_api_route("/{name}/{chart}.svg", answering(picture), methods=READS)
-    app.add_api_route("/{name}", answering(page), methods=READS)
     return Gate(app, door)
 
 

@@ -1,6 +1,9 @@
 """Worker processes: each answers one question at a time; one that hangs, crashes or grows too large is replaced.
 
 Questions that cannot be answered at once wait in line, clients taking turns, so that one who asks a lot delays mostly itself.
+
+These are not processes of `base/process_pool.py`: there one worker that dies ends the whole pool and none can be killed alone,
+while here a worker must be killable at its time limit, bounded in memory, replaced alone and awaited by an event loop.
 """
 
 from __future__ import annotations

@@ -6,14 +6,15 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from whichgpu.surface.web.endpoints import ALIASES, BY_PATH, PREFIX
 from whichgpu.surface.web.jobs import COMMANDS, FILES, OVER, Job
 from whichgpu.surface.web.reading import json_body
 from whichgpu.surface.web.replies import Refusal, as_json, replied
-from whichgpu.surface.web.routes import Handler, answering, asked, service_of
+from whichgpu.surface.web.routes import Endpoint, answering, asked, service_of
 from whichgpu.surface.web.safety import check_mark
 from whichgpu.surface.web.service import Service, client_of
 from whichgpu.surface.web.speech import language_of
@@ -23,26 +24,26 @@ MOST_REQUESTS = 20_000
 OVER_STATUSES = {"too-long": 422, "job-cancelled": 409}  # of jobs that gave no answer
 
 
-def router() -> APIRouter:
-    """All of it."""
-    found = APIRouter()
-    for path in (*BY_PATH, *ALIASES):
-        found.add_api_route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=["GET", "HEAD", "POST"])
-    for path, handler, methods in (
-        (f"{PREFIX}/openapi.json", schema, ["GET", "HEAD"]),
-        ("/api/docs", reference, ["GET", "HEAD"]),
-        (f"{PREFIX}/uploads", upload, ["POST"]),
-        (f"{PREFIX}/jobs", new_job, ["POST"]),
-        (f"{PREFIX}/jobs/{{id}}", job_state, ["GET", "HEAD"]),
-        (f"{PREFIX}/jobs/{{id}}", cancel_job, ["DELETE"]),
-        (f"{PREFIX}/jobs/{{id}}/events", follow_job, ["GET"]),
-        (f"{PREFIX}/jobs/{{id}}/result", job_result, ["GET", "HEAD"]),
-    ):
-        found.add_api_route(path, answering(handler), methods=methods)
-    return found
+def api_routes() -> list[Route]:
+    """Every route under /api."""
+    jobs = f"{PREFIX}/jobs"
+    return [
+        *(
+            Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=["GET", "POST"])
+            for path in (*BY_PATH, *ALIASES)
+        ),
+        Route(f"{PREFIX}/openapi.json", answering(schema)),
+        Route("/api/docs", answering(reference)),
+        Route(f"{PREFIX}/uploads", answering(upload), methods=["POST"]),
+        Route(jobs, answering(new_job), methods=["POST"]),
+        Route(f"{jobs}/{{id}}", answering(job_state)),
+        Route(f"{jobs}/{{id}}", answering(cancel_job), methods=["DELETE"]),
+        Route(f"{jobs}/{{id}}/events", answering(follow_job)),
+        Route(f"{jobs}/{{id}}/result", answering(job_result)),
+    ]
 
 
-def _endpoint(path: str) -> Handler:
+def _endpoint(path: str) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         question: dict[str, Any] = {
             "kind": "rest",
@@ -139,6 +140,8 @@ async def job_result(request: Request, id: str) -> Response:
 
 async def follow_job(request: Request, id: str) -> Response:
     """Its course, as server-sent events."""
+    if request.method == "HEAD":  # Starlette adds HEAD to every GET route, and a stream has no end to wait for.
+        raise Refusal(405, "method", {"Allow": "GET"}, method=request.method)
     service = service_of(request)
     job = service.jobs.get(id)
     service.take_stream(client_of(request))

@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from whichgpu.surface.web.cache import Answer
 from whichgpu.surface.web.pool import Question
 from whichgpu.surface.web.replies import Refusal, refused
 from whichgpu.surface.web.service import Service, client_of
 
-Handler = Callable[..., Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response]]  # takes the request, and the path's parameters by name
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def answering(handler: Handler) -> Handler:
-    """A route whose refusals are told in the one shape errors have."""
+def answering(handler: Handler) -> Endpoint:
+    """An endpoint that calls the handler with the path's parameters and turns a refusal into a reply in the one error shape."""
 
     @functools.wraps(handler)
-    async def answered(request: Request, **values: Any) -> Response:
+    async def answered(request: Request) -> Response:
         try:
-            return await handler(request, **values)
+            return await handler(request, **request.path_params)
         except Refusal as refusal:
             return refused(request, refusal)
 

@@ -12,7 +12,7 @@ import uvicorn
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.surface.web.app import application
-from whichgpu.surface.web.protocol import patient
+from whichgpu.surface.web.connections import RequestTracker, bound_connections
 from whichgpu.surface.web.safety import Door
 from whichgpu.surface.web.service import Service
 
@@ -59,8 +59,8 @@ def serve(host: str, port: int, service: Service, door: Door, ready: Callable[[s
     listener = listening(host, port)
     limits = service.limits
     config = uvicorn.Config(
-        application(service, door),
-        http=patient(limits),
+        RequestTracker(application(service, door)),
+        http="h11",
         ws="none",
         lifespan="on",
         log_level="critical",
@@ -70,6 +70,7 @@ def serve(host: str, port: int, service: Service, door: Door, ready: Callable[[s
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=2,
     )
+    bound_connections(config, limits)
     address, bound = listener.getsockname()[:2]
     url = f"http://{f'[{address}]' if ':' in address else address}:{bound}/"
     asyncio.run(_run(uvicorn.Server(config), listener, service, lambda: ready(url)))

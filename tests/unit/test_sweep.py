@@ -15,7 +15,7 @@ import pytest
 
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.kept import Keep, content_hash
-from whichgpu.base.spread import Progress, Stopped, item_seed, spread
+from whichgpu.base.sweep import Progress, Stopped, item_seed, run_sweep
 
 CALLS: list[object] = []
 
@@ -68,40 +68,40 @@ def keeping(folder: Path) -> Keep:
 
 
 def test_processes_give_what_one_process_gives() -> None:
-    assert spread(drawn, CASES, jobs=2, seed=3) == spread(drawn, CASES, seed=3)
-    assert spread(drawn, CASES, seed=3) != spread(drawn, CASES, seed=4)
+    assert run_sweep(drawn, CASES, jobs=2, seed=3) == run_sweep(drawn, CASES, seed=3)
+    assert run_sweep(drawn, CASES, seed=3) != run_sweep(drawn, CASES, seed=4)
 
 
 def test_a_seed_is_an_items_own_whatever_stands_beside_it() -> None:
-    whole = spread(drawn, CASES)
-    assert spread(drawn, CASES[3:]) == whole[3:]
-    assert spread(drawn, CASES[::-1]) == whole[::-1]
+    whole = run_sweep(drawn, CASES)
+    assert run_sweep(drawn, CASES[3:]) == whole[3:]
+    assert run_sweep(drawn, CASES[::-1]) == whole[::-1]
     assert len({item_seed(0, case) for case in CASES}) == len(CASES)
 
 
 def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
-    first = spread(drawn, CASES[:4], keep=keeping(tmp_path))
+    first = run_sweep(drawn, CASES[:4], keep=keeping(tmp_path))
     CALLS.clear()
     told: list[Progress] = []
-    whole = spread(drawn, CASES, keep=keeping(tmp_path), progress=told.append)
+    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path), progress=told.append)
     assert CASES[4:] == CALLS
     assert whole[:4] == first
-    assert whole == spread(drawn, CASES)
+    assert whole == run_sweep(drawn, CASES)
     assert [(one.done, one.total, one.kept) for one in told] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
 
 
 def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> None:
-    spread(drawn, CASES, keep=keeping(tmp_path))
+    run_sweep(drawn, CASES, keep=keeping(tmp_path))
     CALLS.clear()
-    spread(drawn, CASES[:1], keep=keeping(tmp_path), seed=1)
-    spread(drawn, CASES[:1], keep=Keep(tmp_path, Told, "other data"))
-    spread(failing, CASES[:1], keep=keeping(tmp_path))
+    run_sweep(drawn, CASES[:1], keep=keeping(tmp_path), seed=1)
+    run_sweep(drawn, CASES[:1], keep=Keep(tmp_path, Told, "other data"))
+    run_sweep(failing, CASES[:1], keep=keeping(tmp_path))
     assert len(CALLS) == 3
 
 
 def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
     with pytest.raises(Stopped) as caught:
-        spread(stopped, CASES, keep=keeping(tmp_path))
+        run_sweep(stopped, CASES, keep=keeping(tmp_path))
     assert sorted(caught.value.finished) == [0, 1]
     assert caught.value.total == len(CASES)
     keep = keeping(tmp_path)
@@ -112,26 +112,26 @@ def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
 def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> None:
     for jobs in (1, 2):
         with pytest.raises(ArithmeticError, match="no such thing"):
-            spread(failing, CASES, keep=keeping(tmp_path / str(jobs)), jobs=jobs)
+            run_sweep(failing, CASES, keep=keeping(tmp_path / str(jobs)), jobs=jobs)
     CALLS.clear()
     with pytest.raises(ArithmeticError):
-        spread(failing, CASES, keep=keeping(tmp_path / "1"))
+        run_sweep(failing, CASES, keep=keeping(tmp_path / "1"))
     assert CALLS == []
 
 
 def test_a_process_that_is_ended_from_outside_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(NoAnswer, match="ended from outside"):
-        spread(dying, CASES, keep=keeping(tmp_path), jobs=2)
+        run_sweep(dying, CASES, keep=keeping(tmp_path), jobs=2)
 
 
 def test_a_damaged_file_is_set_aside_and_computed_anew(tmp_path: Path) -> None:
-    whole = spread(drawn, CASES, keep=keeping(tmp_path))
+    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path))
     files = sorted(tmp_path.rglob("*.json"))
     files[0].write_bytes(files[0].read_bytes()[:-4])
     files[1].write_bytes(b"\xff\x00")
     files[2].write_text(files[3].read_text())  # a sound file under another's name
     CALLS.clear()
-    assert spread(drawn, CASES, keep=keeping(tmp_path)) == whole
+    assert run_sweep(drawn, CASES, keep=keeping(tmp_path)) == whole
     assert len(CALLS) == 3
     assert len(list(tmp_path.rglob("*.damaged"))) == 3
     assert not list(tmp_path.rglob(".*"))
@@ -145,20 +145,20 @@ def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> 
 def test_seconds_left_are_told_by_what_this_run_took() -> None:
     times = iter(range(0, 100, 2))
     told: list[Progress] = []
-    spread(drawn, CASES[:3], progress=told.append, clock=lambda: float(next(times)))
+    run_sweep(drawn, CASES[:3], progress=told.append, clock=lambda: float(next(times)))
     assert [one.seconds_left for one in told] == [None, 4.0, 2.0, 0.0]
 
 
 def test_no_items_and_no_processes() -> None:
-    assert spread(drawn, []) == []
+    assert run_sweep(drawn, []) == []
     with pytest.raises(UsageError, match="at least one"):
-        spread(drawn, CASES, jobs=0)
+        run_sweep(drawn, CASES, jobs=0)
 
 
 def test_without_ray_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="not installed"):
-        spread(drawn, CASES, ray="local")
+        run_sweep(drawn, CASES, ray="local")
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path) -> None:
@@ -169,15 +169,15 @@ def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path)
         folder = tmp_path / "shut"
         folder.mkdir(mode=0o500)
     with pytest.raises(DataError, match="cannot be kept"):
-        spread(drawn, CASES, keep=keeping(folder))
+        run_sweep(drawn, CASES, keep=keeping(folder))
 
 
 STOPPABLE = """
 from pathlib import Path
-from test_spread import CASES, Stopped, keeping, spread, unhurried
+from test_sweep import CASES, Stopped, keeping, run_sweep, unhurried
 if __name__ == "__main__":
     try:
-        spread(unhurried, CASES, jobs=2, keep=keeping(Path({folder!r})), progress=lambda told: print(told.done, flush=True))
+        run_sweep(unhurried, CASES, jobs=2, keep=keeping(Path({folder!r})), progress=lambda told: print(told.done, flush=True))
     except Stopped as stopped:
         print("stopped", len(stopped.finished), flush=True)
 """
@@ -201,6 +201,6 @@ def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_the
     assert 2 <= finished < len(CASES)
     assert len(list((tmp_path / "kept").rglob("*.json"))) == finished
     told: list[Progress] = []
-    whole = spread(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=told.append)
+    whole = run_sweep(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=told.append)
     assert told[0].done == finished
-    assert whole == spread(drawn, CASES)
+    assert whole == run_sweep(drawn, CASES)

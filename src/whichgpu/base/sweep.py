@@ -1,12 +1,13 @@
-"""One function over many items: in this process, on processes of this machine, or on a Ray cluster, with the same results.
+"""Sweeps: one function over many items in this process, in a process pool or on a Ray cluster, with the same results.
 
-Every item has a seed of its own, made from the sweep's seed and the item itself, so neither order nor place nor what is already
-done changes what comes out. Functions are plain ones of a module: `function(item, seed)`.
+Each item has its own seed, made from the sweep's seed and the item, so that neither order nor place nor earlier results change a
+result. Functions are plain ones of a module: `function(item, seed)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
@@ -15,12 +16,11 @@ from whichgpu.base.cluster import on_ray
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.kept import Keep, content_hash
 from whichgpu.base.messages import msg
-from whichgpu.base.processes import Processes
+from whichgpu.base.process_pool import ProcessPool, Results
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Item, int], Result]
-Finished = Iterator[tuple[int, Any]]  # place, result; in the order they are done
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Stopped(KeyboardInterrupt):
         self.finished, self.total = finished, total
 
 
-def spread(
+def run_sweep(
     function: Work[Item, Result],
     items: Sequence[Item],
     *,
@@ -79,9 +79,7 @@ def spread(
     except KeyboardInterrupt:
         raise Stopped(results, len(items)) from None
     finally:
-        close = getattr(done, "close", None)
-        if close:
-            close()
+        done.close()
     return [results[place] for place in range(len(items))]
 
 
@@ -117,15 +115,15 @@ def _tell(progress: Callable[[Progress], None] | None, done: int, total: int, ke
         progress(Progress(done, total, kept, seconds_left(done, total, kept, elapsed)))
 
 
-def _run(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int, ray: str | None) -> Finished:
-    if ray is not None:
-        return on_ray(function, left, ray)
-    if jobs > 1 and len(left) > 1:
-        return _on_processes(function, left, min(jobs, len(left)))
-    return ((place, function(item, seed)) for place, item, seed in left)
-
-
-def _on_processes(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int) -> Finished:
-    with Processes(jobs) as processes:
-        for number, result in processes.run(function, [(item, seed) for _, item, seed in left]):
+def _run(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int, ray: str | None) -> Results:
+    values = [(item, seed) for _, item, seed in left]
+    with ExitStack() as stack:
+        if ray is not None:
+            results = on_ray(function, values, ray)
+        elif jobs > 1 and len(left) > 1:
+            results = stack.enter_context(ProcessPool(min(jobs, len(left)))).run(function, values)
+        else:
+            results = ((place, function(*each)) for place, each in enumerate(values))
+        stack.callback(results.close)
+        for number, result in results:
             yield left[number][0], result

@@ -1,0 +1,216 @@
+"""Limits on connections that uvicorn has no setting for, put around the HTTP protocol it brings.
+
+A client that sends no complete request head in time, or does not read its reply in time, is disconnected. Once the maximum number
+of connections is open, each new one closes the connection that has waited longest without a request, so that holding thousands
+open keeps nobody out. What is not HTTP is answered with the JSON body every error has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from functools import partial
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from whichgpu.base.messages import english
+from whichgpu.surface.web.limits import Limits
+from whichgpu.surface.web.safety import HEADERS, POLICY
+
+STATE = "connection"  # key of the connection in the state of a request's ASGI scope
+BAD_REQUEST = b"HTTP/1.1 400 "
+
+
+def bound_connections(config: uvicorn.Config, limits: Limits) -> None:
+    """Make every connection of a server that is not yet started obey the limits."""
+    config.load()
+    connections = Connections(limits, config.http_protocol_class)
+    config.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
+
+
+class RequestTracker:
+    """ASGI middleware that tells a request's connection when the request begins and ends."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = scope.get("state", {}).get(STATE)
+        if connection is None:
+            await self._app(scope, receive, send)
+            return
+        connection.request_began()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            connection.request_ended()
+
+
+class Connections:
+    """All open connections of one server."""
+
+    def __init__(self, limits: Limits, protocol: type[asyncio.Protocol]) -> None:
+        self.limits, self.protocol = limits, protocol
+        self._most = connections_allowed(limits)
+        self._open: set[Connection] = set()
+        self._waiting: OrderedDict[Connection, None] = OrderedDict()  # without a request, the longest first
+
+    def add(self, connection: Connection) -> None:
+        """Count a new connection; where there are too many, close the one that has waited longest."""
+        self._open.add(connection)
+        self.wait(connection)
+        while len(self._open) > self._most and self._waiting:
+            next(iter(self._waiting)).abort()
+
+    def wait(self, connection: Connection) -> None:
+        """Mark a connection as waiting for a request from now on."""
+        self._waiting[connection] = None
+
+    def busy(self, connection: Connection) -> None:
+        """Mark a connection as having a request."""
+        self._waiting.pop(connection, None)
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a closed connection."""
+        self._open.discard(connection)
+        self._waiting.pop(connection, None)
+
+
+class Connection(asyncio.Protocol):
+    """One connection: the server's HTTP protocol, with time limits on the client's sending and reading."""
+
+    def __init__(self, connections: Connections, *, app_state: dict[str, Any], **values: Any) -> None:
+        self._connections, self.limits = connections, connections.limits
+        self._http = connections.protocol(app_state={**app_state, STATE: self}, **values)  # type: ignore[call-arg]
+        self._loop = asyncio.get_running_loop()
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._requests = 0  # handed to the application and not yet answered
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self._http.connection_made(ReplyTransport(self))  # type: ignore[arg-type]
+        self._expect_head(self.limits.head_seconds)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        self._http.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._requests:
+            self._expect_head(self.limits.head_seconds)
+        try:
+            self._http.data_received(data)
+        except h11.LocalProtocolError:  # What is not HTTP arrived while a reply was being sent: there is no place for another.
+            self.close()
+
+    def eof_received(self) -> bool | None:
+        return self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+        _cancel(self._read_timer)
+        self._read_timer = None
+
+    def request_began(self) -> None:
+        """Stop waiting: a complete request head has arrived."""
+        self._requests += 1
+        self._connections.busy(self)
+        _cancel(self._head_timer)
+        self._head_timer = None
+
+    def request_ended(self) -> None:
+        """Wait for the next request; the server itself closes a connection that stays idle."""
+        self._requests -= 1
+        if not self._requests and not self.transport.is_closing():
+            self._connections.wait(self)
+            self._expect_head(self.limits.idle_seconds + self.limits.head_seconds)
+
+    def close(self) -> None:
+        """Close after the client has read what was sent, within the limit for that."""
+        self.transport.close()
+        self._expect_reader()
+
+    def abort(self) -> None:
+        """Disconnect at once."""
+        self._forget()
+        self.transport.abort()
+
+    def _expect_head(self, seconds: float) -> None:
+        """Disconnect unless a request head is complete within so many seconds; an earlier deadline stays."""
+        at = self._loop.time() + seconds
+        if self._head_timer is None or self._head_timer.when() > at:
+            _cancel(self._head_timer)
+            self._head_timer = self._loop.call_at(at, self.abort)
+
+    def _expect_reader(self) -> None:
+        if self._read_timer is None:
+            self._read_timer = self._loop.call_later(self.limits.unread_seconds, self.abort)
+
+    def _forget(self) -> None:
+        _cancel(self._head_timer)
+        _cancel(self._read_timer)
+        self._connections.remove(self)
+
+
+class ReplyTransport:
+    """The transport the HTTP protocol writes to, which replaces the plain-text reply to what is not HTTP by an error of ours."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._replaced = False
+
+    def write(self, data: bytes) -> None:
+        """Write a part of a reply. The application's own replies all carry the security policy, the server's do not."""
+        if data.startswith(BAD_REQUEST) and POLICY.encode() not in data:
+            self._replaced = True
+            self._connection.transport.write(_bad_http(self._connection.limits))
+        elif not self._replaced:
+            self._connection.transport.write(data)
+
+    def close(self) -> None:
+        """Close once the client has read the reply."""
+        self._connection.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection.transport, name)
+
+
+def _bad_http(limits: Limits) -> bytes:
+    """Reply to what is not HTTP, or to a request head that is too long."""
+    words = english()
+    hint = words.text("hint.web-bad-http", kib=limits.head_bytes >> 10)
+    error = {"kind": "bad-http", "message": words.text("error.web-bad-http"), "hint": hint, "choices": []}
+    body = json.dumps({"ok": False, "error": error}).encode()
+    headers = {**HEADERS, "Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return BAD_REQUEST + f"Bad Request\r\n{lines}\r\n".encode() + body
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def connections_allowed(limits: Limits) -> int:
+    """Connections to keep open at most: the limit, or what the system's file descriptors allow beside the server's own."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = limits.connections + 256
+        if soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(64, min(limits.connections, soft - 256))
+    except (ImportError, OSError, ValueError):
+        return 400

@@ -1,1 +1,0 @@
-"""Small faults put into the code one at a time, to see whether the tests notice: how much the tests are worth."""
