@@ -21,7 +21,7 @@ from typing import Any
 
 QUESTIONS = Path(__file__).with_name("questions.txt")
 # Paths that depend on the clock or on how long a search took, not on the question.
-VOLATILE = re.compile(r"(^|\.)(age_days|seconds_taken|solver_seconds|elapsed|took|today|wall|checked_on|seconds)(\.|$)")
+VOLATILE = re.compile(r"(^|\.)(age_days|seconds_taken|solver_seconds|elapsed|took|today|wall|checked_on)(\.|$)|^seconds$")
 NUMBER = re.compile(r"[-+]?\d[\d.,eE+-]*")
 
 
