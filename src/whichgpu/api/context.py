@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
+from typing import TYPE_CHECKING
 
-from whichgpu.api.desk import Desk
 from whichgpu.catalog.store import Catalog
+
+if TYPE_CHECKING:
+    from whichgpu.api.desk import Desk
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Context:
 
     def desk_for(self, own_measurements: bool) -> Desk:
         """The desk to look models and GPUs up at; `own_measurements` says whether the user's records count."""
+        from whichgpu.api.desk import Desk  # facts do without it
+
         if self.desk is not None and self.desk.own == own_measurements:
             return self.desk
         return Desk(self.catalog, own=own_measurements, as_of=self.as_of)

@@ -6,13 +6,12 @@ A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.kinds import FALSE, TRUE, Base, Flag, Kind, Number, Refused, Text, Whole
+from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash
 from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.workload.workload import (
@@ -41,110 +40,6 @@ SYNONYMS = {
     "training": "train", "serving": "serve", "none": "none", "nhwc": "channels_last", "nchw": "contiguous",
 }  # fmt: skip
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
-MOST = 10**9  # no batch, sequence or count of GPUs a person means is larger
-LEAST = 1e-9  # no speed, share of an epoch or wait that a person means is smaller
-_WHOLE = re.compile(r"[0-9]{1,19}")
-_NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?", re.IGNORECASE)
-_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
-TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
-
-
-class Refused(Exception):
-    """A value a field cannot take: what was wrong with it, what would work, and the nearest choices."""
-
-    def __init__(self, wants: Message, choices: tuple[str, ...] = (), said: Message | None = None) -> None:
-        super().__init__(wants)
-        self.wants = wants
-        self.choices = choices
-        self.said = said
-
-
-class Kind(Protocol):
-    """How one field is read and written."""
-
-    def read(self, value: Any) -> Any:
-        """The value of a typed spelling."""
-
-    def read_text(self, text: str) -> Any:
-        """The value of a text."""
-
-    def write_text(self, value: Any) -> str:
-        """A text that reads back as this very value."""
-
-    def write(self, value: Any) -> Any:
-        """What JSON holds for it."""
-
-
-class Base:
-    """Most kinds: JSON holds the value as it is."""
-
-    def write(self, value: Any) -> Any:
-        return value
-
-    def write_text(self, value: Any) -> str:
-        return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Whole(Base):
-    """A whole number within bounds; with `scales`, texts may say 300B or 15T."""
-
-    low: int = 1
-    high: int = MOST
-    scales: bool = False
-
-    def read(self, value: Any) -> int:
-        if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-            raise Refused(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
-        return value
-
-    def read_text(self, text: str) -> int:
-        digits, scale = text.strip().replace(",", "").replace("_", ""), 1
-        if self.scales and digits[-1:].lower() in _SCALES:
-            digits, scale = digits[:-1], _SCALES[digits[-1:].lower()]
-        if scale > 1 and _NUMBER.fullmatch(digits):
-            return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
-        if _WHOLE.fullmatch(digits) is None:
-            raise Refused(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
-        return self.read(int(digits))
-
-
-@dataclass(frozen=True, slots=True)
-class Number(Base):
-    """A number above zero, with a unit where texts need one."""
-
-    wants: str = "wants.number"
-    high: float = 1e12
-    unit: str = ""
-    parse: Callable[[str], float] | None = None
-
-    def read(self, value: Any) -> float:
-        if isinstance(value, str) and self.unit:
-            return self.read_text(value)
-        if isinstance(value, float) and 0 < value < LEAST:
-            raise Refused(msg("wants.at-least", low=f"{LEAST:g}{self.unit}"))
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
-            large = not isinstance(value, bool) and isinstance(value, int | float) and value > self.high and self.unit
-            raise Refused(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._wanted)
-        return float(value)
-
-    @property
-    def _wanted(self) -> Message:
-        return msg(self.wants, high=f"{self.high:g}")
-
-    def read_text(self, text: str) -> float:
-        bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
-        if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # exactly, where the base unit is written
-            return self.read(float(bare))
-        try:
-            return self.read(self.parse(text)) if self.parse else self.read(None)
-        except UsageError as problem:
-            raise Refused(self._wanted) from problem
-
-    def write_text(self, value: float) -> str:
-        return f"{value!r}{self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,24 +81,6 @@ class EngineName(Word):
         return Word.read(self, engine_synonyms().get(squash(value), value) if isinstance(value, str) else value)
 
 
-class Flag(Base):
-    """True or false."""
-
-    def read(self, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise Refused(msg("wants.flag"))
-        return value
-
-    def read_text(self, text: str) -> bool:
-        word = text.strip().lower()
-        if word not in (*TRUE, *FALSE):
-            raise Refused(msg("wants.flag"))
-        return word in TRUE
-
-    def write_text(self, value: bool) -> str:
-        return "true" if value else "false"
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpointing(Word):
     """none, full or selective; true means full."""
@@ -219,23 +96,10 @@ class Checkpointing(Word):
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Base):
-    """A name."""
-
-    longest: int = 4096
-
-    def read(self, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip() or len(value) > self.longest or not value.isprintable():
-            raise Refused(msg("wants.text", longest=self.longest))
-        return value.strip()
-
-    def read_text(self, text: str) -> str:
-        return self.read(text)
-
-
-@dataclass(frozen=True, slots=True)
 class Targets(Base):
     """Where LoRA adapters sit: all-linear, or some of the projections."""
+
+    takes_list: ClassVar[bool] = True
 
     def read(self, value: Any) -> str:
         words = value if isinstance(value, list | tuple) else str(value).split(",") if isinstance(value, str) else []
@@ -251,6 +115,8 @@ class Targets(Base):
 
 class Layout(Base):
     """The split over GPUs: an object, or `tp=2,zero=3` as text."""
+
+    takes_mapping: ClassVar[bool] = True
 
     DEGREES = Whole(1, 2**20)
     ZERO = Whole(0, 3)
@@ -301,6 +167,9 @@ SWITCHES = tuple(field.name for field in fields(Parallel) if field.type == "bool
 
 class Model(Base):
     """A name, or the content of a config.json; as text the latter is JSON."""
+
+    complete = "models"  # which names of the catalog it is completed from
+    takes_mapping: ClassVar[bool] = True
 
     def read(self, value: Any) -> str | Mapping[str, Any]:
         if isinstance(value, Mapping):

@@ -11,11 +11,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from whichgpu.base.errors import UnknownName, UsageError
+from whichgpu.base.kinds import Flag, Kind, Refused
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.workload.contradictions import contradiction
 from whichgpu.workload.defaults import echo, fill_defaults
-from whichgpu.workload.kinds import KINDS, LAYOUT, Flag, Kind, Refused
+from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.workload import FIELDS, Workload
 
 __all__ = [

@@ -14,6 +14,7 @@ from whichgpu.api.planfile import READERS, histogram, hourly, hours, owned_text,
 from whichgpu.api.plansweep import parse_sweep
 from whichgpu.api.wanted import OffersQuery, wanted
 from whichgpu.base.dates import is_date, parse_as_of, parse_known
+from whichgpu.base.kinds import Refused
 from whichgpu.base.money import parse_money
 from whichgpu.base.names import nearest, split_count, words
 from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
@@ -25,7 +26,7 @@ from whichgpu.catalog.live.sources.gpuhunt import version_day
 from whichgpu.catalog.place import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.kinds import KINDS, LAYOUT, Refused
+from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.models import built_in, parse_mlp
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
 

@@ -6,10 +6,10 @@ from typing import Annotated, TypedDict
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import File, Names, Parsed, Plain, Span, Words
 from whichgpu.api.request.types import Bandwidth, CountSpan, Day, FilePath, NameList, Size
+from whichgpu.base.kinds import Flag
 from whichgpu.base.units import parse_bandwidth, parse_bytes
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_capability, parse_span
-from whichgpu.workload.kinds import Flag
 
 
 def _choices(column: str) -> tuple[str, ...]:

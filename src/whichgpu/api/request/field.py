@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from whichgpu.workload.kinds import Flag, Kind
+from whichgpu.base.kinds import Flag, Kind
 
 POSITIONAL_MARK = "…"  # in the placeholder of an argument that takes several
 

@@ -11,13 +11,13 @@ from fractions import Fraction
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import Base, Refused
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
-from whichgpu.workload.kinds import Base, Refused
 
 SEVERAL = (list, tuple, set, frozenset)
 LONGEST_NAME = 200  # characters
@@ -113,6 +113,7 @@ class Quantity(Base):
 class Span(Base):
     """A number or a range of them: 8, 1..8, or a pair."""
 
+    takes_list: ClassVar[bool] = True
     parse: Callable[[str], tuple[float, float]]
 
     def read(self, value: Any) -> tuple[float, float]:
@@ -128,6 +129,7 @@ class Span(Base):
 class Pairs(Base):
     """Names with values: `KRW=1190`, `512:0.3`, or a mapping."""
 
+    takes_mapping: ClassVar[bool] = True
     sign: str = "="
 
     def read(self, value: Any) -> str:

@@ -7,7 +7,8 @@ from whichgpu.api.request.kinds import File, Names, Pairs
 from whichgpu.api.request.types import FilePath, Histogram, ModelName, NameList
 from whichgpu.api.request.workload import WorkloadFields, work_field
 from whichgpu.api.requests import MOST_COUNT
-from whichgpu.workload.kinds import Flag, Model, Number, Whole
+from whichgpu.base.kinds import Flag, Number, Whole
+from whichgpu.workload.kinds import Model
 
 OWN_MEASUREMENTS = Field(Flag())
 

@@ -8,8 +8,8 @@ from whichgpu.api.request.kinds import File, Parsed, Plain
 from whichgpu.api.request.limits import parse_minutes
 from whichgpu.api.request.load import OWN_MEASUREMENTS
 from whichgpu.api.request.types import Duration, FilePath
+from whichgpu.base.kinds import Flag
 from whichgpu.base.units import parse_seconds
-from whichgpu.workload.kinds import Flag
 
 
 class DoctorRequest(DataRequest, total=False):

@@ -8,11 +8,16 @@ from whichgpu.api.request.field import Alias, Field
 from whichgpu.api.request.kinds import File, Names, Pairs, Parsed, Plain, Quantity, Share, Words
 from whichgpu.api.request.limits import parse_hours, parse_row_limit
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, NameList, Price, Size
+from whichgpu.base.kinds import Whole
 from whichgpu.base.units import parse_seconds
-from whichgpu.price.offers import GROUPS
-from whichgpu.workload.kinds import Whole
 
 PERIODS = ("hour", "month")
+
+
+def _groups() -> tuple[str, ...]:
+    from whichgpu.price.offers import GROUPS
+
+    return GROUPS
 
 
 class SellerFields(TypedDict, total=False):
@@ -43,7 +48,7 @@ class OffersRequest(MarketFields, Sorted, total=False):
     exchange_rate: Annotated[str | Mapping[str, float] | None, Field(Pairs(), "CODE=RATE")]
     per: Annotated[NameList | None, Field(Words("period", PERIODS, many=True), "PERIODS", is_display=True)]
     hours: Annotated[float | str | None, Field(Parsed(parse_hours), "N")]
-    group_by: Annotated[NameList | None, Field(Words("group", GROUPS, many=True), "FIELDS")]
+    group_by: Annotated[NameList | None, Field(Words("group", _groups, many=True), "FIELDS")]
     limit: Annotated[int | str | None, Field(Parsed(parse_row_limit), "N", example="20")]
 
 

@@ -10,10 +10,15 @@ from whichgpu.api.request.load import LengthFields
 from whichgpu.api.request.recommend import MONEY, TIME, ConstraintFields
 from whichgpu.api.request.types import Duration, FilePath, ModelName, NameList, Price
 from whichgpu.api.request.workload import ServingFields
-from whichgpu.decide.plan.hints import tools
-from whichgpu.workload.kinds import Flag
+from whichgpu.base.kinds import Flag
 
 NUMBER = Quantity("")
+
+
+def _tools() -> tuple[str, ...]:
+    from whichgpu.decide.plan.hints import tools
+
+    return tuple(tools())
 
 
 class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, total=False):
@@ -45,5 +50,5 @@ class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, to
     jobs: Annotated[int | str | None, Field(NUMBER, "N", "option.plan-jobs", is_local=True)]
     workers: Annotated[int | str | None, Alias("jobs")]
     ray: Annotated[str | None, Field(Plain(), "ADDRESS", "option.plan-ray", is_local=True)]
-    hints: Annotated[str | None, Field(Words("tool", tools), "TOOL", "option.plan-hints", is_display=True)]
+    hints: Annotated[str | None, Field(Words("tool", _tools), "TOOL", "option.plan-hints", is_display=True)]
     export: Annotated[FilePath | None, Field(File(), "DIR", "option.plan-export", is_local=True)]

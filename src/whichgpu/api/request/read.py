@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.field import Field, fields_of, names_of
-from whichgpu.api.request.kinds import SEVERAL, Span, plain
+from whichgpu.api.request.kinds import SEVERAL, plain
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
-from whichgpu.workload.kinds import LAYOUT, Layout, Model, Refused, Targets
-from whichgpu.workload.spelling import Spelled, from_values, together
-from whichgpu.workload.workload import FIELDS
+
+if TYPE_CHECKING:
+    from whichgpu.workload.spelling import Spelled
 
 Spell = Callable[[str], str]
 DEFAULT_LORA_RANK = 16  # of `lora` alone
@@ -53,6 +54,8 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
         except Refused as refused:
             problems.append(refusal(spell(name), values[name], refused))
     if problems:
+        from whichgpu.workload.spelling import together
+
         raise together(problems)
     return found
 
@@ -70,12 +73,16 @@ def read_field(field: Field, value: Any) -> Any:
 def _takes(field: Field, value: Any) -> bool:
     """Whether a field may be a list or a mapping."""
     if isinstance(value, Mapping):
-        return isinstance(field.kind, Model | Layout) or hasattr(field.kind, "sign")
-    return field.is_list or isinstance(field.kind, Span | Targets)
+        return bool(getattr(field.kind, "takes_mapping", False))
+    return field.is_list or bool(getattr(field.kind, "takes_list", False))
 
 
 def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (), **usual: Any) -> Spelled:
     """The workload a request spells: its own fields, the degrees of a layout put together, LoRA's rank where it is left out."""
+    from whichgpu.workload.kinds import LAYOUT
+    from whichgpu.workload.spelling import from_values
+    from whichgpu.workload.workload import FIELDS
+
     own = {name: plain(value) for name, value in values.items() if name in FIELDS and name not in without}
     if values.get("lora") and own.get("lora_rank") is None:
         own["lora_rank"] = DEFAULT_LORA_RANK

@@ -10,11 +10,17 @@ from whichgpu.api.request.load import OWN_MEASUREMENTS
 from whichgpu.api.request.offers import MarketFields
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName, NameList, Price, Size
 from whichgpu.api.request.workload import WorkloadFields, work_field
+from whichgpu.base.kinds import Flag
 from whichgpu.catalog.select import parse_span
-from whichgpu.decide.wishes import RANKS
-from whichgpu.workload.kinds import Flag, Model
+from whichgpu.workload.kinds import Model
 
 TIME, MONEY, SIZE = Quantity("s"), Quantity(""), Quantity("B")
+
+
+def _ranks() -> tuple[str, ...]:
+    from whichgpu.decide.wishes import RANKS
+
+    return RANKS
 
 
 class ConstraintFields(MarketFields, total=False):
@@ -42,7 +48,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     model: Annotated[ModelName | None, Field(Model(), "MODEL", argument=True, example="llama-3.1-8b")]
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
-    rank: Annotated[str | None, Field(Words("rank", RANKS), "ORDER")]
+    rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]
     buy: Annotated[bool | None, Field(Flag())]
     price: Annotated[str | Mapping[str, str] | None, Field(Pairs(), "GPU=MONEY", "option.card-price")]
     duration: Annotated[Duration | None, Field(TIME, "TIME", example="730h")]

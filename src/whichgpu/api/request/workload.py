@@ -7,7 +7,8 @@ from typing import Annotated, Any, TypedDict
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Alias, Field
 from whichgpu.api.request.types import Count, Duration, NameList, Rate
-from whichgpu.workload.kinds import KINDS, SWITCHES, Flag, Layout
+from whichgpu.base.kinds import Flag
+from whichgpu.workload.kinds import KINDS, SWITCHES, Layout
 from whichgpu.workload.spelling import ALIASES
 
 DEFAULT_LORA_RANK = 16  # of --lora alone

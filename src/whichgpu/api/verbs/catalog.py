@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from whichgpu import api
-from whichgpu.api.buying import BuyAnswer, BuyInputs
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import (
     CpusRequest,
@@ -86,11 +85,11 @@ def offers(request: OffersRequest, context: Context) -> api.OffersAnswer:
     return api.offers(api.OffersQuery(**values), context.as_of, context.catalog, prices)
 
 
-def buy(request: BuyRequest, context: Context) -> BuyAnswer:
+def buy(request: BuyRequest, context: Context) -> api.BuyAnswer:
     """Owning against renting."""
     values = read(BuyRequest, request, context.spell)
     names, prices = values.pop("names", ()), values.pop("prices", None)
-    return api.buy(",".join(names) if names else (), BuyInputs(**values), context.as_of, context.catalog, prices)
+    return api.buy(",".join(names) if names else (), api.BuyInputs(**values), context.as_of, context.catalog, prices)
 
 
 def history(request: HistoryRequest, context: Context) -> api.HistoryAnswer:

@@ -15,8 +15,9 @@ from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read
 from whichgpu.api.request.workload import ServingFields
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import msg
-from whichgpu.workload.kinds import KINDS, Refused
+from whichgpu.workload.kinds import KINDS
 
 if TYPE_CHECKING:
     from whichgpu.decide.plan.answer import PlanAnswer

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from whichgpu import api
 from whichgpu.api.context import Context
 from whichgpu.api.desk import Desk
-from whichgpu.api.estimates import EstimateAnswer
 from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
 from whichgpu.api.request.read import read, refusal, workload
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
-from whichgpu.workload.kinds import Refused
 from whichgpu.workload.spelling import Spelled
 
 if TYPE_CHECKING:
+    from whichgpu.api.estimates import EstimateAnswer
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.api.serving import Asked
 

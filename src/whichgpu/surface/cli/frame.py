@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,6 @@ from whichgpu.base.names import squash, unknown_word
 from whichgpu.surface.cli.helping import Context
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import Session, chosen_language
-from whichgpu.workload.kinds import Model
-from whichgpu.workload.spelling import flag_told
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
@@ -167,7 +166,7 @@ def click_command(name: str) -> Command:
 
     def call(**values: Any) -> Any:
         session = ready(session_of(click.get_current_context()), values)
-        session.spell = spelled
+        session.spell = partial(spelled, asked.fields)
         request = given(asked.request, values)
         session.asked = request | asked.display(session, request)
         return asked.show(session, asked.ask(session, request))
@@ -195,13 +194,12 @@ def _parameter(field: Field, alone: bool) -> click.Parameter:
     )  # fmt: skip
 
 
-def spelled(name: str) -> str:
-    """A field in an error by each of its flags: the one that was typed is among them.
-
-    >>> spelled("tpot_max"), spelled("batch")
-    ('--tpot (--tpot-max)', '--batch')
-    """
-    return flag_told(name)
+def spelled(fields: Mapping[str, Field], name: str) -> str:
+    """A field in an error by each of its flags: the one that was typed is among them (`--tpot (--tpot-max)`)."""
+    field = fields.get(name)
+    if field is None or not field.aliases:
+        return flag_of(name)
+    return f"{flag_of(field.aliases[0])} ({field.flag})"
 
 
 def _made(
@@ -311,7 +309,7 @@ class FieldType(click.ParamType[Any]):
 
 def completions(field: Field, session: Session) -> Sequence[str]:
     """Names of the catalog that a field may be."""
-    listed = NAMED.get("models" if isinstance(field.kind, Model) else getattr(field.kind, "complete", ""))
+    listed = NAMED.get(getattr(field.kind, "complete", ""))
     return listed(session.catalog) if listed else ()
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from whichgpu.api.request.kinds import SEVERAL, config_text
 from whichgpu.api.request.read import refusal
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import english, msg
 from whichgpu.surface.commands.command import Command, command_named
 from whichgpu.surface.commands.session import Catalogs, Session
-from whichgpu.workload.kinds import Refused
 
 _catalogs = Catalogs()
 

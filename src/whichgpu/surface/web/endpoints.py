@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from whichgpu.api.request.field import Field
+from whichgpu.base.kinds import Whole
 from whichgpu.surface.commands.command import Command, command_named
-from whichgpu.workload.kinds import Whole
 
 PREFIX = "/api/v1"
 MODELS = ("model", "what")  # on the command line also files: here what `guard.permitted` lets pass

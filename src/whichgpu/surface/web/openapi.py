@@ -6,11 +6,12 @@ from typing import Any
 
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Numbers, Pairs, Share, Span
+from whichgpu.base.kinds import Whole
 from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
 from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, fields
 from whichgpu.surface.web.spelled import MAX_CHARACTERS
-from whichgpu.workload.kinds import Layout, Model, Whole
+from whichgpu.workload.kinds import Layout, Model
 
 JSON = "application/json"
 WORDS: dict[str, tuple[str, ...]] = {

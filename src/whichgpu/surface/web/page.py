@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, urlencode
 
 from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.kinds import FALSE, TRUE
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
@@ -27,7 +28,6 @@ from whichgpu.surface.web.asking import catalog as kept_catalog
 from whichgpu.surface.web.guard import permitted
 from whichgpu.surface.web.speech import PARAMETER, kept, named_in
 from whichgpu.surface.web.views import PAGES
-from whichgpu.workload.kinds import FALSE, TRUE
 from whichgpu.workload.spelling import ALIASES
 
 S = TypeVar("S")

@@ -12,13 +12,13 @@ from whichgpu.api.request.kinds import SEVERAL, Span
 from whichgpu.api.request.read import read_field, refusal
 from whichgpu.base.dates import parse_known
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.asking import catalog as kept_catalog
 from whichgpu.surface.web.endpoints import MODELS, PAGING, Endpoint, by_any_name, fields, largest_list, shown_name
 from whichgpu.surface.web.guard import permitted
-from whichgpu.workload.kinds import Refused
 
 MAX_PARAMETERS = 200
 MAX_CHARACTERS = 100_000  # of one value
