@@ -127,6 +127,13 @@ def _day(value: Any) -> str:
     return value.isoformat()[:10] if isinstance(value, date) else str(value)
 
 
+def value_text(field: Field | None, value: Any) -> str:
+    """A value as text: a number with the base unit its field is measured in."""
+    unit = getattr(field.kind, "unit", "") if field is not None else ""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value}{unit}" if unit and is_number else str(value)
+
+
 def command_line(name: str, request: Mapping[str, Any]) -> list[str]:
     """The words of the command line that asks the same, without `whichgpu`: flags, then arguments after `--`."""
     fields = names_of(command_named(name).request)
@@ -137,7 +144,7 @@ def command_line(name: str, request: Mapping[str, Any]) -> list[str]:
                 words.append(fields[key].flag.replace("--", "--no-", 1))
             continue
         field = fields.get(key)
-        texts = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+        texts = [value_text(field, one) for one in (value if isinstance(value, list | tuple) else (value,))]
         if field is not None and field.argument:
             arguments += texts
         elif value is True:
