@@ -78,7 +78,7 @@ def show_check(session: Session, report: CheckReport) -> int:
 
 
 @command("catalog sources", DataRequest, undated="hint.no-as-of-now")
-def sources(session: Session, request: Request) -> list[dict[str, Any]]:  # noqa: ARG001
+def sources(session: Session, request: Request) -> dict[str, list[dict[str, Any]]]:  # noqa: ARG001
     """The price sources there are, what each gives and what it needs."""
     rows = []
     for name in source_names():
@@ -86,10 +86,10 @@ def sources(session: Session, request: Request) -> list[dict[str, Any]]:  # noqa
         ours = f"source.{name}" in session.language
         gives = session.language.text(f"source.{name}") if ours else (type(source).__doc__ or "").strip().partition("\n")[0]
         rows.append({"source": name, "needs_key": source.key, "only_when_named": source.heavy, "gives": gives})
-    return rows
+    return {"sources": rows}
 
 
 @sources.shows
-def show_sources(session: Session, rows: list[dict[str, Any]]) -> None:
+def show_sources(session: Session, answer: dict[str, list[dict[str, Any]]]) -> None:
     """One row a source."""
-    session.show({"sources": rows}, rows, ())
+    session.show(answer, answer["sources"], ())

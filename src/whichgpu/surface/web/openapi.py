@@ -9,7 +9,8 @@ from whichgpu.api.request.kinds import Numbers, Pairs, Share, Span
 from whichgpu.base.kinds import Whole
 from whichgpu.base.messages import Language, languages
 from whichgpu.base.version import __version__
-from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, fields
+from whichgpu.surface.web.answer_schemas import AnswerSchemas
+from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint, command_of, fields
 from whichgpu.surface.web.spelled import MAX_CHARACTERS
 from whichgpu.workload.kinds import Layout, Model
 
@@ -40,17 +41,21 @@ REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 503)
 
 def document(language: Language) -> dict[str, Any]:
     """The whole schema."""
-    paths: dict[str, Any] = {f"{PREFIX}/{one.path}": _path(one, language) for one in ENDPOINTS}
+    answers = AnswerSchemas()
+    paths: dict[str, Any] = {f"{PREFIX}/{one.path}": _path(one, language, answers) for one in ENDPOINTS}
     return {
         "openapi": "3.1.0",
         "info": {"title": "whichgpu", "version": __version__, "description": language.text("web.about-rest")},
         "servers": [{"url": "/"}],
         "paths": paths | _jobs(language),
-        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": answers.components | _schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 
-def _path(endpoint: Endpoint, language: Language) -> dict[str, Any]:
+def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dict[str, Any]:
     text, found = language.text, fields(endpoint)
     word = endpoint.command.rpartition(" ")[2]
     about = {
@@ -59,8 +64,9 @@ def _path(endpoint: Endpoint, language: Language) -> dict[str, Any]:
         "tags": [endpoint.command.partition(" ")[0]],
     }
     id = endpoint.path.replace("/", "-")
+    answer = answers.of(command_of(endpoint))
     query = [_parameter(name, field, endpoint, language) for name, field in found.items()]
-    get = about | {"operationId": id, "parameters": query, "responses": _responses(language)}
+    get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer)}
     names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in found.items()}
     body = {"type": "object", "properties": names, "additionalProperties": False}
     if required := [name for name, field in found.items() if field.required]:
@@ -69,7 +75,7 @@ def _path(endpoint: Endpoint, language: Language) -> dict[str, Any]:
     post = about | {
         "operationId": f"{id}-by-body",
         "requestBody": {"required": True, "content": content},
-        "responses": _responses(language),
+        "responses": _responses(language, answer=answer),
     }
     return {"get": get, "post": post}
 
@@ -116,8 +122,10 @@ def _one(field: Field) -> dict[str, Any]:
     return {"anyOf": [{"type": "string", "enum": list(words)}, {"type": "string", "maxLength": MAX_CHARACTERS}]}
 
 
-def _responses(language: Language, ok: str = "200", schema: str = "Answer") -> dict[str, Any]:
-    reply = {"description": language.text("web.status-200"), "content": {JSON: {"schema": _ref(schema)}}}
+def _responses(
+    language: Language, ok: str = "200", schema: str = "Answer", answer: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    reply = {"description": language.text("web.status-200"), "content": {JSON: {"schema": answer or _ref(schema)}}}
     problem = {"content": {JSON: {"schema": _ref("Refusal")}}}
     unchanged = {"304": {"description": language.text("web.status-304")}} if ok == "200" else {}
     return {ok: reply, **unchanged} | {

@@ -1,0 +1,82 @@
+"""JSON schemas of answers, made from the types that commands return: no field is described twice."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from whichgpu.base.messages import Message
+from whichgpu.surface.commands.command import Command
+
+Schema = dict[str, Any]
+SCALARS: dict[type, Schema] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    type(None): {"type": "null"},
+    Decimal: {"type": "string"},
+    date: {"type": "string"},
+    Path: {"type": "string"},
+    Message: {"type": "string"},
+}
+
+
+@cache
+def names_for_types(module: str) -> dict[str, Any]:
+    """Names that a module imports for type checkers alone."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            for line in node.body:
+                if isinstance(line, ast.ImportFrom) and line.module:
+                    found |= {one.asname or one.name: getattr(import_module(line.module), one.name) for one in line.names}
+    return found
+
+
+class AnswerSchemas:
+    """Schemas of answers and of the records in them, each record once under its own name."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, Schema] = {}
+
+    def of(self, command: Command) -> Schema:
+        """The schema of a command's answer; where it comes with a verdict of its own, fields beside these are allowed."""
+        return self._schema(get_type_hints(command.ask, localns=names_for_types(command.ask.__module__)).get("return", Any))
+
+    def _schema(self, hint: Any) -> Schema:
+        origin = get_origin(hint)
+        if hint in SCALARS:
+            return SCALARS[hint]
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self._schema(one) for one in get_args(hint)]}
+        if origin is Literal:
+            return {"enum": list(get_args(hint))}
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self._schema(get_args(hint)[1])}
+        if isinstance(origin, type) and issubclass(origin, Collection) and origin is not Callable:
+            items = [one for one in get_args(hint) if one is not Ellipsis]
+            alike = len(items) == 1 or Ellipsis in get_args(hint)
+            return {"type": "array", "items": self._schema(items[0])} if items and alike else {"type": "array"}
+        if is_dataclass(hint) and isinstance(hint, type):
+            return self._record(hint)
+        return {}
+
+    def _record(self, kind: type) -> Schema:
+        name = kind.__name__
+        if name not in self.components:
+            self.components[name] = {}  # a record may hold others of its kind
+            hints = get_type_hints(kind, localns=names_for_types(kind.__module__))
+            properties = {one.name: self._schema(hints[one.name]) for one in fields(kind)}  # type: ignore[arg-type]
+            about = (kind.__doc__ or "").partition("\n")[0]
+            self.components[name] = {"type": "object", "description": about, "properties": properties}
+        return {"$ref": f"#/components/schemas/{name}"}

@@ -1,0 +1,36 @@
+"""Replies are what the OpenAPI document says they are."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from whichgpu.base.messages import english
+from whichgpu.surface.web.answering import ANSWERS
+from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint
+from whichgpu.surface.web.openapi import document
+
+
+@cache
+def described() -> dict[str, Any]:
+    return document(english())
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+def test_the_reply_to_an_example_has_the_schema_of_its_endpoint(endpoint: Endpoint) -> None:
+    reply = ANSWERS["rest"]({"endpoint": endpoint.path, "body": json.dumps(endpoint.example).encode()}, english(), None)
+    found = described()["paths"][f"{PREFIX}/{endpoint.path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert found != {"$ref": "#/components/schemas/Answer"}
+    schema = Draft202012Validator({**found, "components": described()["components"]})
+    assert [problem.message[:200] for problem in schema.iter_errors(json.loads(reply.body))] == []
+
+
+def test_a_field_of_another_type_is_noticed() -> None:
+    """The schemas say something: a wrong reply does not pass."""
+    found = described()["components"]["schemas"]["Gpu"]
+    schema = Draft202012Validator({**found, "components": described()["components"]})
+    assert list(schema.iter_errors({"id": 5, "memory_bytes": "80 GB"}))
