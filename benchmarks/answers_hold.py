@@ -13,7 +13,8 @@ import sys
 from typing import Any
 
 from whichgpu import api
-from whichgpu.api.serving import Asked, serve
+from whichgpu.api.loads import Asked
+from whichgpu.api.serving import serve
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
 

@@ -6,14 +6,14 @@ import sys
 
 from tests import recorded_nvml
 from tests.machines import probe_of
-from whichgpu.measure import probe
+from whichgpu.measure import vendors
 from whichgpu.surface.cli.main import main
 
 
 def install(*names: str) -> None:
     """Let the tool see these recordings as its GPUs."""
     recordings = [getattr(recorded_nvml, name) for name in names]
-    probe.usual_openers = lambda: (lambda: probe_of(*recordings),)
+    vendors.usual_openers = lambda: (lambda: probe_of(*recordings),)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trace import pool, scores
-from whichgpu.estimate.allocator import Event, replay
+from whichgpu.estimate.allocator import Event
+from whichgpu.estimate.course import replay
 from whichgpu.estimate.trace import Trace, images, trace
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 from whichgpu.estimate.trace.workspace import convolution_workspace

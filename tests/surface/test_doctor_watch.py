@@ -19,7 +19,7 @@ from tests.recorded_nvml import A100_MIG, BARE, H200, NONSENSE, RTX_3060_X4, T4_
 from tests.surface.cli import ROOT, assert_refused, assert_refused_json, call, process
 from tests.surface.metered import run
 from whichgpu.api import machine
-from whichgpu.measure import probe as probes
+from whichgpu.measure import vendors as probes
 from whichgpu.measure.card import Card, Sample
 from whichgpu.surface.cli import watch as watch_command
 

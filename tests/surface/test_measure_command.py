@@ -14,7 +14,7 @@ from tests.recorded_nvml import H200, T4_HOT, Recording
 from tests.surface.cli import assert_refused, assert_refused_json, call, process
 from whichgpu import api
 from whichgpu.api import measuring
-from whichgpu.measure import probe as probes
+from whichgpu.measure import vendors as probes
 from whichgpu.measure.bench.case import Micro, Plan, Timing, timing
 from whichgpu.workload.spelling import to_object
 

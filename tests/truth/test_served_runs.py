@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from whichgpu import api
-from whichgpu.api.serving import Asked
+from whichgpu.api.loads import Asked
 
 # model, GPUs, fields, then means as printed: seconds to the first token, between tokens, output tokens a second.
 # NVIDIA, TensorRT-LLM 0.14 performance overview, online serving of Llama 3.1 on H100 at an offered rate. No run at a

@@ -8,8 +8,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichgpu.estimate.allocator import MIB, Event, replay, rounded, segment_size
-from whichgpu.estimate.course import BIRTH, Course, whole_numbers
+from whichgpu.estimate.allocator import MIB, Event, rounded, segment_size
+from whichgpu.estimate.course import BIRTH, Course, replay, whole_numbers
 
 
 def peaks(*events: Event) -> tuple[int, int]:

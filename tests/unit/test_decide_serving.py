@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from whichgpu import api
 from whichgpu.api import Query, RecommendAnswer
-from whichgpu.api.serving import Asked as Serving
+from whichgpu.api.loads import Asked as Serving
 from whichgpu.api.serving import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog

@@ -13,7 +13,8 @@ from tests.serving_cases import linear
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.allocator import MIB, replay
+from whichgpu.estimate.allocator import MIB
+from whichgpu.estimate.course import replay
 from whichgpu.estimate.group.calibration import PLAIN as UNCORRECTED
 from whichgpu.estimate.group.calibration import GroupSetting
 from whichgpu.estimate.group.need import Needs, laid_out

@@ -29,7 +29,8 @@ from whichgpu.base.codec import to_json
 from whichgpu.measure.card import Card
 from whichgpu.measure.nvidia import NvidiaProbe, open_nvidia
 from whichgpu.measure.nvml import Nvml
-from whichgpu.measure.probe import Absent, Hiccup, Together, open_probes
+from whichgpu.measure.probe import Absent, Hiccup, Together
+from whichgpu.measure.vendors import open_probes
 
 
 def probe_of(library: Recorded) -> NvidiaProbe:

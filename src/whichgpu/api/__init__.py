@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from whichgpu.api.live import catalog_refresh as catalog_refresh
     from whichgpu.api.live import catalog_status as catalog_status
     from whichgpu.api.live import live_status as live_status
+    from whichgpu.api.loads import Asked as Asked
     from whichgpu.api.machine import Watching as Watching
     from whichgpu.api.machine import doctor as doctor
     from whichgpu.api.machine import no_gpu as no_gpu
@@ -140,7 +141,6 @@ if TYPE_CHECKING:
     from whichgpu.api.relative_speed import RelativeAnswer as RelativeAnswer
     from whichgpu.api.relative_speed import RelativeRow as RelativeRow
     from whichgpu.api.relative_speed import relative as relative
-    from whichgpu.api.serving import Asked as Asked
     from whichgpu.api.serving import serve as serve
     from whichgpu.api.serving import serve_spelled as serve_spelled
     from whichgpu.api.shopping import Query as Query
@@ -167,7 +167,8 @@ _MODULES = {
     "planfile": "read_plan",
     "planning": "PlanAnswer plan",
     "relative_speed": "RelativeAnswer RelativeRow relative",
-    "serving": "Asked serve serve_spelled",
+    "loads": "Asked",
+    "serving": "serve serve_spelled",
     "side_by_side": "ComparedSpeed compare_speed",
     "prices": "OffersAnswer OffersQuery offers",
     "live": "LiveStatus SnapshotRow StatusAnswer TakingAnswer catalog_export catalog_forget catalog_import "

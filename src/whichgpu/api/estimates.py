@@ -212,7 +212,7 @@ def _serving(
     workload, gpu = asked.workload, asked.gpu
     if workload.task != "serve" or workload.rate is None or gpu is None or timed is None:
         return None, ()
-    from whichgpu.api.serving import under_load
+    from whichgpu.api.loads import under_load
 
     return (loading or under_load)(workload, asked.shape, gpu, desk.catalog, timed.time)
 

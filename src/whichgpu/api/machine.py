@@ -15,8 +15,9 @@ from whichgpu.measure.doctor import Report, SeenGpu, examine
 from whichgpu.measure.host import read_host, usable_cores
 from whichgpu.measure.load import LoadReader
 from whichgpu.measure.match import match_card
-from whichgpu.measure.probe import Absence, Hiccup, Probe, open_probes
+from whichgpu.measure.probe import Absence, Hiccup, Probe
 from whichgpu.measure.software import read_software
+from whichgpu.measure.vendors import open_probes
 from whichgpu.measure.watcher import Clock, Reading, Settings
 from whichgpu.measure.watcher import watch as read_on
 

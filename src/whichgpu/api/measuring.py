@@ -29,8 +29,9 @@ from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.host import read_host
 from whichgpu.measure.match import match_card, variant
 from whichgpu.measure.physics import peak_share
-from whichgpu.measure.probe import Hiccup, Probe, open_probes
+from whichgpu.measure.probe import Hiccup, Probe
 from whichgpu.measure.record import Predicted, Record, Where, micro_result, sealed, stamp, step_result
+from whichgpu.measure.vendors import open_probes
 from whichgpu.measure.watcher import Clock
 from whichgpu.workload.spelling import Spelled, fill_defaults, from_object
 

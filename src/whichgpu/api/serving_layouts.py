@@ -8,7 +8,7 @@ from whichgpu.api.advice import machine_of
 from whichgpu.api.desk import Desk
 from whichgpu.api.estimates import understood
 from whichgpu.api.group_layouts import laid_out_best
-from whichgpu.api.serving import Asked, load_of, rated
+from whichgpu.api.loads import Asked, load_of, rated
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu

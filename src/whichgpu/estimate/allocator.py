@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
 ROUND = 512
@@ -53,35 +53,6 @@ def segment_size(size: int) -> int:
     if size < MIN_OWN_SEGMENT:
         return LARGE_SEGMENT
     return -(-size // ROUND_SEGMENT) * ROUND_SEGMENT
-
-
-def replay(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> Replay:
-    """Follow `events` through an empty allocator; `labels` say what each id is for.
-
-    >>> found = replay([(1, 3 * MIB), (2, 600), (1, -3 * MIB)])
-    >>> found.peak_allocated == 3 * MIB + 1024, found.peak_reserved == 22 * MIB
-    (True, True)
-    """
-    from whichgpu.estimate.course import BIRTH, Course, whole_numbers
-
-    moves: list[int] = []
-    sizes: list[int] = []
-    names: list[str] = []
-    places: list[int] = []  # of the events that are moves: the death of what does not live is none
-    alive: dict[int, int] = {}
-    for place, (id, size) in enumerate(events):
-        if size > 0:
-            alive[id] = len(sizes)
-            moves.append(BIRTH)
-            sizes.append(size)
-            names.append((labels or {}).get(id, "other"))
-        elif id in alive:
-            moves.append(alive.pop(id))
-        else:
-            continue
-        places.append(place)
-    found = Course(moves, names).replay(whole_numbers(sizes))
-    return replace(found, peak_event=places[found.peak_event]) if places else found
 
 
 def pooled(codes: Iterable[int], least: int, bits: int) -> tuple[list[int], int]:

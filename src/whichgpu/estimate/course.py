@@ -5,12 +5,13 @@ The two pools of the allocator never meet, so each runs its own share of the cou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from whichgpu.estimate.allocator import ROUND, SMALL_SIZE, Replay, pooled, segment_size
+from whichgpu.estimate.allocator import ROUND, SMALL_SIZE, Event, Replay, pooled, segment_size
 
 Array = np.ndarray[Any, Any]
 BIRTH = -1  # any other number is the death of the birth so numbered
@@ -78,3 +79,31 @@ def _first_deaths(moves: Array, births: int) -> Array:
 def whole_numbers(sizes: Sequence[int]) -> Array:
     """Sizes as an array that holds any sum of them."""
     return np.array(sizes, dtype=np.int64 if sum(sizes) < WORD else object)
+
+
+def replay(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> Replay:
+    """Follow `events` through an empty allocator; `labels` say what each id is for.
+
+    >>> from whichgpu.estimate.allocator import MIB
+    >>> found = replay([(1, 3 * MIB), (2, 600), (1, -3 * MIB)])
+    >>> found.peak_allocated == 3 * MIB + 1024, found.peak_reserved == 22 * MIB
+    (True, True)
+    """
+    moves: list[int] = []
+    sizes: list[int] = []
+    names: list[str] = []
+    places: list[int] = []  # of the events that are moves: the death of what does not live is none
+    alive: dict[int, int] = {}
+    for place, (id, size) in enumerate(events):
+        if size > 0:
+            alive[id] = len(sizes)
+            moves.append(BIRTH)
+            sizes.append(size)
+            names.append((labels or {}).get(id, "other"))
+        elif id in alive:
+            moves.append(alive.pop(id))
+        else:
+            continue
+        places.append(place)
+    found = Course(moves, names).replay(whole_numbers(sizes))
+    return replace(found, peak_event=places[found.peak_event]) if places else found

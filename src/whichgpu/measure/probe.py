@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import Message
 from whichgpu.measure.card import Card, Sample
 
 
@@ -98,30 +98,3 @@ class Together:
 def _renumbered(card: Card, first: int) -> Card:
     peers = tuple(replace(peer, index=peer.index + first) for peer in card.peers)
     return replace(card, index=card.index + first, now=replace(card.now, index=card.index + first), peers=peers)
-
-
-def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[Absence, ...]]:
-    """What can be asked here, as one probe, and why the rest cannot."""
-    if openers is None:
-        openers = usual_openers()
-    found: list[Probe] = []
-    missing: list[Absence] = []
-    for opener in openers:
-        try:
-            found.append(opener())
-        except Absent as why:
-            missing.append(Absence(why.vendor, why.kind, why.message))
-        except (Hiccup, OSError, ValueError, TypeError) as why:  # a driver in a state nobody foresaw is no reason to fail
-            missing.append(Absence("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
-    if not found:
-        return None, tuple(missing)
-    return (found[0] if len(found) == 1 else Together(found)), tuple(missing)
-
-
-def usual_openers() -> tuple[Callable[[], Probe], ...]:
-    """The vendors this tool can ask."""
-    from whichgpu.measure.amd import open_amd
-    from whichgpu.measure.apple import open_apple
-    from whichgpu.measure.nvidia import open_nvidia
-
-    return (open_nvidia, open_amd, open_apple)

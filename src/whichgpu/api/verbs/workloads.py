@@ -20,8 +20,8 @@ from whichgpu.workload.spelling import Spelled
 
 if TYPE_CHECKING:
     from whichgpu.api.estimates import EstimateAnswer
+    from whichgpu.api.loads import Asked
     from whichgpu.api.request.recommend import RecommendRequest
-    from whichgpu.api.serving import Asked
 
 TASKS = ("train", "finetune", "serve", "batch")  # that a recommendation is made for
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
@@ -91,7 +91,7 @@ def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Contex
 
 def load_of(given: Mapping[str, Any], context: Context) -> Asked:
     """The load that fields of a request spell."""
-    from whichgpu.api.serving import Asked
+    from whichgpu.api.loads import Asked
     from whichgpu.estimate.serving.limits import Overrides
 
     values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))

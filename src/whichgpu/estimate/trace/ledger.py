@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whichgpu.estimate.allocator import Event, Replay, replay
+from whichgpu.estimate.allocator import Event, Replay
+from whichgpu.estimate.course import replay
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
 LABELS = ("weights", "gradients", "optimizer", "input", "activations", "temporary")

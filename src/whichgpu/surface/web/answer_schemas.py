@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
 from decimal import Decimal
@@ -63,7 +63,7 @@ class AnswerSchemas:
             return {"enum": list(get_args(hint))}
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return {"type": "object", "additionalProperties": self._schema(get_args(hint)[1])}
-        if isinstance(origin, type) and issubclass(origin, Collection) and origin is not Callable:
+        if isinstance(origin, type) and issubclass(origin, Collection):
             items = [one for one in get_args(hint) if one is not Ellipsis]
             alike = len(items) == 1 or Ellipsis in get_args(hint)
             return {"type": "array", "items": self._schema(items[0])} if items and alike else {"type": "array"}
@@ -76,7 +76,7 @@ class AnswerSchemas:
         if name not in self.components:
             self.components[name] = {}  # a record may hold others of its kind
             hints = get_type_hints(kind, localns=names_for_types(kind.__module__))
-            properties = {one.name: self._schema(hints[one.name]) for one in fields(kind)}  # type: ignore[arg-type]
+            properties = {one.name: self._schema(hints[one.name]) for one in fields(kind)}
             about = (kind.__doc__ or "").partition("\n")[0]
             self.components[name] = {"type": "object", "description": about, "properties": properties}
         return {"$ref": f"#/components/schemas/{name}"}
