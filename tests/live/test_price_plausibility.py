@@ -88,12 +88,23 @@ def test_floors_and_ceilings_hold_in_every_currency(importer: Importer, line: st
         "aws,p5.48xlarge,moon-base-1,H100 SXM,8,on-demand,5000,KRW,hour",  # a region the history lacks
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,sustained,1,USD,hour",  # a term it lacks
         "colo,own8,Seoul,H100 SXM,8,on-demand,5000,VND,hour",  # a machine it lacks
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,committed-1y,2.5,USD,hour",  # plausible as spot, never as a commitment
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,reserved-3y,2,EUR,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,committed-3y,7,USD,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,reserved-1y,160,USD,hour",  # a commitment dearer than on demand
+        "colo,own8,Seoul,H100 SXM,8,committed-1y,2.5,USD,hour",  # under a third of the lowest on-demand price anywhere
+        "mithril,h100.sxm.8x,us-central1,H100 SXM,8,on-demand,2.5,USD,hour",
     ],
 )
 def test_the_first_price_of_an_offer_is_compared_with_the_bundled_history(importer: Importer, line: str) -> None:
     answer = importer.take(line)
     assert (answer.kept, answer.reasons) == (1, {"jump": 1})
     assert importer.stored() == {}
+
+
+def test_a_commitment_is_reported_with_the_on_demand_range_it_is_compared_with(importer: Importer) -> None:
+    importer.take("aws,p5.48xlarge,us-east-1,H100 SXM,8,committed-1y,2.5,USD,hour")
+    assert importer.details() == ["55.04-127.8 USD → 2.5 USD"]
 
 
 def test_a_list_with_days_is_compared_with_the_bundled_history(importer: Importer) -> None:
@@ -116,6 +127,9 @@ def test_a_list_with_days_is_compared_with_the_bundled_history(importer: Importe
         "aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,7,EUR,hour",
         "aws,p9.48xlarge,us-east-1,H100 SXM,8,on-demand,20,EUR,hour",  # new to the catalog
         "colo,own8,Seoul,H100 SXM,8,on-demand,20000,KRW,hour",
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,committed-1y,34,USD,hour",  # 62% of on-demand
+        "aws,p5.48xlarge,us-east-1,H100 SXM,8,reserved-3y,21,EUR,hour",
+        "colo,own8,Seoul,H100 SXM,8,committed-3y,10,USD,hour",
     ],
 )
 def test_plausible_prices_are_kept_in_every_currency(importer: Importer, line: str) -> None:
@@ -138,7 +152,7 @@ def test_a_jump_is_seen_across_currencies(importer: Importer) -> None:
     machine = "colo,own8,Seoul,H100 SXM,8,on-demand"
     assert importer.take(f"{machine},40,USD,hour", seen=TODAY - timedelta(1)).reasons == {}
     assert importer.take(f"{machine},8000,KRW,hour").reasons == {"jump": 1}
-    assert importer.details() == ["40 USD > 5.942 USD"]
+    assert importer.details() == ["40 USD → 5.942 USD"]
     assert importer.take(f"{machine},55000,KRW,hour").reasons == {}
     assert importer.stored() == {"own8 KRW": Decimal(55000)}
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.plan_cases import TWO_TYPES
-from tests.surface.cli import assert_refused, call
+from tests.surface.cli import assert_refused, assert_refused_json, call
 
 LLAMA = ("plan", "llama-3.1-8b", "--no-curve", "--as-of", "2026-10-01")
 MIXED = (
@@ -28,9 +28,10 @@ def test_a_bucket_no_gpu_serves_in_time_is_refused_with_its_lengths_and_share() 
     told = refused.json()
     assert (refused.code, told["ok"], told["error"]["kind"]) == (1, False, "no-plan")
     assert "16000 in, 200 out" in told["error"]["message"]
-    assert "19.9% of requests" in told["error"]["message"]
+    assert "20.0% of requests (16000 in, 200 out)" in told["error"]["message"]
     assert set(told["rejected"]) == {"ttft"}
     assert told["rejected"]["ttft"] > 0
+    assert_refused_json(refused, 1)
     assert_refused(call(*MIXED), 1)
 
 
@@ -67,6 +68,21 @@ def test_requests_longer_than_any_kv_cache_are_refused_whatever_the_percentile(o
     assert "125000 in, 100 out" in told["error"]["message"]
     assert set(told["rejected"]) == {"memory"}
     assert told["relaxation"]["change"] == {"instance": None}
+
+
+RARE = (*LLAMA, "--rate", "20/s", "--in-histogram", "200:99.99,125000:0.01", "--out", "100")
+
+
+def test_a_rare_request_that_fits_nowhere_is_refused_with_its_own_share() -> None:
+    refused = call(*RARE, "--instance", "g6.xlarge", "--json")
+    assert "0.01% of requests (125000 in, 100 out) do not fit" in assert_refused_json(refused, 1)["message"]
+
+
+def test_a_rare_long_request_does_not_keep_the_common_ones_from_a_gpu() -> None:
+    answer = call(*RARE, "--gpu", "L4", "--ttft", "2s", "--json")
+    assert answer.code == 0, answer.out
+    single = [group for group in answer.json()["groups"] if group["gpus_per_copy"] == 1]
+    assert sum(group["rate"] for group in single) > 10
 
 
 def test_a_trace_with_requests_nobody_serves_in_time_is_refused_and_no_internal_error(tmp_path: Path) -> None:

@@ -31,6 +31,37 @@ def test_one_length_is_one_bucket() -> None:
     assert (one.prompt, one.output, one.share, one.name) == (1000.0, 300.0, 1.0, "1000 in, 300 out")
 
 
+def test_a_histogram_keeps_its_own_lengths_and_shares() -> None:
+    lengths = Lengths.histogram((200, 9000, 16000, 70000), (80, 5, 15, 0))
+    short, long = traffic_of(5.0, lengths, Lengths(200.0)).buckets
+    assert (short.name, long.name) == ("200 in, 200 out", "9000-16000 in, 200 out")
+    assert (short.share, long.share) == pytest.approx((0.8, 0.2), abs=1e-12)
+    assert long.prompt == pytest.approx((9000 * 5 + 16000 * 15) / 20)
+
+
+def test_a_histogram_with_drawn_answers_keeps_its_shares() -> None:
+    buckets = traffic_of(5.0, Lengths.histogram((200, 16000), (99, 1)), Lengths(200.0, 0.8)).buckets
+    long = [one for one in buckets if one.prompt_from == 16000]
+    assert sum(one.share for one in buckets) == pytest.approx(1.0)
+    assert sum(one.share for one in long) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("rare", [0.1, 0.01, 1e-6])
+def test_a_rare_long_request_stays_apart_from_the_common_short_ones(rare: float) -> None:
+    """A GPU must hold the longest request of a bucket: one long one would keep it from all the others."""
+    lengths = Lengths.histogram((200, 125000), (100 - rare, rare))
+    short, long = traffic_of(20.0, lengths, Lengths(100.0)).buckets
+    assert (short.most_tokens, long.most_tokens) == (300, 125100)
+    assert long.share == pytest.approx(rare / 100)
+
+
+def test_rare_requests_join_a_neighbour_that_has_longer_ones() -> None:
+    prompts = np.array([1000] * 999 + [100])
+    (one,) = bucketed(prompts, np.full(1000, 50))
+    assert (one.prompt_from, one.prompt_to, one.longest) == (100, 1000, 1050)
+    assert one.share == pytest.approx(1.0)
+
+
 def test_hours_scale_to_the_mean_rate() -> None:
     told = traffic_of(5.0, Lengths(10.0), Lengths(10.0), (1.0, 3.0))
     assert told.hourly == (2.5, 7.5)

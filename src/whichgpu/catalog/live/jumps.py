@@ -65,8 +65,8 @@ SELECT kind, low, high, low / factor, high * factor FROM (
 
 _JUMP = """
 WITH last AS (SELECT id, seen FROM batch WHERE series = :series ORDER BY id DESC LIMIT 1), jumps AS MATERIALIZED (
-    SELECT i.rowid AS id, printf('%.4g', r.low) || iif(r.high > r.low, printf(' - %.4g', r.high), '')
-        || printf(' USD > %.4g USD', i.dollars) AS detail
+    SELECT i.rowid AS id, printf('%.4g', r.low) || iif(r.high > r.low, printf('-%.4g', r.high), '')
+        || printf(' USD → %.4g USD', i.dollars) AS detail
     FROM temp.incoming i JOIN temp.reference r ON r.kind = i.kind JOIN temp.kind k ON k.id = i.kind
     WHERE i.reason IS NULL AND NOT i.dollars BETWEEN r.least AND r.most
       AND (k.provider, k.instance, k.region, k.term, k.payment, i.amount, k.currency) NOT IN (

@@ -11,8 +11,20 @@ from whichgpu.catalog.currency import DollarRates
 from whichgpu.catalog.pricing import PriceRow
 from whichgpu.catalog.store import Catalog
 
-# Largest plausible ratio between two prices of one offer: spot prices move freely, and so may the price of another term.
+# Largest plausible ratio between two prices of one offer; WIDE_JUMP is for spot prices, which move freely.
 JUMP, WIDE_JUMP = 3.0, 20.0
+# Plausible shares of the instance's on-demand price, for a term without prices of its own: (least of the lowest, most of the
+# highest). Bundled one-year terms are at 0.4 to 0.8 of it, three-year terms at 0.25 to 0.55.
+_ONE_YEAR, _THREE_YEARS = (0.3, 1.2), (0.15, 1.2)
+ON_DEMAND_SHARES = {
+    "on-demand": (1.0 / JUMP, JUMP),
+    "sustained": _ONE_YEAR,
+    "reserved-1y": _ONE_YEAR,
+    "committed-1y": _ONE_YEAR,
+    "reserved-3y": _THREE_YEARS,
+    "committed-3y": _THREE_YEARS,
+}
+_ANY, _FIRM = "any", "firm"  # prices of all terms, and of all but spot
 ENOUGH_PROVIDERS = 3  # with prices of a GPU, before the range of all of them counts as complete
 
 
@@ -40,33 +52,39 @@ class ReferencePrices:
 
     def __init__(self, catalog: Catalog, rates: DollarRates) -> None:
         self._ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)
-        self._providers: dict[str, set[str]] = defaultdict(set)
+        self._providers: dict[tuple[str, str], set[str]] = defaultdict(set)
         for row in catalog.prices():
             price = rates.dollars(row.price, row.currency, first_day(row.observed))
             if price is not None:
-                self._providers[row.gpu].add(row.provider)
+                for terms in _terms_of(row):
+                    self._providers[row.gpu, terms].add(row.provider)
                 for key in _keys_of(row):
                     self._ranges[key].add(price / row.gpus)
 
     def find(
         self, provider: str, instance: str, region: str, term: str, includes: str, gpu: str, alias: bool = False
     ) -> PriceRange | None:
-        """The range of this offer, else of the instance in other regions, else on other terms, else of the GPU anywhere.
+        """The range of this offer, else of the instance in other regions, else on demand, else of the GPU anywhere.
 
-        `alias`: the offer goes by another name of the instance, under which it may be on sale (Standard_NC6_Promo).
+        Spot prices are no reference for other terms. `alias`: the offer goes by another name of the instance, under which it may
+        be on sale (Standard_NC6_Promo).
         """
-        jump = WIDE_JUMP if alias or term == "spot" else JUMP
-        offer = (provider, instance, includes, term)
-        floor = self._gpu_floor(gpu)
-        for key, factor in (((*offer, region), jump), (offer, jump), ((provider, instance), WIDE_JUMP), ((gpu,), WIDE_JUMP)):
+        wide, shares = (1.0 / WIDE_JUMP, WIDE_JUMP), ON_DEMAND_SHARES.get(term)
+        if shares is None:  # spot, or owned: any price of the GPU is a reference
+            terms, other, own = _ANY, ((provider, instance, _ANY), wide), wide
+        else:
+            terms, other = _FIRM, ((provider, instance, "on-demand"), shares)
+            own = wide if alias else (1.0 / JUMP, JUMP)
+        offer, floor = (provider, instance, includes, term), self._gpu_floor(gpu, terms)
+        for key, (least, most) in (((*offer, region), own), (offer, own), other, ((gpu, terms), wide)):
             if (found := self._ranges.get(key)) is not None:
-                return PriceRange(found.low, found.high, max(found.low / factor, floor), found.high * factor)
+                return PriceRange(found.low, found.high, max(found.low * least, floor), found.high * most)
         return None
 
-    def _gpu_floor(self, gpu: str) -> float:
-        """Lowest plausible price of a GPU on any term: a third of the lowest one known, if several providers sell it."""
-        many = len(self._providers.get(gpu, ())) >= ENOUGH_PROVIDERS
-        return self._ranges[gpu,].low / JUMP if many else 0.0
+    def _gpu_floor(self, gpu: str, terms: str) -> float:
+        """Lowest plausible price of a GPU: a third of the lowest one known, if several providers sell it."""
+        many = len(self._providers.get((gpu, terms), ())) >= ENOUGH_PROVIDERS
+        return self._ranges[gpu, terms].low / JUMP if many else 0.0
 
 
 def _keys_of(row: PriceRow) -> Iterator[tuple[str, ...]]:
@@ -74,5 +92,12 @@ def _keys_of(row: PriceRow) -> Iterator[tuple[str, ...]]:
     for region in row.regions:
         yield (*offer, region)
     yield offer
-    yield (row.provider, row.instance)
-    yield (row.gpu,)
+    yield (row.provider, row.instance, _ANY)
+    if row.term == "on-demand":
+        yield (row.provider, row.instance, row.term)
+    for terms in _terms_of(row):
+        yield (row.gpu, terms)
+
+
+def _terms_of(row: PriceRow) -> tuple[str, ...]:
+    return (_ANY,) if row.term == "spot" else (_ANY, _FIRM)

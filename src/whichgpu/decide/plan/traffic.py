@@ -14,8 +14,9 @@ from whichgpu.estimate.serving.load import Lengths
 from whichgpu.workload.traces import Trace
 
 DRAWN = 20_000  # requests that stand for a distribution
+LEAST_DRAWN = 500  # of a distribution, for every value of a histogram
 SIDES = 8  # classes of prompts, and of answers, at most
-RARE = 0.002  # classes with less than this share of the requests join their neighbours'
+RARE = 0.002  # buckets with less than this share of the requests join their neighbours, unless they are longer
 LONG = 2 * 3600.0  # seconds from which a trace tells hours apart
 PARTS = 12  # a shorter one is planned for its busiest twelfth
 FEW = 10 * PARTS  # with fewer requests its mean: a part of less than ten is busiest by chance
@@ -91,9 +92,13 @@ def traffic_of(
 ) -> Traffic:
     """Of lengths and a rate, or rates by the hour; with both, the hours are scaled to that mean rate."""
     chance = np.random.default_rng([seed, 2])
-    fixed = not (prompts.spread or prompts.values or outputs.spread or outputs.values)
-    count = 1 if fixed else DRAWN
-    buckets = bucketed(prompts.draw(chance, count), outputs.draw(chance, count), sides)
+    if prompts.spread and outputs.spread:
+        buckets = bucketed(prompts.draw(chance, DRAWN), outputs.draw(chance, DRAWN), sides)
+    else:  # A histogram's own lengths and shares, each with all lengths of the other side.
+        count = max(LEAST_DRAWN, DRAWN // max(1, len(prompts.values), len(outputs.values)))
+        (read, read_shares), (written, written_shares) = (one.weighted(chance, count) for one in (prompts, outputs))
+        pairs = (np.repeat(read, len(written)), np.tile(written, len(read)))
+        buckets = bucketed(*pairs, sides, np.outer(read_shares, written_shares).ravel())
     curve, mean = _curve(rate, hourly)
     return Traffic(buckets, curve, mean, "hours" if hourly else "rate")
 
@@ -137,32 +142,43 @@ def _curve(rate: float | None, hourly: tuple[float, ...]) -> tuple[tuple[float, 
     return tuple(scale * one for one in hourly), scale * mean
 
 
-def bucketed(prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES) -> tuple[Bucket, ...]:
-    """Classes of prompt length times classes of answer length, with what each holds."""
+def bucketed(
+    prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES, shares: np.ndarray | None = None
+) -> tuple[Bucket, ...]:
+    """Classes of prompt length times classes of answer length, with what each holds; `shares` are those of the requests."""
+    weights = np.full(len(prompts), 1.0 / len(prompts)) if shares is None else shares
     rows, columns = _edges(prompts, sides), _edges(outputs, sides)
     at = np.searchsorted(rows, prompts, side="left") - 1
     to = np.searchsorted(columns, outputs, side="left") - 1
+    reads, writes = _ends(rows, at, prompts, shares is not None), _ends(columns, to, outputs, shares is not None)
     width = len(columns) - 1
     place = at * width + to
-    counts, read, written = (
-        np.bincount(place, weights, minlength=(len(rows) - 1) * width) for weights in (None, prompts, outputs)
+    share, read, written = (
+        np.bincount(place, values, minlength=(len(rows) - 1) * width)
+        for values in (weights, weights * prompts, weights * outputs)
     )
-    longest = np.zeros(len(counts), dtype=np.int64)
+    longest = np.zeros(len(share), dtype=np.int64)
     np.maximum.at(longest, place, np.ceil(prompts + outputs).astype(np.int64))
     found = [
         Bucket(
-            int(rows[cell // width]) + 1,
-            int(rows[cell // width + 1]),
-            int(columns[cell % width]) + 1,
-            int(columns[cell % width + 1]),
-            float(read[cell] / counts[cell]),
-            float(written[cell] / counts[cell]),
-            float(counts[cell] / len(prompts)),
+            *reads[cell // width],
+            *writes[cell % width],
+            float(read[cell] / share[cell]),
+            float(written[cell] / share[cell]),
+            float(share[cell]),
             int(longest[cell]),
         )
-        for cell in np.flatnonzero(counts).tolist()
+        for cell in np.flatnonzero(longest).tolist()
     ]
     return _without_rare(found)
+
+
+def _ends(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) -> list[tuple[int, int]]:
+    """First and last length of each class: of the values in it where these are all there are, else of the class itself."""
+    if not exact:
+        return [(int(low) + 1, int(high)) for low, high in pairwise(edges)]
+    mine = [values[at == place] for place in range(len(edges) - 1)]
+    return [(int(one.min()), int(one.max())) if len(one) else (0, 0) for one in mine]
 
 
 def _edges(values: np.ndarray, sides: int) -> np.ndarray:
@@ -177,32 +193,41 @@ def _edges(values: np.ndarray, sides: int) -> np.ndarray:
 
 
 def _without_rare(found: list[Bucket]) -> tuple[Bucket, ...]:
-    """Rare classes join the next larger neighbour in work, so that nothing is forgotten and little is rounded."""
-    kept = sorted((one for one in found if one.share >= RARE), key=lambda one: one.prompt + 4 * one.output)
-    if not kept:
+    """Rare buckets joined to their nearest neighbours, so that nothing is forgotten and little is rounded.
+
+    A rare bucket with longer requests than its neighbour stays apart: a GPU has to hold the longest request of a bucket.
+    """
+    common = [one for one in found if one.share >= RARE]
+    if not common:
         return tuple(found)
-    totals = {id(one): [one.share, one.prompt * one.share, one.output * one.share] for one in kept}
-    ends = {id(one): [one.prompt_from, one.prompt_to, one.output_from, one.output_to, one.longest] for one in kept}
+    joined = {id(one): [one] for one in common}
+    kept = list(common)
     for one in found:
         if one.share >= RARE:
             continue
-        # The nearest in the logarithm of both lengths that is kept: its longest lengths grow with it.
-        near = min(kept, key=lambda other: abs(np.log(other.prompt / one.prompt)) + abs(np.log(other.output / one.output)))
-        share, end = totals[id(near)], ends[id(near)]
-        totals[id(near)] = [share[0] + one.share, share[1] + one.prompt * one.share, share[2] + one.output * one.share]
-        ends[id(near)] = [
-            min(end[0], one.prompt_from),
-            max(end[1], one.prompt_to),
-            min(end[2], one.output_from),
-            max(end[3], one.output_to),
-            max(end[4], one.longest),
-        ]
-    return tuple(_joined(ends[id(one)], totals[id(one)]) for one in kept)
+        near = min(common, key=lambda other: abs(np.log(other.prompt / one.prompt)) + abs(np.log(other.output / one.output)))
+        if one.longest <= near.longest:
+            joined[id(near)].append(one)
+        else:
+            kept.append(one)
+    ordered = sorted(kept, key=lambda one: one.prompt + 4 * one.output)
+    return tuple(_joined(joined.get(id(one), [one])) for one in ordered)
 
 
-def _joined(ends: list[int], totals: list[float]) -> Bucket:
-    share, prompts, outputs = totals
-    return Bucket(ends[0], ends[1], ends[2], ends[3], prompts / share, outputs / share, share, ends[4])
+def _joined(buckets: list[Bucket]) -> Bucket:
+    if len(buckets) == 1:
+        return buckets[0]
+    share = sum(one.share for one in buckets)
+    return Bucket(
+        min(one.prompt_from for one in buckets),
+        max(one.prompt_to for one in buckets),
+        min(one.output_from for one in buckets),
+        max(one.output_to for one in buckets),
+        sum(one.prompt * one.share for one in buckets) / share,
+        sum(one.output * one.share for one in buckets) / share,
+        share,
+        max(one.longest for one in buckets),
+    )
 
 
 def levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.ndarray]:

@@ -43,7 +43,20 @@ class Lengths:
             found = chance.lognormal(np.log(self.mean) - self.spread**2 / 2, self.spread, count)
         else:
             found = np.full(count, self.mean)
-        return np.clip(np.round(found), 1, LONGEST).astype(np.int64)
+        return _whole(found)
+
+    def weighted(self, chance: np.random.Generator, count: int) -> tuple[Array, Array]:
+        """Lengths with their shares: all values of a histogram, else so many drawn ones of equal share."""
+        if not self.values:
+            drawn = self.draw(chance, count if self.spread else 1)
+            return drawn, np.full(len(drawn), 1.0 / len(drawn))
+        shares = np.asarray(self.weights, dtype=float)
+        some = shares > 0
+        return _whole(np.asarray(self.values, dtype=float)[some]), shares[some] / shares.sum()
+
+
+def _whole(lengths: Array) -> Array:
+    return np.clip(np.round(lengths), 1, LONGEST).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
