@@ -98,8 +98,8 @@ class Connection(asyncio.Protocol):
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
         self._http.connection_lost(exc)
+        self._forget()
 
     def data_received(self, data: bytes) -> None:
         if not self._requests:
