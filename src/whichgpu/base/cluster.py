@@ -12,7 +12,7 @@ from typing import Any
 
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.process_pool import Results, as_completed, worker_died
+from whichgpu.base.process_pool import Results, worker_died
 from whichgpu.base.units import whole_number
 
 PACKAGE = Path(__file__).resolve().parents[1]  # sent to a cluster, so that it runs the same code as this process
@@ -31,13 +31,16 @@ def on_ray(function: Callable[..., Any], items: Sequence[tuple[Any, ...]], addre
     try:
         remote = cluster.remote(function)
         workers = max(1, int(cluster.cluster_resources().get("CPU", 1)))
-        yield from as_completed(
-            items,
-            AHEAD * workers,
-            lambda values: remote.remote(*values),
-            lambda running: cluster.wait(list(running), num_returns=1)[0],
-            lambda reference: _fetched(cluster, reference, address),
-        )
+        running: dict[Any, int] = {}
+        rest = enumerate(items)
+        while True:
+            while len(running) < AHEAD * workers and (one := next(rest, None)):
+                running[remote.remote(*one[1])] = one[0]
+            if not running:
+                return
+            ready, _ = cluster.wait(list(running), num_returns=1)
+            for reference in ready:
+                yield running.pop(reference), _fetched(cluster, reference, address)
     finally:
         if own:
             cluster.shutdown()

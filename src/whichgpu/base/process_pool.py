@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from threading import Thread
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 
-Handle = TypeVar("Handle")
 Results = Generator[tuple[int, Any], None, None]  # place of the item, result; in order of completion
 
 
@@ -57,38 +56,21 @@ class ProcessPool:
         """The function's result for the arguments in each item; of results that come together, errors last."""
         from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
-        def submit(values: tuple[Any, ...]) -> Future[Any]:
-            with _sigint_blocked():
-                return self._pool.submit(function, *values)
-
-        def ready(running: Mapping[Future[Any], int]) -> list[Future[Any]]:
-            done = wait(running, return_when=FIRST_COMPLETED).done
-            return sorted(done, key=lambda one: (one.exception() is not None, running[one]))
-
+        running: dict[Future[Any], int] = {}
+        rest = enumerate(items)
         try:
-            # No more are submitted than run, so that Ctrl-C need not wait for queued ones.
-            yield from as_completed(items, self._count, submit, ready, Future.result)
+            while True:
+                # No more are submitted than run, so that Ctrl-C need not wait for queued ones.
+                while len(running) < self._count and (one := next(rest, None)):
+                    with _sigint_blocked():
+                        running[self._pool.submit(function, *one[1])] = one[0]
+                if not running:
+                    return
+                ready = wait(running, return_when=FIRST_COMPLETED).done
+                for future in sorted(ready, key=lambda one: (one.exception() is not None, running[one])):
+                    yield running.pop(future), future.result()
         except BrokenExecutor as problem:
             raise worker_died() from problem
-
-
-def as_completed(
-    items: Iterable[tuple[Any, ...]],
-    most: int,
-    submit: Callable[[tuple[Any, ...]], Handle],
-    ready: Callable[[Mapping[Handle, int]], Iterable[Handle]],
-    result: Callable[[Handle], Any],
-) -> Results:
-    """Results of tasks of which at most so many are submitted at a time: `ready` waits until at least one is complete."""
-    running: dict[Handle, int] = {}
-    rest = enumerate(items)
-    while True:
-        while len(running) < most and (one := next(rest, None)):
-            running[submit(one[1])] = one[0]
-        if not running:
-            return
-        for handle in ready(running):
-            yield running.pop(handle), result(handle)
 
 
 def worker_died() -> NoAnswer:

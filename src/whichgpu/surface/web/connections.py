@@ -55,55 +55,40 @@ class Connections:
 
     def __init__(self, limits: Limits, protocol: type[asyncio.Protocol]) -> None:
         self.limits, self.protocol = limits, protocol
+        self.open: set[Connection] = set()
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # without a request, the longest first
         self._most = connections_allowed(limits)
-        self._open: set[Connection] = set()
-        self._waiting: OrderedDict[Connection, None] = OrderedDict()  # without a request, the longest first
 
     def add(self, connection: Connection) -> None:
         """Count a new connection; where there are too many, close the one that has waited longest."""
-        self._open.add(connection)
-        self.wait(connection)
-        while len(self._open) > self._most and self._waiting:
-            next(iter(self._waiting)).abort()
-
-    def wait(self, connection: Connection) -> None:
-        """Mark a connection as waiting for a request from now on."""
-        self._waiting[connection] = None
-
-    def busy(self, connection: Connection) -> None:
-        """Mark a connection as having a request."""
-        self._waiting.pop(connection, None)
-
-    def remove(self, connection: Connection) -> None:
-        """Forget a closed connection."""
-        self._open.discard(connection)
-        self._waiting.pop(connection, None)
+        self.open.add(connection)
+        self.waiting[connection] = None
+        while len(self.open) > self._most and self.waiting:
+            next(iter(self.waiting)).abort()
 
 
 class Connection(asyncio.Protocol):
     """One connection: the server's HTTP protocol, with time limits on the client's sending and reading."""
 
     def __init__(self, connections: Connections, *, app_state: dict[str, Any], **values: Any) -> None:
-        self._connections, self.limits = connections, connections.limits
+        self._all, self.limits = connections, connections.limits
         self._http = connections.protocol(app_state={**app_state, STATE: self}, **values)  # type: ignore[call-arg]
-        self._loop = asyncio.get_running_loop()
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._read_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._requests = 0  # handed to the application and not yet answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         self._http.connection_made(ReplyTransport(self))  # type: ignore[arg-type]
-        self._expect_head(self.limits.head_seconds)
-        self._connections.add(self)
+        self._expect("head", self.limits.head_seconds)
+        self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
         self._http.connection_lost(exc)
+        self._forget()
 
     def data_received(self, data: bytes) -> None:
         if not self._requests:
-            self._expect_head(self.limits.head_seconds)
+            self._expect("head", self.limits.head_seconds)
         try:
             self._http.data_received(data)
         except h11.LocalProtocolError:  # What is not HTTP arrived while a reply was being sent: there is no place for another.
@@ -114,52 +99,51 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
-        self._expect_reader()
+        self._expect("reader", self.limits.unread_seconds)
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
-        _cancel(self._read_timer)
-        self._read_timer = None
+        self._came("reader")
 
     def request_began(self) -> None:
         """Stop waiting: a complete request head has arrived."""
         self._requests += 1
-        self._connections.busy(self)
-        _cancel(self._head_timer)
-        self._head_timer = None
+        self._all.waiting.pop(self, None)
+        self._came("head")
 
     def request_ended(self) -> None:
         """Wait for the next request; the server itself closes a connection that stays idle."""
         self._requests -= 1
         if not self._requests and not self.transport.is_closing():
-            self._connections.wait(self)
-            self._expect_head(self.limits.idle_seconds + self.limits.head_seconds)
+            self._all.waiting[self] = None
+            self._expect("head", self.limits.idle_seconds + self.limits.head_seconds)
 
     def close(self) -> None:
         """Close after the client has read what was sent, within the limit for that."""
         self.transport.close()
-        self._expect_reader()
+        self._expect("reader", self.limits.unread_seconds)
 
     def abort(self) -> None:
         """Disconnect at once."""
         self._forget()
         self.transport.abort()
 
-    def _expect_head(self, seconds: float) -> None:
-        """Disconnect unless a request head is complete within so many seconds; an earlier deadline stays."""
-        at = self._loop.time() + seconds
-        if self._head_timer is None or self._head_timer.when() > at:
-            _cancel(self._head_timer)
-            self._head_timer = self._loop.call_at(at, self.abort)
+    def _expect(self, what: str, seconds: float) -> None:
+        """Disconnect unless it comes within so many seconds; an earlier deadline stays."""
+        loop = asyncio.get_running_loop()
+        if what not in self._timers or self._timers[what].when() > loop.time() + seconds:
+            self._came(what)
+            self._timers[what] = loop.call_later(seconds, self.abort)
 
-    def _expect_reader(self) -> None:
-        if self._read_timer is None:
-            self._read_timer = self._loop.call_later(self.limits.unread_seconds, self.abort)
+    def _came(self, what: str) -> None:
+        if timer := self._timers.pop(what, None):
+            timer.cancel()
 
     def _forget(self) -> None:
-        _cancel(self._head_timer)
-        _cancel(self._read_timer)
-        self._connections.remove(self)
+        for what in (*self._timers,):
+            self._came(what)
+        self._all.open.discard(self)
+        self._all.waiting.pop(self, None)
 
 
 class ReplyTransport:
@@ -194,11 +178,6 @@ def _bad_http(limits: Limits) -> bytes:
     headers = {**HEADERS, "Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return BAD_REQUEST + f"Bad Request\r\n{lines}\r\n".encode() + body
-
-
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
 
 
 def connections_allowed(limits: Limits) -> int:

@@ -59,7 +59,6 @@ class Jobs:
         self._limits, self._settings, self._start = limits, settings, start
         self._known: dict[str, Job] = {}
         self._turn = asyncio.Semaphore(limits.jobs_running)
-        self.streams = 0
 
     def add(self, question: Question, client: str) -> Job:
         """A new job, where there is room for one."""

@@ -224,11 +224,6 @@ class Pool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(worker.process.wait() for worker in self._all), return_exceptions=True)
 
-    @property
-    def bytes(self) -> int:
-        """Memory of all workers, as they last said."""
-        return sum(worker.bytes for worker in self._all)
-
     async def ask(self, question: Question, client: str = "") -> dict[str, Any]:
         """An answer of the next free worker, within the time limit; of another one, where the first was ended from outside."""
         worker = await self._free(client)
