@@ -197,9 +197,8 @@ def _parameter(field: Field, alone: bool) -> click.Parameter:
 def spelled(fields: Mapping[str, Field], name: str) -> str:
     """A field in an error by each of its flags: the one that was typed is among them (`--tpot (--tpot-max)`)."""
     field = fields.get(name)
-    if field is None or not field.aliases:
-        return flag_of(name)
-    return f"{flag_of(field.aliases[0])} ({field.flag})"
+    short = next((alias for alias in field.aliases if len(alias) < len(name)), None) if field else None
+    return f"{flag_of(short)} ({flag_of(name)})" if short else flag_of(name)
 
 
 def _made(
