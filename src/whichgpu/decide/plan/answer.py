@@ -220,7 +220,7 @@ class PlanAnswer(Shown):
     roles: Any = None
     designs: tuple[Any, ...] = ()
     policies: tuple[Any, ...] = ()
-    # Of a plan whose simulation misses an objective: simulated fleets by what they missed, and a changed request that is answered.
+    # Where the simulation misses an objective: simulated fleets by what they missed, and a changed request that is answered.
     rejected: dict[str, int] = field(default_factory=dict)
     relaxation: Any = None
 
