@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import whichgpu as wg
-from tests.surface.cli import call
+from tests.surface.cli import assert_refused_json, call
 
 LLAMA = ("plan", "llama-3.1-8b", "--no-curve", "--as-of", "2026-10-01")
 LATE = (
@@ -34,7 +35,9 @@ def test_a_plan_that_misses_its_objectives_ends_as_a_question_without_an_answer(
     reply = call(*LATE, "--json")
     told = reply.json()
     assert (reply.code, told["ok"], told["error"]["kind"]) == (1, False, "plan-misses")
+    assert_refused_json(reply, 1)
     assert "--ttft" in told["error"]["hint"]
+    assert told["rejected"] == {"ttft": 1}
     assert told["groups"]
     assert [row["holds"] for row in told["simulation"]] == [False]
     said = call(*LATE)
@@ -43,6 +46,37 @@ def test_a_plan_that_misses_its_objectives_ends_as_a_question_without_an_answer(
     assert "L40S" in said.out
     unasked = call(*LATE, "--no-simulate", "--json")
     assert (unasked.code, "ok" in unasked.json()) == (0, False)
+
+
+def test_the_relaxation_of_a_plan_that_misses_is_answered() -> None:
+    told = call(*LATE, "--json").json()
+    assert told["relaxation"]["change"] == {"headroom": None}
+    answer = call(*split(told["relaxation"]["command"])[1:], "--json")
+    assert answer.code == 0, answer.out
+    assert [row["holds"] for row in answer.json()["simulation"]] == [True]
+
+
+def test_requests_served_late_that_leave_the_others_too_little_room_give_a_relaxation() -> None:
+    """4.9% are late on every GPU, and p95 leaves 0.1% of the requests to queueing."""
+    asked = (
+        *LLAMA,
+        "--rate",
+        "2/s",
+        "--in-histogram",
+        "200:95.1,16000:4.9",
+        "--out",
+        "200",
+        "--ttft",
+        "200ms",
+        "--gpu",
+        "L4,A10G",
+    )
+    reply = call(*asked, "--json")
+    assert assert_refused_json(reply, 1)["kind"] == "plan-misses"
+    told = reply.json()
+    assert set(told["rejected"]) == {"ttft"}
+    assert list(told["relaxation"]["change"]) == ["ttft_max"]
+    assert call(*split(told["relaxation"]["command"])[1:], "--json").code == 0
 
 
 def test_python_gets_the_plan_and_what_became_of_it() -> None:

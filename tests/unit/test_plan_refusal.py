@@ -13,7 +13,7 @@ from tests.plan_cases import market
 from whichgpu.base.messages import Message
 from whichgpu.decide.plan.capacity import Shortfall
 from whichgpu.decide.plan.problem import Job, Pool, Problem, Quota, Way
-from whichgpu.decide.plan.refusal import Refusal, named_buckets, refusal
+from whichgpu.decide.plan.refusal import Refusal, missed, named_buckets, refusal
 from whichgpu.decide.plan.solve import solve
 
 WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
@@ -130,6 +130,22 @@ def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_witho
     assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-engine", "plan.relax-engine"]
     assert found.reasons[0].values["engine"] == "vLLM"
     assert unserved([]).reasons[0].id == "plan.no-memory"
+
+
+def late_fleet(ttft: float, tpot: float, fixed: bool = False) -> Refusal:
+    """What changes a fleet with these seconds at its percentile would need."""
+    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
+    checked = SimpleNamespace(model="chat", ttft=ttft, tpot=tpot, latency=9.0, holds=False, worst="ttft")
+    return missed([checked], [SimpleNamespace(name="chat", goals=goals)], {"ttft": 3}, fixed)  # type: ignore[list-item]
+
+
+def test_a_fleet_that_misses_in_the_simulation_needs_the_seconds_it_keeps_or_a_headroom_that_is_not_fixed() -> None:
+    (change,) = late_fleet(0.7012, 0.04).relaxations
+    assert (change.part, change.values) == ("goals", {"chat": {"ttft": pytest.approx(0.702)}})
+    assert late_fleet(0.7, 0.06).relaxations[0].values == {"chat": {"ttft": pytest.approx(0.7), "tpot": pytest.approx(0.06)}}
+    assert late_fleet(0.49, 0.04).relaxations[0].values == {"chat": {"ttft": 0.5}}  # each holds alone, not both together
+    assert [one.part for one in late_fleet(0.7, 0.04, fixed=True).relaxations] == ["headroom", "goals"]
+    assert (late_fleet(np.inf, 0.04).relaxations, late_fleet(np.inf, 0.04).rejected) == ((), {"ttft": 3})
 
 
 def test_many_buckets_are_named_by_the_largest() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from time import monotonic
@@ -30,7 +30,7 @@ from whichgpu.decide.plan.build import Built, Limits, Served, build, eased_for
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.jobs import Wanted, jobs_of
 from whichgpu.decide.plan.problem import Solution, Stay
-from whichgpu.decide.plan.refusal import Refusal, refusal
+from whichgpu.decide.plan.refusal import Refusal, missed, refusal
 from whichgpu.decide.plan.solve import simplified, solve
 from whichgpu.decide.plan.supply import Stand, Supply, owned, rented
 from whichgpu.decide.plan.traffic import Traffic, traced, traffic_of
@@ -67,6 +67,7 @@ class Solved:
     desk: Desk
     overlay: Path | None
     wanted: tuple[Wanted, ...] = ()
+    missed: Mapping[str, int] = field(default_factory=dict)  # simulated fleets by the objective they missed
 
     @property
     def headroom(self) -> float:
@@ -96,7 +97,12 @@ def plan(
     found = _search(request, day, desk, overlay, told)
     if isinstance(found, Refusal):
         raise _relaxed(request, found, day, desk, overlay)
-    return answered(found, told)
+    answer = answered(found, told)
+    if all(one.holds for one in found.checked):
+        return answer
+    changes = missed(found.checked, found.built.served, found.missed, request.headroom is not None)
+    refused = _relaxed(request, changes, day, desk, overlay)
+    return replace(answer, rejected=dict(found.missed), relaxation=refused.relaxation)
 
 
 def solved(request: PlanRequest, day: date, desk: Desk, overlay: Path | None, progress: Told, gap: float = GAP) -> Solved:
@@ -158,7 +164,8 @@ def _search(
         for name in late:  # only those that miss their objectives get more
             spare[name] = next((more for more in HEADROOMS if more > spare[name]), spare[name])
     progress("telling", 0.0)
-    return Solved(request, *_nearest(tried), found, supply, limits, desk, overlay, wanted)
+    lacks = Counter(each.worst or "throughput" for one in tried for each in one[3] if not each.holds)
+    return Solved(request, *_nearest(tried), found, supply, limits, desk, overlay, wanted, lacks)
 
 
 def _same_fleet(one: Solution, other: Solution) -> bool:

@@ -138,7 +138,7 @@ def _duration(seconds: float) -> str:
 def _fields(one: Relaxation, refused: Refused) -> Mapping[str, Any]:
     """A change of limits as fields of the request."""
     match one.part:
-        case "budget":
+        case "budget" | "headroom":
             return dict(one.values)
         case "rate":
             return {"rate": {name: f"{rate:g}/s" for name, rate in _rates(one, refused).items()}}
@@ -155,6 +155,8 @@ def _moved(one: Relaxation, refused: Refused) -> PlanRequest:
     """The request with a limit moved."""
     request, values = refused.request, one.values
     match one.part:
+        case "headroom":
+            return replace(request, headroom=values["headroom"])
         case "budget":
             return replace(request, query=replace(request.query, budget=values["budget"]))
         case "quota":

@@ -220,6 +220,9 @@ class PlanAnswer(Shown):
     roles: Any = None
     designs: tuple[Any, ...] = ()
     policies: tuple[Any, ...] = ()
+    # Where the simulation misses an objective: simulated fleets by what they missed, and a changed request that is answered.
+    rejected: dict[str, int] = field(default_factory=dict)
+    relaxation: Any = None
 
 
 def ranged(figure: Figure) -> Message:

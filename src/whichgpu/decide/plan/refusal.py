@@ -13,10 +13,11 @@ import numpy as np
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.plan.build import Built, Served
-from whichgpu.decide.plan.capacity import Copy
+from whichgpu.decide.plan.capacity import Copy, Goals
 from whichgpu.decide.plan.problem import Problem, Quota, Solution
 from whichgpu.decide.plan.program import servable
 from whichgpu.decide.plan.solve import solve
+from whichgpu.decide.plan.verify import Checked
 
 SECONDS = 4.0  # a trial
 MOST_BUCKETS = 3  # of those nobody serves, named one by one
@@ -26,8 +27,8 @@ MOST_BUCKETS = 3  # of those nobody serves, named one by one
 class Relaxation:
     """One change that may give a plan, in words and by its part of the request.
 
-    `part` is goals, budget, quota, owned, deadline or rate. `values` are by name: of goals, seconds by model and objective; of
-    quotas, owned GPUs and deadlines, the new number; of the budget its text, of the rate the share that is left.
+    `part` is goals, headroom, budget, quota, owned, deadline or rate. `values` are by name: of goals, seconds by model and
+    objective; of quotas, owned GPUs and deadlines, the new number; of the budget its text, of the rate the share that is left.
     """
 
     message: Message | None
@@ -68,6 +69,31 @@ def refusal(built: Built, currency: str) -> Refusal:
         relaxations.append(Relaxation(msg("plan.relax-rate", share=f"{share:.0%}"), "rate", {"share": share}))
     advice = tuple(change for *_, change in trials if isinstance(change, Message))
     return Refusal(reasons, dict(rejected) or {"limits": len(problem.columns)}, tuple(relaxations), advice)
+
+
+def missed(checked: Sequence[Checked], served: Sequence[Served], fleets: Mapping[str, int], fixed: bool) -> Refusal:
+    """Changes for a fleet whose simulation misses objectives: another headroom if that is `fixed`, and the seconds it keeps.
+
+    `fleets` counts those simulated by the objective they missed.
+    """
+    goals = {one.name: one.goals for one in served}
+    needed = {one.model: _kept(one, goals[one.model]) for one in checked if not one.holds}
+    relaxations = [Relaxation(msg("relax.without", flag="--headroom"), "headroom", {"headroom": None})] if fixed else []
+    if all(needed.values()):
+        relaxations.append(Relaxation(None, "goals", needed))
+    return Refusal((), fleets, tuple(relaxations))
+
+
+def _kept(one: Checked, goals: Goals) -> dict[str, float]:
+    """Seconds at the percentile of each objective that is missed; none where requests were refused."""
+    limits = {name: limit for name in ("ttft", "tpot", "latency") if (limit := getattr(goals, f"{name}_max")) is not None}
+    seconds = {name: float(getattr(one, name)) for name in limits}
+    if not all(np.isfinite(value) for value in seconds.values()):
+        return {}
+    over = {name: value for name, value in seconds.items() if value > limits[name]}
+    if limits and not over:  # Each objective holds by itself, and too few requests meet all of them.
+        over = {one.worst: limits[one.worst]}
+    return {name: rounded_up(value) for name, value in over.items()}
 
 
 @dataclass(slots=True)
