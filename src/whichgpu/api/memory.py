@@ -29,7 +29,7 @@ from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
-from whichgpu.workload.training_defaults import writes_text
+from whichgpu.workload.training_defaults import training_options, writes_text
 from whichgpu.workload.workload import FIELDS, Workload
 
 FEW = 8  # GPUs up to which each is computed for itself
@@ -220,12 +220,10 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
 
 
 def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
-    """GPUs the request fits on, with activation checkpointing where a default may turn it on."""
+    """GPUs the request fits on, with checkpointing and the smallest micro-batch where defaults may choose them."""
     tried = [filled]
     if fitting.adapts_by_default(filled, given):
-        share = filled.local_batch
-        least = replace(filled, micro_batch=1, accumulation=share)
-        tried.append(replace(filled, checkpointing="full") if isinstance(shape, Transformer) else least)
+        tried.append(training_options(filled, shape, "batch" in given)[-1])
     needs = [fitting.needed(memory(one, shape), one) for one in tried]
     return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
 

@@ -157,9 +157,13 @@ def _hoped(one: Outcome) -> Outcome:
 
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
-    """The same way, its memory counted and its step timed, with activation checkpointing as `fit` decides it."""
+    """The same way, its memory counted and its step timed, with micro-batch and checkpointing as `fit` decides them.
+
+    Of a pipeline whose batch is given, the micro-batch stays the one that fills its stages best.
+    """
     one = laid(asked.workload, group, way)
-    one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
+    if "batch" not in asked.given or way.parallel.pp == 1:
+        one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
     need = needed(memory(one, asked.shape, group.gpu), one)
     found = fit(need, one, group.gpu)
     if found.fits == "no":
@@ -168,7 +172,7 @@ def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
     done, _ = work(one, asked.shape)
     return replace(
         way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
-        checkpointing=one.checkpointing,
+        checkpointing=one.checkpointing, micro_batch=one.local_batch, accumulation=one.accumulation,
     )  # fmt: skip
 
 
