@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -192,6 +192,11 @@ def fitting(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu,
         answer = fit(need, workload, gpu)
         if answer.fits == "fits" and not answer.warnings:
             sizes[gpu.id] = answer.usable
+    return smallest_first(gpus, sizes)
+
+
+def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, ...]:
+    """Those GPUs that have a size in bytes, the smallest first; of those alike the newest."""
     able = sorted((gpu for gpu in gpus if gpu.id in sizes), key=lambda gpu: sizes[gpu.id])
     classes: list[list[Gpu]] = []
     for gpu in able:
