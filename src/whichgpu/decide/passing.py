@@ -26,6 +26,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 TRIED = 2  # of the sizes a GPU holds when it trains
 Needs = dict[tuple[str, str, float, bool], Figure]  # by precision, GPU, samples, and whether gradients are accumulated
+SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # of one pass of a server (assumed): a sample waits for the pass before it
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
 
 
@@ -94,7 +95,7 @@ def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
         return np.array([float(workload.micro_batch)])
     if "batch" not in asked.given:
         if not workload.training:
-            return SAMPLES
+            return SAMPLES if workload.task == "batch" else SERVED_SAMPLES
         usual = default_batch(asked.shape, 1).micro_batch
         return np.array(micro_batches(usual) if adapts_by_default(workload, asked.given) else (usual,), dtype=float)
     share, rest = divmod(workload.batch or 1, gpus)

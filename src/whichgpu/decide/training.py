@@ -178,7 +178,13 @@ def _preferred(tries: Sequence[Try]) -> list[Try]:
 
 
 def _best(
-    workload: Workload, shape: Transformer, place: int, room: Floats, tried: Sequence[Try], least: float, by_defaults: bool = False
+    workload: Workload,
+    shape: Transformer,
+    place: int,
+    room: Floats,
+    tried: Sequence[Try],
+    least: float,
+    by_defaults: bool = False,
 ) -> Outcome:
     mine = float(room[place])
     held = [one for one in tried if one.need * (1 + SURE) <= mine] or [one for one in tried if one.need <= mine]

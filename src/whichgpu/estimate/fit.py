@@ -87,7 +87,7 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
 
 
 def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
-    """Whether a training request is made to fit its GPU: the user left micro-batch, accumulation and checkpointing to the defaults.
+    """Whether a training request is made to fit its GPU: the user gave no micro-batch, accumulation or checkpointing.
 
     The batch of fine-tuning counts samples of a whole step. A batch given for training from scratch is run at once, as a training
     loop without accumulation does and as it is measured.
