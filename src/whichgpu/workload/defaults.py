@@ -9,13 +9,8 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-<<<<<<< HEAD
 from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
-from whichgpu.workload.denoisers import refuse_rate
-=======
-from whichgpu.workload.contradictions import refuse_adapters, refuse_silence
 from whichgpu.workload.denoisers import refuse_rate, refuse_requests
->>>>>>> fix2-defaults
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch, writes_text
