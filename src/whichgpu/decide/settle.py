@@ -1,4 +1,4 @@
-"""What a screen read off lines, counted and timed exactly: done for the candidate that comes first, until it stays first."""
+"""Refine screened candidates: those listed are counted and timed exactly, until the list no longer changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import Parallel, Workload
 
-MOST = 6  # groups settled before the screen's word is taken
+MAX_REFINED = 24  # Training groups refined at most, so that every row listed is counted and timed alike (assumed enough).
 MOST_SERVED = 40  # groups simulated; what is left then is not shown
 AHEAD = 32  # groups looked at by formula at once, beyond those listed: they would be asked for next
 
@@ -52,7 +52,9 @@ def settled(
     if not (asked.workload.training and isinstance(asked.shape, Transformer)):
         return told, order, outcomes
     done: set[int] = set()
-    while len(done) < MOST and (wanted := ({int(told.group[order[0]])} if len(order) else leaning(told, wishes)) - done):
+    while len(done) < MAX_REFINED and (
+        wanted := ({int(told.group[place]) for place in listed(told, order)} if len(order) else leaning(told, wishes)) - done
+    ):
         for place in wanted:
             way = outcomes[place]
             assert isinstance(way, Way)
