@@ -26,7 +26,8 @@ CONCURRENCY = np.array(
     [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192], dtype=float
 )
 MOST_TRIED = int(CONCURRENCY[-1])
-SAMPLES = 2.0 ** np.arange(MOST_TRIED.bit_length())  # samples tried on one GPU for models that write no text
+# Samples tried on one GPU for models that write no text.
+SAMPLES = np.array([1 << power for power in range(MOST_TRIED.bit_length())], dtype=float)
 # How a user sets the number of sequences an engine runs at once.
 SEQUENCE_FLAGS = {
     "vllm": "--max-num-seqs", "sglang": "--max-running-requests", "tensorrt-llm": "--max_batch_size", "llama.cpp": "-np",

@@ -166,8 +166,8 @@ def _more_gpus(problem: Problem) -> Iterator[Workload]:
             yield tried
             return
         tight = tight or (tried if found == "tight" else None)
-    if tight or tried:
-        yield tight or tried
+    if (nearest := tight or tried) is not None:
+        yield nearest
 
 
 # In order of pain: first what costs only time, then what costs quality, then what costs money.
