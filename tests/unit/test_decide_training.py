@@ -21,6 +21,7 @@ from whichgpu.decide.training import Try
 from whichgpu.decide.way import Refusal
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.training_defaults import STAGE_PASSES
 from whichgpu.workload.workload import Parallel, Workload
 
 
@@ -39,7 +40,7 @@ def test_where_no_batch_is_asked_for_the_shared_default_is_taken_and_pipelines_a
     assert micro(plain, dp=4) == ([1.0], [2.0])
     assert micro(Workload("train", "m", accumulation=2), "accumulation") == ([1.0], [2.0])
     assert micro(Workload("train", "m", micro_batch=3), "micro_batch") == ([3.0], [1.0])
-    assert micro(plain, pp=4) == ([1.0], [training.FILLED * 4.0])
+    assert micro(plain, pp=4) == ([1.0], [STAGE_PASSES * 4.0])
     assert micro(Workload("train", "m", accumulation=1000), "accumulation", pp=4)[1] == [1000.0]
 
 

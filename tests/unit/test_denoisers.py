@@ -37,6 +37,7 @@ def test_every_diffusion_model_of_the_catalog_is_marked_and_no_other_is(catalog:
         lambda model: whichgpu.recommend("serve", model, as_of=DAY, buy=True, budget="1000usd"),
         lambda model: whichgpu.recommend("serve", model, as_of=DAY, batch=2),
         lambda model: whichgpu.estimate("serve", model, gpu="L4", rate="1/s"),
+        lambda model: whichgpu.estimate("serve", model, gpu="L4"),
         lambda model: whichgpu.fit(model, gpu="L4", rate="1/s"),
         lambda model: whichgpu.plan(model, rate="2/s"),
     ],
@@ -50,20 +51,39 @@ def test_requests_a_second_are_refused_with_what_would_work(ask: Callable[[str],
     assert refused.value.hint.values["model"] == model
 
 
-def test_the_refusal_names_a_command_that_works() -> None:
+def test_the_refusal_names_tasks_that_work_and_no_flags() -> None:
     reply = call("recommend", "serve", UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
     assert reply.code == 2
     assert "one denoising step of its UNet alone" in reply.err
-    assert f"whichgpu estimate forward {UNET} --batch 2" in reply.err
-    assert call("estimate", "forward", UNET, "--batch", "2", "--gpu", "L4").code == 0
+    assert f"estimate {UNET} with the task forward or batch" in reply.err
+    for task in ("forward", "batch"):
+        assert call("estimate", task, UNET, "--batch", "2", "--gpu", "L4").code == 0
+    with pytest.raises(UsageError) as refused:
+        whichgpu.estimate("serve", UNET, gpu="L4")
+    assert "--" not in str(refused.value.hint)
+
+
+def test_a_comparison_of_served_requests_is_refused_too() -> None:
+    compared = call("compare", "L4", "T4", "--task", "serve", "--model", UNET)
+    assert "denoising steps/s" not in compared.out
+    assert "requests a second, which are whole pictures, cannot be estimated" in compared.err
+
+
+@pytest.mark.parametrize("kind", ["nonsense", "UNet", 5, ["unet"], {"kind": "unet"}])
+def test_an_unknown_denoiser_in_a_config_is_refused(kind: object) -> None:
+    config = {"model_type": "traced", "table": "resnet50", "image": 224, "denoiser": kind}
+    with pytest.raises(UsageError) as refused:
+        whichgpu.estimate("forward", config, gpu="L4")
+    assert "denoiser" in str(refused.value)
+    assert "none of unet, transformer" in str(refused.value)
 
 
 @pytest.mark.parametrize(("model", "noun"), [(UNET, "the UNet"), (TRANSFORMER, "the denoising transformer")])
 def test_an_estimate_is_of_one_denoising_step(model: str, noun: str) -> None:
-    for task in ("forward", "serve", "batch"):
+    for task in ("forward", "batch"):
         reply = call("estimate", task, model, "--gpu", "A100 SXM 80GB")
         assert f"one denoising step of {noun} alone takes" in reply.err
-        assert f"counted is one denoising step of {noun} alone" in reply.err
+        assert f"only one denoising step of {noun} is modelled" in reply.err
         assert "samples/s" not in reply.out + reply.err
     told = whichgpu.estimate("forward", model, gpu="A100 SXM 80GB")
     assert told.throughput is not None
@@ -73,7 +93,7 @@ def test_an_estimate_is_of_one_denoising_step(model: str, noun: str) -> None:
 def test_a_recommendation_counts_denoising_steps() -> None:
     reply = call("recommend", "batch", UNET, "--buy", "--budget", "1000usd", "--as-of", DAY)
     text = reply.out + reply.err
-    assert "Counted are denoising steps of the UNet alone, not pictures." in text
+    assert "Only denoising steps of the UNet are modelled, not whole pictures." in text
     assert "a thousand denoising steps" in text
     for word in ("an answer", "requests/s", "samples/s", "thousand samples"):
         assert word not in text
@@ -87,9 +107,9 @@ def test_fit_compare_and_models_say_it_too() -> None:
     assert "note.denoiser-transformer" in ids(whichgpu.fit(TRANSFORMER, gpu="L4").warnings)
     compared = call("compare", "L4", "T4", "--task", "forward", "--model", UNET)
     assert "denoising steps/s" in compared.out
-    assert "one denoising step of the UNet alone" in compared.err
+    assert "only one denoising step of the UNet is modelled" in compared.err
     listed = call("models", UNET)
-    assert "one denoising step of the UNet alone" in listed.err
+    assert "only one denoising step of the UNet is modelled" in listed.err
     assert whichgpu.models(UNET).models[0].denoiser == "unet"
     assert whichgpu.models("resnet50").models[0].denoiser is None
 

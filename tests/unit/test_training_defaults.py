@@ -86,8 +86,59 @@ def test_explicit_values_win() -> None:
     assert batches(gpus=16, parallel={"dp": 16}) == (16, 1, 1)
     plain = whichgpu.estimate("finetune", "llama-3.1-8b", qlora=True, gpu="L4", checkpointing="none")
     assert (plain.request["checkpointing"], plain.fits) == ("none", "tight")
-    asked = whichgpu.estimate("finetune", "llama-3.1-8b", qlora=True, gpu="A100 SXM 80GB", batch=8)
-    assert (asked.request["checkpointing"], asked.fits) == ("none", "no")
+    scratch = whichgpu.estimate("train", "llama-3.2-1b", gpu="L4", batch=8)
+    names = ("batch", "micro_batch", "accumulation", "checkpointing")
+    assert ([scratch.request[name] for name in names], scratch.fits) == ([8, None, 1, "none"], "no")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "gpu", "passes"),
+    [
+        ("llama-3.1-8b", {"qlora": True, "batch": 8}, "L4", (2, 4, "full")),
+        ("llama-3.1-8b", {"qlora": True, "batch": 6}, "L4", (3, 2, "full")),
+        ("llama-3.1-8b", {"qlora": True, "batch": 64}, "H100 SXM", (4, 16, "none")),
+        ("llama-3.1-8b", {"lora_rank": 16, "batch": 2, "seq_in": 512}, "A100 SXM 80GB", (2, 1, "none")),
+        ("bert-large", {"batch": 64}, "L4", None),
+        ("efficientnet_b7", {"batch": 64}, "L4", (8, 8, "none")),
+    ],
+)
+def test_a_given_batch_of_fine_tuning_is_accumulated_where_it_does_not_fit_at_once(
+    model: str, fields: dict[str, Any], gpu: str, passes: tuple[int, int, str] | None
+) -> None:
+    fitted = whichgpu.fit(model, task="finetune", gpu=gpu, **fields)
+    estimated = whichgpu.estimate("finetune", model, gpu=gpu, **fields)
+    best = whichgpu.recommend("finetune", model, gpu=gpu, gpus=1, as_of="2026-11-15", **fields).answer
+    assert fitted.gpus[0].fits == estimated.fits == best.fits == "fits"
+    assert fitted.needed.value == estimated.memory_device.value == pytest.approx(best.memory.value, rel=1e-3)
+    request = estimated.request
+    found = (request["micro_batch"] or request["batch"], request["accumulation"], request["checkpointing"])
+    assert request["batch"] == best.batch == fitted.request["batch"] == fields["batch"]
+    assert (best.micro_batch, best.accumulation, best.checkpointing) == found
+    assert passes in (None, found)
+    noted = {one.id for one in estimated.warnings} & {"note.accumulated-default", "note.checkpointing-default"}
+    assert noted == {
+        *(["note.accumulated-default"] if found[1] > 1 else []),
+        *(["note.checkpointing-default"] if found[2] == "full" else []),
+    }
+
+
+def test_a_gpu_that_is_too_small_is_shown_with_the_smallest_need() -> None:
+    told = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="RTX 4060")
+    full = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="RTX 4060", checkpointing="full")
+    assert (told.gpus[0].fits, told.gpus[0].checkpointing) == ("no", "full")
+    assert told.gpus[0].needed == full.gpus[0].needed < 11 * GIB
+    long = whichgpu.fit("llama-3.1-8b", task="finetune", lora_rank=16, seq_in=8192, gpu="L4")
+    (split,) = [one for one in long.gpus[0].remedies if one.id == "more-gpus"]
+    assert split.fits == "tight"
+    assert split.what.values["gpus"] == 4
+
+
+def test_a_step_is_a_multiple_of_the_ranks_and_fills_a_pipeline() -> None:
+    assert batches(gpus=3, parallel={"dp": 3}) == (9, 1, 3)
+    assert batches(gpus=4, parallel={"pp": 4}) == (16, 1, 16)
+    assert batches(gpus=4, parallel={"pp": 4}, micro_batch=2) == (32, 2, 16)
+    assert batches(gpus=4, parallel={"pp": 4}, accumulation=4) == (4, 1, 4)
+    assert default_batch(shapes.LLAMA_3_8B, 1, pp=4).accumulation == 16
 
 
 def test_images_and_rows_are_taken_by_the_share_of_each_gpu(catalog: Catalog) -> None:

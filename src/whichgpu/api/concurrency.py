@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from whichgpu.api.advice import machine_of
 from whichgpu.api.desk import Desk
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.workload.defaults import chooses_batch
@@ -46,8 +47,11 @@ def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: C
         return ()
     if gpu is None:
         return (msg("note.batch-no-gpu", batch=workload.batch or 1),)
-    from whichgpu.estimate.offline import most_at_once
+    from whichgpu.estimate.offline import MOST_TRIED, default_sequences
 
-    each, most = (workload.batch or 1) // workload.parallel.dp, most_at_once(workload, shape, gpu)
-    id = "note.batch-most" if each >= most else "note.batch-chosen"
-    return (msg(id, batch=workload.batch or 1, most=most),)
+    batch, each = workload.batch or 1, (workload.batch or 1) // workload.parallel.dp
+    usual, engine = default_sequences(workload, shape, gpu), workload.engine or ""
+    if usual is not None and each > usual:
+        setting = f"{engine_record(engine).limits.sequences_option} {each}"
+        return (msg("note.batch-set", batch=batch, engine=engine, most=usual, setting=setting),)
+    return (msg("note.batch-most" if each >= MOST_TRIED else "note.batch-chosen", batch=batch, most=MOST_TRIED),)

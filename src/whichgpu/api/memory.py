@@ -21,7 +21,7 @@ from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Curve, MemoryOf, Verdict
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
-from whichgpu.estimate.remedies import Problem, Remedy, remedies
+from whichgpu.estimate.remedies import Problem, Remedy, remedies, smallest_first
 from whichgpu.estimate.remedies import fitting as fitting_gpus
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
@@ -29,7 +29,7 @@ from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import refuse_rate
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
-from whichgpu.workload.training_defaults import writes_text
+from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
 FEW = 8  # GPUs up to which each is computed for itself
@@ -59,7 +59,8 @@ class FitRow:
 class FitAnswer(Shown):
     """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
 
-    `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need.
+    `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults
+    are chosen for each GPU (training, offline batches), `request` and memory are those of the smallest GPU that holds it.
     """
 
     request: dict[str, Any]
@@ -148,19 +149,21 @@ def fit_spelled(
     shape = desk.shape(spelled.workload.model)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
-    workload = fill_defaults(spelled.workload, shape, spelled.given)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
-    able = _able(workload, shape, known, spelled.given)
-    told = tuple(_rows(workload, shape, asked, able, spelled.given, desk, helpful))
+    able = _able(filled, shape, known, spelled.given)
+    told = tuple(_rows(filled, shape, asked, able, spelled.given, desk, helpful))
+    adapted = fitting.adapts_by_default(filled, spelled.given) or chooses_batch(filled, spelled.given)
+    least = next(iter(able if names else _holding(told, asked, () if adapted else able)), None)
     only = asked[0] if len(asked) == 1 else None
-    if only:
-        workload = fitting.with_training_defaults(workload, shape, only, spelled.given, _remembered(shape, only))
-        workload = replace(workload, batch=told[0].batch)
-    shown = memory(workload, shape, only)
+    shown_on = only or (_reference(told, asked, least) if adapted else None)
+    workload = filled
+    if shown_on:
+        workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.given, _remembered(shape, shown_on))
+        workload = replace(workload, batch=next(row.batch for row in told if row.gpu == shown_on.id))
+    shown = memory(workload, shape, shown_on)
     need = fitting.needed(shown, workload)
-    holding = {row.gpu for row in told if row.fits == "fits"}
-    sound = able if names else (*(gpu for gpu in able if gpu.id in holding), *(gpu for gpu in asked if gpu.id in holding))
-    least = next(iter(sound), None)
+    noted = workload if only else filled  # of several GPUs the notes name those that differ
     return FitAnswer(
         request=echo(workload, spelled.given | ({"gpu"} if names else set())),
         memory=shown.allocated,
@@ -172,9 +175,9 @@ def fit_spelled(
         smallest_name=least.name if least else None,
         warnings=(
             *shown.warnings,
-            *_batches(told, workload, shape, only, spelled.given),
-            *remarks(workload, shape, spelled.given),
-            *_checkpointed_rows(told, workload),
+            *_batches(told, noted, shape, only, spelled.given),
+            *remarks(noted, shape, spelled.given),
+            *_adapted_rows(told, noted),
         ),
         basis=shown.device.basis,
         sources=shown.device.sources,
@@ -192,17 +195,38 @@ def _batches(
     return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
 
 
-def _checkpointed_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
-    """A note on the GPUs where activation checkpointing was turned on though the request as a whole has none."""
+def _holding(rows: Sequence[FitRow], asked: Sequence[Gpu], preferred: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """GPUs that hold the request by their own rows: the preferred ones first, then those without warnings, the smallest first."""
+    sizes = {row.gpu: row.usable for row in rows if row.fits == "fits"}
+    sound = smallest_first(asked, {row.gpu: row.usable for row in rows if row.fits == "fits" and not row.warnings})
+    return (*(gpu for gpu in preferred if gpu.id in sizes), *sound, *(gpu for gpu in asked if gpu.id in sizes))
+
+
+def _reference(rows: Sequence[FitRow], asked: Sequence[Gpu], least: Gpu | None) -> Gpu | None:
+    """The GPU whose need is the headline where each has its own: the smallest that holds it, or else the least need."""
+    if not rows:
+        return None
+    order = {"fits": 0, "tight": 1, "no": 2}
+
+    def rank(row: FitRow) -> tuple[bool, int, int]:
+        return least is None or row.gpu != least.id, order[row.fits], row.needed if row.fits == "no" else row.usable
+
+    first = min(rows, key=rank)
+    return next(gpu for gpu in asked if gpu.id == first.gpu)
+
+
+def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
+    """Notes on the GPUs that were given a smaller micro-batch or activation checkpointing though the request itself has none."""
+    notes = []
     smaller = tuple(row.gpu_name for row in rows if row.micro_batch not in (None, workload.local_batch))
     if smaller:
-        return (msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1),)
+        notes.append(msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1))
     names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
-    if not names:
-        return ()
     if len(names) > FEW:
-        return (msg("note.checkpointing-many", n=len(names)),)
-    return (msg("note.checkpointing-some", gpus=names),)
+        notes.append(msg("note.checkpointing-many", n=len(names)))
+    elif names:
+        notes.append(msg("note.checkpointing-some", gpus=names))
+    return tuple(notes)
 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
@@ -220,12 +244,10 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
 
 
 def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
-    """GPUs the request fits on, with activation checkpointing where a default may turn it on."""
+    """GPUs the request fits on, with checkpointing and the smallest micro-batch where defaults may choose them."""
     tried = [filled]
     if fitting.adapts_by_default(filled, given):
-        share = filled.local_batch
-        least = replace(filled, micro_batch=1, accumulation=share)
-        tried.append(replace(filled, checkpointing="full") if isinstance(shape, Transformer) else least)
+        tried.append(training_options(filled, shape, "batch" in given)[-1])
     needs = [fitting.needed(memory(one, shape), one) for one in tried]
     return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
 
@@ -248,7 +270,7 @@ def _rows(
         room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
         largest = sizes.batch.largest(room)
         if chooses_batch(workload, given):
-            workload = _filling(workload, shape, gpu, largest) if many else with_offline_batch(workload, shape, gpu, given, desk)
+            workload = with_offline_batch(workload, shape, gpu, given, desk)
             need = fitting.needed(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)
         problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
@@ -267,16 +289,6 @@ def _rows(
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )
-
-
-def _filling(workload: Workload, shape: Shape, gpu: Gpu, largest: int) -> Workload:
-    """Offline inference with as many sequences or samples as fit, up to what is run at once: throughput grows with the batch."""
-    from whichgpu.estimate.offline import SAMPLES, most_at_once
-
-    each = max(1, min(largest, most_at_once(workload, shape, gpu)))
-    if not writes_text(shape):
-        each = max(int(size) for size in SAMPLES if size <= each)
-    return replace(workload, batch=each * workload.parallel.dp)
 
 
 class _Sizes:

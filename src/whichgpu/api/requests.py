@@ -34,13 +34,15 @@ def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tup
     """A note where checkpointing or a smaller micro-batch was taken because the request does not fit without."""
     if not workload.training:
         return ()
+    notes = []
     if workload.checkpointing != "none" and "checkpointing" not in given:
-        return (msg("note.checkpointing-default", checkpointing=workload.checkpointing),)
-    by_default = (
-        not writes_text(shape) and workload.accumulation > 1 and not {"batch", "micro_batch", "accumulation"} & set(given)
-    )
-    values = {"batch": workload.batch or 1, "micro": workload.local_batch, "n": workload.accumulation}
-    return (msg("note.accumulated-default", **values),) if by_default else ()
+        notes.append(msg("note.checkpointing-default", checkpointing=workload.checkpointing))
+    usual = writes_text(shape) and "batch" not in given
+    passes_given = {"micro_batch", "accumulation"} & set(given)
+    if workload.accumulation > 1 and workload.parallel.pp == 1 and not usual and not passes_given:
+        values = {"batch": workload.batch or 1, "micro": workload.local_batch, "n": workload.accumulation}
+        notes.append(msg("note.accumulated-default", **values))
+    return tuple(notes)
 
 
 def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:

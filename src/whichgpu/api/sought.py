@@ -26,7 +26,6 @@ from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.run import Terms
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import refuse_nonsense
-from whichgpu.workload.denoisers import refuse_requests
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import Spelled, fill_defaults
 
@@ -111,8 +110,6 @@ class Sought:
         if workload.task == "serve" and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
         shape = desk.shape(workload.model)
-        if workload.task == "serve":
-            refuse_requests(shape.name, shape)
         refuse_nonsense(workload, shape)
         refuse_for_task(self.query, workload, given, isinstance(shape, Transformer) if workload.training else speaks(shape))
         if workload.task == "serve" and speaks(shape) and not {"tpot_max", "ttft_max", "batch"} & given:

@@ -16,11 +16,10 @@ from whichgpu.estimate.fit import needed, verdict
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.offline import CONCURRENCY, most_at_once
+from whichgpu.estimate.offline import CONCURRENCY
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
-from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -163,8 +162,6 @@ def _best(
         if taken > group.gpus or group.gpus % taken or one.parallel.tp > group.per_machine:
             continue
         fitting = one.need[2] <= room
-        if chooses_batch(workload, asked.given):
-            fitting &= sizes <= most_at_once(workload, asked.shape, group.gpu)
         if not fitting.any() and one.need[1, 0] <= room:
             fitting[0] = True  # tight: usable memory lies within the estimate's range
         if not fitting.any():

@@ -21,11 +21,12 @@ from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.training_defaults import default_batch, halvings
+from whichgpu.workload.training_defaults import default_batch, micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
 TRIED = 2  # of the sizes a GPU holds when it trains
-Needs = dict[tuple[str, str, float], Figure]  # by precision, GPU and samples
+Needs = dict[tuple[str, str, float, bool], Figure]  # by precision, GPU, samples, and whether gradients are accumulated
+SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # of one pass of a server (assumed): a sample waits for the pass before it
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
 
 
@@ -78,16 +79,9 @@ def _largest(need: Floats, room: Floats) -> np.ndarray:
     return found
 
 
-def _default_sizes(asked: Asked) -> Floats:
-    """The default micro-batch, and where accumulation is not given what it may be halved to, ascending."""
-    usual = default_batch(asked.shape, 1).micro_batch
-    sizes = halvings(usual) if adapts_by_default(asked.workload, asked.given) else (usual,)
-    return np.array(sorted(sizes), dtype=float)
-
-
 def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, needs: Needs) -> Figure:
     """Bytes one GPU takes for so many samples at once, each computed once."""
-    key = (workload.precision or "", gpu.id, float(size))
+    key = (workload.precision or "", gpu.id, float(size), passes > 1)
     if key not in needs:
         one = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size) * passes, accumulation=passes)
         alone = replace(one, micro_batch=int(size) if passes > 1 else None)
@@ -97,15 +91,20 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
 
 def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     """Samples one GPU takes at a time."""
-    if "batch" not in asked.given and workload.micro_batch is None:
-        return _default_sizes(asked) if workload.training else SAMPLES
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
+    if "batch" not in asked.given:
+        if not workload.training:
+            return SAMPLES if workload.task == "batch" else SERVED_SAMPLES
+        usual = default_batch(asked.shape, 1).micro_batch
+        return np.array(micro_batches(usual) if adapts_by_default(workload, asked.given) else (usual,), dtype=float)
     share, rest = divmod(workload.batch or 1, gpus)
     if not workload.training:
         return np.array([float(max(1, share + bool(rest)))])
     if rest or not share:
         return np.zeros(0)
+    if adapts_by_default(workload, asked.given):
+        return np.array(micro_batches(share), dtype=float)
     return np.array([float(share // times) for times in (8, 4, 2, 1) if share % times == 0])
 
 

@@ -1,9 +1,9 @@
-"""What a screen read off lines, counted and timed exactly: done for the candidate that comes first, until it stays first."""
+"""Refine screened candidates: those listed are counted and timed exactly, until the list no longer changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,13 +22,14 @@ from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.offline import offline_batch, replica_of, replica_seconds
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import Parallel, Workload
 
-MOST = 6  # groups settled before the screen's word is taken
+MAX_REFINED = 24  # Training groups refined at most, so that every row listed is counted and timed alike (assumed enough).
 MOST_SERVED = 40  # groups simulated; what is left then is not shown
 AHEAD = 32  # groups looked at by formula at once, beyond those listed: they would be asked for next
 
@@ -51,7 +52,9 @@ def settled(
     if not (asked.workload.training and isinstance(asked.shape, Transformer)):
         return told, order, outcomes
     done: set[int] = set()
-    while len(done) < MOST and (wanted := ({int(told.group[order[0]])} if len(order) else leaning(told, wishes)) - done):
+    while len(done) < MAX_REFINED and (
+        wanted := ({int(told.group[place]) for place in listed(told, order)} if len(order) else leaning(told, wishes)) - done
+    ):
         for place in wanted:
             way = outcomes[place]
             assert isinstance(way, Way)
@@ -61,12 +64,24 @@ def settled(
     return told, order, outcomes
 
 
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """One replica of offline inference at the concurrency chosen for it; memory in bytes on each GPU."""
+
+    batch: int
+    seconds: float
+    bound: str
+    floor: float
+    need: Figure
+    usable: int
+
+
 def _concurrent(
     asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, listed: Places
 ) -> tuple[Candidates, Ints, list[Outcome]]:
     """Offline inference: the concurrency of every candidate listed chosen exactly, as `estimate` does."""
     done: dict[int, Outcome] = {}
-    known: dict[tuple[str, Parallel, Fabric], tuple[int, float, str, float, Figure]] = {}
+    known: dict[tuple[str, Parallel, Fabric], Concurrency] = {}
     while True:
         told, order = join(outcomes)
         places = dict.fromkeys(int(told.group[place]) for place in listed(told, order)) if len(order) else {}
@@ -80,9 +95,7 @@ def _concurrent(
         outcomes = [done.get(place, one) for place, one in enumerate(outcomes)]
 
 
-def _concurrency(
-    asked: Asked, group: Group, way: Way, known: dict[tuple[str, Parallel, Fabric], tuple[int, float, str, float, Figure]]
-) -> Outcome:
+def _concurrency(asked: Asked, group: Group, way: Way, known: dict[tuple[str, Parallel, Fabric], Concurrency]) -> Outcome:
     """The same configuration at the concurrency with the highest throughput that fits."""
     gpu, dp = group.gpu, way.parallel.dp
     key = gpu.id, replace(way.parallel, dp=1), group.fabric
@@ -94,14 +107,15 @@ def _concurrency(
 
         seconds_of = replica_seconds(one, asked.shape, gpu, lambda: group.fabric, asked.calibration)
         one = replace(one, batch=offline_batch(one, asked.shape, gpu, memory_of, seconds_of))
-        known[key] = (one.batch or 1, *timed(asked, group, one), needed(memory_of(one), one))
-    batch, seconds, bound, floor, need = known[key]
-    fits = verdict(need, way.usable)
+        need = needed(memory_of(one), one)
+        known[key] = Concurrency(one.batch or 1, *timed(asked, group, one), need, usable_bytes(gpu, one))
+    found = known[key]
+    fits = verdict(found.need, found.usable)
     if fits == "no":
-        return Refusal("memory", need.value / way.usable - 1.0)
-    rate = batch * dp / seconds
+        return Refusal("memory", found.need.value / found.usable - 1.0)
     return replace(
-        way, batch=batch * dp, seconds=seconds, rate=rate, need=int(need.value), fits=fits, bound=bound, floor=floor
+        way, batch=found.batch * dp, seconds=found.seconds, rate=found.batch * dp / found.seconds, need=int(found.need.value),
+        usable=found.usable, fits=fits, bound=found.bound, floor=found.floor,
     )  # fmt: skip
 
 
@@ -157,9 +171,13 @@ def _hoped(one: Outcome) -> Outcome:
 
 
 def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
-    """The same way, its memory counted and its step timed, with activation checkpointing as `fit` decides it."""
+    """The same way, its memory counted and its step timed, with micro-batch and checkpointing as `fit` decides them.
+
+    Of a pipeline whose batch is given, the micro-batch stays the one that fills its stages best.
+    """
     one = laid(asked.workload, group, way)
-    one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
+    if "batch" not in asked.given or way.parallel.pp == 1:
+        one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
     need = needed(memory(one, asked.shape, group.gpu), one)
     found = fit(need, one, group.gpu)
     if found.fits == "no":
@@ -168,7 +186,7 @@ def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
     done, _ = work(one, asked.shape)
     return replace(
         way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
-        checkpointing=one.checkpointing,
+        checkpointing=one.checkpointing, micro_batch=one.local_batch, accumulation=one.accumulation,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from whichgpu.base.figure import Figure
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome, Refusal, Way
-from whichgpu.estimate.fit import verdict
+from whichgpu.estimate.fit import adapts_by_default, verdict
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.group.need import Needs
 from whichgpu.estimate.group.screen import Screen, micro_sizes
@@ -20,12 +20,11 @@ from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer
-from whichgpu.workload.training_defaults import default_batch
+from whichgpu.workload.training_defaults import default_batch, pipeline_passes
 from whichgpu.workload.workload import Parallel, Workload
 
 SURE = 0.08  # half the width of the range of a need that is read off lines
 STAGES = (2, 4, 8, 16)
-FILLED = 4  # micro-batches for each stage of a pipeline, so that a fifth of it stands idle at most
 # Stages of ZeRO: the second sends no more than the first and holds less, so the first is never the better one.
 SHARDS = (0, 2, 3)
 
@@ -81,7 +80,7 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
         tried[gpus, machines], least[gpus, machines] = _tries(asked, workload, shape, needs, screen, gpus, machines, room, mine)
     return [
         _best(workload, shape, of[group.kind], room, tried[group.gpus, group.machines],
-              least[group.gpus, group.machines])
+              least[group.gpus, group.machines], adapts_by_default(workload, asked.given))
         for group in groups
     ]  # fmt: skip
 
@@ -155,11 +154,11 @@ def _checkpointings(asked: Asked, workload: Workload) -> tuple[str, ...]:
 def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
     """Sequences at a time and passes of a step: of the batch asked for, or the defaults every command shares."""
     if "batch" not in asked.given:
-        chosen = "accumulation" in asked.given or "micro_batch" in asked.given
-        usual = default_batch(asked.shape, parallel.dp, workload.accumulation if chosen else None)
-        own = workload.micro_batch if "micro_batch" in asked.given else usual.micro_batch
-        rounds = usual.accumulation if parallel.pp == 1 else max(usual.accumulation, FILLED * parallel.pp)
-        return np.array([float(own or 1)]), np.array([float(rounds)])
+        passes = workload.accumulation if "accumulation" in asked.given else None
+        if "micro_batch" in asked.given and workload.micro_batch is not None:
+            return np.array([float(workload.micro_batch)]), np.array([float(passes or pipeline_passes(parallel.pp))])
+        usual = default_batch(asked.shape, parallel.dp, passes, parallel.pp)
+        return np.array([float(usual.micro_batch)]), np.array([float(usual.accumulation)])
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
@@ -170,12 +169,28 @@ def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats
     return micro, share / micro
 
 
-def _best(workload: Workload, shape: Transformer, place: int, room: Floats, tried: Sequence[Try], least: float) -> Outcome:
+def _preferred(tries: Sequence[Try]) -> list[Try]:
+    """One configuration per layout, chosen as the training defaults do; every one of a pipeline, whose passes must fill it."""
+    best: dict[Parallel, Try] = {}
+    for one in sorted(tries, key=lambda one: (one.checkpointing == "none", one.micro)):
+        best[one.parallel] = one
+    return [one for one in tries if one.parallel.pp > 1 or best[one.parallel] is one]
+
+
+def _best(
+    workload: Workload,
+    shape: Transformer,
+    place: int,
+    room: Floats,
+    tried: Sequence[Try],
+    least: float,
+    by_defaults: bool = False,
+) -> Outcome:
     mine = float(room[place])
     held = [one for one in tried if one.need * (1 + SURE) <= mine] or [one for one in tried if one.need <= mine]
     if not held:
         return Refusal("memory" if np.isfinite(least) else "layout", least / mine - 1.0)
-    one = max(held, key=lambda one: one.batch / one.seconds[place])
+    one = max(_preferred(held) if by_defaults else held, key=lambda one: one.batch / one.seconds[place])
     done, unit = work(replace(workload, batch=int(one.batch)), shape)
     seconds = float(one.seconds[place])
     need = Figure(one.need, one.need * (1 - SURE), one.need * (1 + SURE), "byte", "modelled")

@@ -18,7 +18,7 @@ from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.training_defaults import default_checkpointing, default_micro_batch
+from whichgpu.workload.training_defaults import first_fitting, training_options
 from whichgpu.workload.workload import Workload
 
 Verdict = Literal["fits", "tight", "no"]
@@ -86,14 +86,20 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
 
 
 def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
-    """Whether a training request is made to fit its GPU: the user left batch, accumulation and checkpointing to the defaults."""
-    return workload.training and not {"batch", "micro_batch", "accumulation", "checkpointing"} & set(given)
+    """Whether a training request is made to fit its GPU: the user gave no micro-batch, accumulation or checkpointing.
+
+    The batch of fine-tuning counts samples of a whole step. A batch given for training from scratch is run at once, as a training
+    loop without accumulation does and as it is measured.
+    """
+    if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(given):
+        return False
+    return workload.task == "finetune" or "batch" not in given
 
 
 def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
-    """A training request made to fit a GPU: transformers checkpoint activations, other models take smaller micro-batches.
+    """A training request made to fit a GPU, with activation checkpointing and smaller micro-batches where it takes them.
 
-    A request with a batch, accumulation or checkpointing of its own is left as it is.
+    A request with a micro-batch, accumulation or checkpointing of its own is left as it is.
     """
     if not adapts_by_default(workload, given):
         return workload
@@ -101,16 +107,7 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Co
     def verdict_of(one: Workload) -> Verdict:
         return verdict(needed(memory(one), one), usable_bytes(gpu, one))
 
-    if isinstance(shape, Transformer):
-        chosen = default_checkpointing(lambda kind: verdict_of(replace(workload, checkpointing=kind)))
-        return replace(workload, checkpointing=chosen)
-    usual = workload.local_batch
-    micro = default_micro_batch(usual, lambda size: verdict_of(_in_passes(workload, size, usual // size)))
-    return _in_passes(workload, micro, usual // micro)
-
-
-def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
-    return replace(workload, micro_batch=micro_batch, accumulation=passes) if passes > 1 else workload
+    return first_fitting(training_options(workload, shape, "batch" in given), verdict_of)
 
 
 def lacking(gpu: Gpu, workload: Workload) -> str | None:

@@ -21,17 +21,19 @@ from whichgpu.workload.workload import Workload
 
 Floats = np.ndarray
 SecondsOf = Callable[[Floats], Floats]  # seconds of a step at each concurrency of one replica
-# Concurrency tried on one replica; the largest that fits and the engine's limit are tried besides.
-CONCURRENCY = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024], dtype=float)
-# Samples of one GPU for models that write no text; beyond 256 throughput gains little (assumed).
-SAMPLES = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256], dtype=float)
+# Concurrency tried on one replica; the largest that fits is tried besides.
+CONCURRENCY = np.array(
+    [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192], dtype=float
+)
+MOST_TRIED = int(CONCURRENCY[-1])
+# Samples tried on one GPU for models that write no text.
+SAMPLES = np.array([1 << power for power in range(MOST_TRIED.bit_length())], dtype=float)
 
 
-def most_at_once(workload: Workload, shape: Shape, gpu: Gpu) -> int:
-    """Sequences an engine runs at once on one replica by default (vLLM: max_num_seqs), or samples tried on one GPU."""
-    if not writes_text(shape):
-        return int(SAMPLES[-1])
-    return most_sequences(engine_of(workload), gpu)
+def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
+    """Sequences an engine runs at once on one replica unless told otherwise (vLLM: max_num_seqs); None where it has no limit."""
+    engine = engine_of(workload)
+    return most_sequences(engine, gpu) if engine.limits.sequences_option and writes_text(shape) else None
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
@@ -46,9 +48,9 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
     """Concurrencies of one replica that fit, ascending; 1 where none does."""
-    usable, most = usable_bytes(gpu, workload), most_at_once(workload, shape, gpu)
+    usable = usable_bytes(gpu, workload)
     if writes_text(shape):
-        largest = min(most, Curve(workload, shape, "batch", memory, most=most).largest(usable))
+        largest = Curve(workload, shape, "batch", memory, most=MOST_TRIED).largest(usable)
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 
     def need(size: float) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -148,9 +148,12 @@ def _quantise(problem: Problem) -> Iterator[Workload]:
 
 
 def _more_gpus(problem: Problem) -> Iterator[Workload]:
-    """Twice as many GPUs, or as often doubled as it takes: shards of the weights, of everything when training."""
+    """Twice as many GPUs, or as often doubled as it takes: shards of the weights, of everything when training.
+
+    Where no number of them fits, the smallest on which it is tight.
+    """
     workload, layout = problem.workload, problem.workload.parallel
-    tried = None
+    tried = tight = None
     for times in TIMES:
         if workload.training:
             split = replace(layout, dp=layout.dp * times, zero=3)
@@ -159,10 +162,13 @@ def _more_gpus(problem: Problem) -> Iterator[Workload]:
         else:
             break
         tried = replace(workload, gpus=workload.gpus * times, parallel=split)
-        if verdict(problem.need(tried), problem.usable) == "fits":
-            break
-    if tried:
-        yield tried
+        found = verdict(problem.need(tried), problem.usable)
+        if found == "fits":
+            yield tried
+            return
+        tight = tight or (tried if found == "tight" else None)
+    if (nearest := tight or tried) is not None:
+        yield nearest
 
 
 # In order of pain: first what costs only time, then what costs quality, then what costs money.
@@ -187,6 +193,11 @@ def fitting(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu,
         answer = fit(need, workload, gpu)
         if answer.fits == "fits" and not answer.warnings:
             sizes[gpu.id] = answer.usable
+    return smallest_first(gpus, sizes)
+
+
+def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, ...]:
+    """Those GPUs that have a size in bytes, the smallest first; of those alike the newest."""
     able = sorted((gpu for gpu in gpus if gpu.id in sizes), key=lambda gpu: sizes[gpu.id])
     classes: list[list[Gpu]] = []
     for gpu in able:

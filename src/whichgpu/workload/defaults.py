@@ -11,7 +11,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
-from whichgpu.workload.denoisers import refuse_rate
+from whichgpu.workload.denoisers import refuse_rate, refuse_requests
 from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch, writes_text
@@ -59,6 +59,8 @@ def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
 def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     """What cannot be: tokens of a model that says none, adapters of one without products, batches that do not divide."""
     refuse_adapters(workload, shape)
+    if workload.task == "serve":
+        refuse_requests(shape.name, shape)
     refuse_rate(workload, shape)
     refuse_silence(workload, shape)
     _refuse_small_images(workload, shape)

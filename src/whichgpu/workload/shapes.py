@@ -114,6 +114,9 @@ class Mlp:
     units: tuple[int, ...]
 
 
+DENOISERS = ("unet", "transformer")
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A model known by the operator table our tracer wrote: vision, diffusion and others."""
@@ -121,7 +124,7 @@ class Traced:
     name: str
     table: str
     image: int
-    denoiser: str = ""  # unet or transformer: the network that a diffusion pipeline runs once or twice a step
+    denoiser: str = ""  # one of DENOISERS: the network that a diffusion pipeline runs once or twice a step
 
 
 @dataclass(frozen=True, slots=True)

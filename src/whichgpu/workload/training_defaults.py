@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
 
 # Assumed, as common recipes begin: sequences of a step, images or rows of each GPU.
 TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
-_ORDER = ("no", "tight", "fits")
+STAGE_PASSES = 4  # micro-batches for each stage of a pipeline (assumed): at most a fifth of a step is then spent idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +23,33 @@ class TrainingBatch:
     accumulation: int
 
 
-def default_batch(shape: Shape, dp: int, accumulation: int | None = None) -> TrainingBatch:
-    """The batch of a step on `dp` data-parallel ranks; `accumulation` where the user gave it.
+def default_batch(shape: Shape, dp: int, accumulation: int | None = None, pp: int = 1) -> TrainingBatch:
+    """The batch of a step on `dp` data-parallel ranks of `pp` pipeline stages; `accumulation` where the user gave it.
 
-    A language model takes one sequence at a time and accumulates gradients to a step of 8, or of one a rank where there are more
-    ranks; anything else takes its whole share at once, or halves it with accumulation where it does not fit.
+    A language model takes one sequence at a time and accumulates gradients to a step of 8, rounded up to a multiple of the ranks;
+    anything else takes its whole share at once. A pipeline accumulates over at least 4 micro-batches per stage.
 
     >>> from whichgpu.workload.shapes import Mlp
     >>> default_batch(Mlp("net", (8, 4)), dp=2)
     TrainingBatch(batch=256, micro_batch=128, accumulation=1)
     """
     if writes_text(shape):
-        micro, passes = 1, accumulation or -(-TEXT_BATCH // dp)
+        micro, passes = 1, -(-TEXT_BATCH // dp)
     else:
         sees = isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
         micro = IMAGE_BATCH if sees else TEXT_BATCH if isinstance(shape, Transformer) else ROW_BATCH
-        passes = accumulation or 1
+        passes = 1
+    passes = accumulation or max(passes, pipeline_passes(pp))
     return TrainingBatch(micro * passes * dp, micro, passes)
+
+
+def pipeline_passes(pp: int) -> int:
+    """Fewest micro-batches of a step that keep `pp` pipeline stages busy.
+
+    >>> pipeline_passes(1), pipeline_passes(2)
+    (1, 8)
+    """
+    return STAGE_PASSES * pp if pp > 1 else 1
 
 
 def with_default_batch(workload: Workload, shape: Shape, accumulation_given: bool) -> Workload:
@@ -46,50 +57,59 @@ def with_default_batch(workload: Workload, shape: Shape, accumulation_given: boo
     dp = workload.parallel.dp
     given = workload.accumulation if accumulation_given or workload.accumulation != 1 else None
     if workload.batch is None and workload.micro_batch is None:
-        found = default_batch(shape, dp, given)
+        found = default_batch(shape, dp, given, workload.parallel.pp)
         micro = found.micro_batch if found.accumulation > 1 else None
         return replace(workload, batch=found.batch, micro_batch=micro, accumulation=found.accumulation)
     if workload.batch is None:
-        return replace(workload, batch=(workload.micro_batch or 1) * dp * workload.accumulation)
+        passes = given or pipeline_passes(workload.parallel.pp)
+        return replace(workload, batch=(workload.micro_batch or 1) * dp * passes, accumulation=passes)
     if workload.micro_batch is not None and given is None and workload.batch % (workload.micro_batch * dp) == 0:
         return replace(workload, accumulation=workload.batch // (workload.micro_batch * dp))
     return workload
 
 
-def default_checkpointing(verdict_with: Callable[[str], str]) -> str:
-    """`full` where that fits better than `none`; `verdict_with` says fits, tight or no of each.
+def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tuple[Workload, ...]:
+    """Configurations tried to make a training request fit, the preferred one first, the one with the smallest need last.
 
-    >>> default_checkpointing({"none": "fits"}.__getitem__), default_checkpointing({"none": "no", "full": "fits"}.__getitem__)
-    ('none', 'full')
+    Without checkpointing before with it, larger micro-batches before smaller ones. A transformer at its default batch keeps its
+    micro-batch; a batch the user gave is kept, and its share on each rank may be accumulated in smaller micro-batches.
     """
-    plain = verdict_with("none")
-    if plain == "fits":
-        return "none"
-    return "full" if _ORDER.index(verdict_with("full")) > _ORDER.index(plain) else "none"
+    if batch_given:
+        workload = replace(workload, micro_batch=None, accumulation=1)
+    share, transformer = workload.local_batch, isinstance(shape, Transformer)
+    sizes = (share,) if transformer and not batch_given else micro_batches(share)[::-1]
+    kinds = ("none", "full") if transformer else (workload.checkpointing,)
+    return tuple(_in_passes(replace(workload, checkpointing=kind), size, share // size) for kind in kinds for size in sizes)
 
 
-def default_micro_batch(usual: int, verdict_with: Callable[[int], str]) -> int:
-    """The usual micro-batch, halved as often as it takes to fit; 1 where nothing fits.
+def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
+    """The same batch with each pass made of so many smaller ones."""
+    if passes == 1:
+        return workload
+    return replace(workload, micro_batch=micro_batch, accumulation=workload.accumulation * passes)
 
-    >>> default_micro_batch(32, lambda size: "fits" if size <= 8 else "no"), default_micro_batch(32, lambda size: "no")
-    (8, 1)
-    """
+
+def first_fitting(options: Sequence[Workload], verdict_of: Callable[[Workload], str]) -> Workload:
+    """The first that fits, or else the first that is tight, or else the last."""
     tight = None
-    for size in halvings(usual):
-        found = verdict_with(size)
-        if found == "fits":
-            return size
-        tight = tight or (size if found == "tight" else None)
-    return tight or 1
+    for one in options:
+        verdict = verdict_of(one)
+        if verdict == "fits":
+            return one
+        tight = tight or (one if verdict == "tight" else None)
+    return tight or options[-1]
 
 
-def halvings(usual: int) -> tuple[int, ...]:
-    """Micro-batches a share may be made of, largest first.
+def micro_batches(share: int, most: int | None = None) -> tuple[int, ...]:
+    """Micro-batches a share of a batch can be made of: powers of two that divide it, and of every octave the largest divisor.
 
-    >>> halvings(8)
-    (8, 4, 2, 1)
+    >>> micro_batches(12), micro_batches(1023, 256), micro_batches(8)
+    ((1, 2, 3, 4, 6, 12), (1, 3, 11, 31, 33, 93), (1, 2, 4, 8))
     """
-    return tuple(usual >> times for times in range(usual.bit_length()) if not usual % (1 << times))
+    small = [size for size in range(1, isqrt(share) + 1) if share % size == 0]
+    divisors = sorted(size for size in {*small, *(share // size for size in small)} if size <= (most or share))
+    largest = {size.bit_length(): size for size in divisors}
+    return tuple(sorted({*largest.values(), *(size for size in divisors if not size & (size - 1))}))
 
 
 def writes_text(shape: Shape) -> bool:

@@ -22,6 +22,7 @@ from whichgpu.estimate.time.lower.training import Section
 from whichgpu.estimate.time.terms import Terms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.training_defaults import micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
 MOST_MICRO = 256
@@ -34,9 +35,7 @@ def micro_sizes(share: int) -> Array:
     >>> micro_sizes(12).astype(int).tolist(), micro_sizes(1023).astype(int).tolist(), micro_sizes(8).astype(int).tolist()
     ([1, 2, 3, 4, 6, 12], [1, 3, 11, 31, 33, 93], [1, 2, 4, 8])
     """
-    divisors = [size for size in range(1, min(share, MOST_MICRO) + 1) if share % size == 0]
-    largest = {size.bit_length(): size for size in divisors}
-    return np.array(sorted({*largest.values(), *(size for size in divisors if not size & (size - 1))}), dtype=np.float64)
+    return np.array(micro_batches(share, MOST_MICRO), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

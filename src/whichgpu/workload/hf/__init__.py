@@ -10,8 +10,8 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf import encoder, families, seq2seq, towers, vision
 from whichgpu.workload.hf.decoder import decoder
-from whichgpu.workload.hf.fields import Fields
-from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+from whichgpu.workload.hf.fields import Fields, printable
+from whichgpu.workload.shapes import DENOISERS, Dlrm, Traced, Transformer
 
 Reader = Callable[[Fields, str], Transformer]
 
@@ -38,7 +38,7 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
         raise fields.error("model_type", msg("config.missing"))
     if model_type == "traced":
         image = fields.size("image", default=0, low=0, high=100_000)
-        return Traced(name, _required(fields, "table"), image, fields.word("denoiser", default=""))
+        return Traced(name, _required(fields, "table"), image, _denoiser(fields))
     if model_type == "dlrm":
         return _dlrm(fields)
     return replace(_transformer(config, name), native=_native(config))
@@ -123,6 +123,14 @@ def _dlrm(fields: Fields) -> Dlrm:
             "bottom", msg("config.not-equal", value=shape.bottom[-1], wanted=shape.embedding_dim, other="embedding_dim")
         )
     return shape
+
+
+def _denoiser(fields: Fields) -> str:
+    """The kind of denoising network a traced model is; empty where it is none."""
+    found = fields.get("denoiser")
+    if found in (None, "", *DENOISERS):
+        return found or ""
+    raise fields.error("denoiser", msg("config.not-choice", value=printable(repr(found)), choices=DENOISERS))
 
 
 def _required(fields: Fields, key: str) -> str:
