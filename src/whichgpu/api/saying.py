@@ -22,8 +22,9 @@ from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Rank, Wishes
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
-from whichgpu.estimate.time.fallbacks import WANTED, fast, precision_warnings
+from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -148,7 +149,8 @@ def _precision_assumed(precision: str, gpu: Gpu, asked: Asked) -> Message:
     native = asked.shape.native if isinstance(asked.shape, Transformer) else ""
     if from_file or (native and precision == asked.workload.precision and not asked.workload.training):
         return msg("assumed.precision-published", precision=precision)
-    has_units = fast(gpu, WANTED[precision]) if precision in WANTED else precision.startswith("fp32")
+    record = PRECISION_BY_NAME[precision]
+    has_units = computes_fast(gpu, precision) if record.wanted_peak else record.is_trained
     return msg("assumed.precision" if has_units else "assumed.precision-default", precision=precision)
 
 

@@ -12,7 +12,8 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
 from whichgpu.workload.denoisers import refuse_rate
-from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
+from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch, writes_text
 from whichgpu.workload.workload import FIELDS, Parallel, Workload
@@ -47,7 +48,7 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
     elif writes_text(shape):
-        filled = filled.with_defaults(kv_precision=_kv_precision(precision))
+        filled = filled.with_defaults(kv_precision=PRECISION_BY_NAME[precision].kv_default)
     return filled
 
 
@@ -165,12 +166,6 @@ def _optimizer(shape: Shape) -> str:
     if isinstance(shape, Traced):
         return "adamw" if ADAMW.search(shape.table) else "sgd-momentum"
     return "adamw" if isinstance(shape, Transformer | WeightsOnly) else "sgd-momentum"
-
-
-def _kv_precision(precision: str) -> str:
-    if precision in GGUF_PRECISIONS:
-        return "f16"
-    return {"fp32": "fp32", "fp32-default": "fp32", "tf32": "fp32", "fp16": "fp16", "amp-fp16": "fp16"}.get(precision, "bf16")
 
 
 def _laid_out(workload: Workload, shape: Shape) -> Workload:

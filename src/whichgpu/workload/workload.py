@@ -13,7 +13,6 @@ Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forw
 TASKS: tuple[Task, ...] = ("train", "finetune", "serve", "batch", "prefill", "decode", "forward")
 TRAINING: tuple[Task, ...] = ("train", "finetune")
 
-PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
 CHECKPOINTING = ("none", "full", "selective")
 ATTENTION = ("flash", "sdpa", "eager")

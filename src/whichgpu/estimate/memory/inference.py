@@ -25,7 +25,7 @@ from whichgpu.estimate.memory.engine_memory import (
     static_share,
     workspace_bytes,
 )
-from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_bytes
+from whichgpu.estimate.memory.kv import has_cache, kv_bytes
 from whichgpu.estimate.memory.parts import OUTSIDE, PARTS, MemoryEstimate
 from whichgpu.estimate.memory.quantisation import (
     DEFAULT_PRECISION,
@@ -38,6 +38,7 @@ from whichgpu.estimate.memory.quantisation import (
 )
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -159,7 +160,7 @@ def _weights(case: Case, gpus: int) -> int:
 def _cache(case: Case) -> int:
     if not case.cached:
         return 0
-    asked = case.workload.kv_precision or default_kv_precision(case.precision)
+    asked = case.workload.kv_precision or PRECISION_BY_NAME[case.precision].kv_default
     return kv_bytes(
         case.shape,
         case.sequences,

@@ -14,19 +14,10 @@ from whichgpu.catalog.architecture import Architecture, architecture_named, arch
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import LOW_POWER
 from whichgpu.estimate.time.curves.stack import Array
+from whichgpu.estimate.time.units import UNITS
 
-UNITS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp4", "int8")
 # Architecture and target of the H200, on which the curves were fitted: others are compared with its SM and clock.
 REFERENCE = "Hopper", "sm_90"
-RATE_VS_FP16 = {
-    "tf32": 0.5,
-    "bf16": 1.0,
-    "fp16": 1.0,
-    "fp16_fp16acc": 1.0,
-    "fp8": 2.0,
-    "int8": 2.0,
-    "fp4": 4.0,
-}  # of matrix units
 ASYNC_MATRIX = frozenset({"wgmma", "tcgen05"})
 LANES_64 = 128.0  # FLOPs per clock of an SM with 64 fp32 lanes
 DESKS = ("consumer", "workstation")
@@ -216,8 +207,8 @@ def _balance(gpu: Gpu, kind: Architecture, unit: str, reference: Architecture) -
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
         per_clock /= 2
     single, half = reference.fp32_flops_per_clock or inf, reference.fp16_flops_per_clock or inf
-    if unit in RATE_VS_FP16 and unit in gpu.peaks:
-        against = half * RATE_VS_FP16[unit]
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and unit in gpu.peaks:
+        against = half * rate
     else:
         against = half if _stands_in(gpu, unit) else single
     return min(per_clock / against, 1.0)
@@ -231,8 +222,8 @@ def _sm_rate(gpu: Gpu, kind: Architecture, clock: float, unit: str) -> float:
     single, half = kind.fp32_flops_per_clock, kind.fp16_flops_per_clock
     if single is None or half is None:
         return inf
-    if unit in RATE_VS_FP16 and (unit in gpu.peaks or "fp32" not in gpu.peaks):
-        return half * RATE_VS_FP16[unit] * clock
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and (unit in gpu.peaks or "fp32" not in gpu.peaks):
+        return half * rate * clock
     return (half if _stands_in(gpu, unit) else single * kind.dual_issue_share) * clock
 
 

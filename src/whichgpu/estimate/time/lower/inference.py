@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engine_record import KernelTraits
 from whichgpu.catalog.engine_registry import engine_record
-from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_type
+from whichgpu.estimate.memory.kv import has_cache, kv_type
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.gguf import GgufKernels
@@ -17,6 +17,7 @@ from whichgpu.estimate.time.lower.stacks import Kind, encoder_share, layer_kinds
 from whichgpu.estimate.time.lower.weights import stored
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.layouts import tensor_share
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -31,7 +32,7 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
     engine = engine_record(workload.engine, workload.year)
     shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
-    kept = kv_type(workload.kv_precision or default_kv_precision(precision))
+    kept = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = Step(
         batch=batch,
         queries=length if context is None else 1.0,

@@ -20,8 +20,9 @@ from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
+from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS, PRECISIONS, TASKS
+from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS, TASKS
 
 # Shown where none is named: what people rent and own, small to large.
 USUAL_GPUS = (

@@ -19,7 +19,7 @@ from whichgpu.surface.web.views.desks import context_of
 from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
 from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.workload import PRECISIONS
+from whichgpu.workload.precisions import PRECISIONS
 
 # Which fields of the form a task uses; what another task left behind is not asked.
 WORK = {
