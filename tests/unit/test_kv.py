@@ -9,7 +9,7 @@ import pytest
 from tests.unit import shapes
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GIB
-from whichgpu.estimate.memory.kv import full_layers, has_cache, kv_bytes, kv_bytes_per_token, pages
+from whichgpu.estimate.memory.kv import full_layers, kv_bytes, kv_bytes_per_token, pages
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.workload import Parallel
@@ -89,7 +89,7 @@ def test_an_encoder_decoder_keeps_the_encoder_s_keys_too() -> None:
 
 
 def test_models_that_write_nothing_have_no_cache() -> None:
-    assert not has_cache(shapes.BERT_LARGE)
+    assert not shapes.BERT_LARGE.has_kv_cache
     assert kv_bytes(shapes.BERT_LARGE, 8, 512) == 0
     assert kv_bytes(Mlp("", (8, 8)), 8, 512) == 0
 

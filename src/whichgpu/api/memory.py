@@ -27,9 +27,8 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import refuse_rate
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
-from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import FIELDS, Workload
 
 FEW = 8  # GPUs up to which each is computed for itself
@@ -225,7 +224,7 @@ def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collectio
     if fitting.adapts_by_default(filled, given):
         share = filled.local_batch
         least = replace(filled, micro_batch=1, accumulation=share)
-        tried.append(replace(filled, checkpointing="full") if isinstance(shape, Transformer) else least)
+        tried.append(replace(filled, checkpointing="full") if shape.is_transformer else least)
     needs = [fitting.needed(memory(one, shape), one) for one in tried]
     return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
 
@@ -263,7 +262,7 @@ def _rows(
             batch=workload.batch or 1,
             micro_batch=workload.local_batch if workload.training else None,
             largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
-            largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
+            largest_context=sizes.context.told(sizes.context.largest(room)) if shape.is_language_model else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )
@@ -274,7 +273,7 @@ def _filling(workload: Workload, shape: Shape, gpu: Gpu, largest: int) -> Worklo
     from whichgpu.estimate.offline import SAMPLES, most_at_once
 
     each = max(1, min(largest, most_at_once(workload, shape, gpu)))
-    if not writes_text(shape):
+    if not shape.is_generative:
         each = max(int(size) for size in SAMPLES if size <= each)
     return replace(workload, batch=each * workload.parallel.dp)
 
@@ -291,7 +290,3 @@ class _Sizes:
 def _fixed_batch(shape: Shape) -> bool:
     """A factory of the user's own brings its inputs along, and with them the batch."""
     return isinstance(shape, Traced) and shape.table.startswith("python:")
-
-
-def _reads_text(shape: Shape) -> bool:
-    return isinstance(shape, Transformer) and shape.patches is None

@@ -102,7 +102,7 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Co
     def verdict_of(one: Workload) -> Verdict:
         return verdict(needed(memory(one), one), usable_bytes(gpu, one))
 
-    if isinstance(shape, Transformer):
+    if shape.is_transformer:
         chosen = default_checkpointing(lambda kind: verdict_of(replace(workload, checkpointing=kind)))
         return replace(workload, checkpointing=chosen)
     usual = workload.local_batch

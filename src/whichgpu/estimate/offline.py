@@ -16,7 +16,6 @@ from whichgpu.estimate.serving.limits import most_sequences
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import Workload
 
 Floats = np.ndarray
@@ -29,7 +28,7 @@ SAMPLES = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256], dtype=float)
 
 def most_at_once(workload: Workload, shape: Shape, gpu: Gpu) -> int:
     """Sequences an engine runs at once on one replica by default (vLLM: max_num_seqs), or samples tried on one GPU."""
-    if not writes_text(shape):
+    if not shape.is_generative:
         return int(SAMPLES[-1])
     return most_sequences(engine_of(workload), gpu)
 
@@ -47,7 +46,7 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
     """Concurrencies of one replica that fit, ascending; 1 where none does."""
     usable, most = usable_bytes(gpu, workload), most_at_once(workload, shape, gpu)
-    if writes_text(shape):
+    if shape.is_generative:
         largest = min(most, Curve(workload, shape, "batch", memory, most=most).largest(usable))
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 

@@ -16,6 +16,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest, squash
 from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.workload.precisions import GGUF_PRECISIONS, KV_PRECISIONS, PRECISION_SYNONYMS, PRECISIONS
+from whichgpu.workload.tasks import TASKS
 from whichgpu.workload.workload import (
     ATTENTION,
     CHECKPOINTING,
@@ -23,7 +24,6 @@ from whichgpu.workload.workload import (
     MEMORY_FORMATS,
     NETWORKS,
     OPTIMIZERS,
-    TASKS,
     Parallel,
 )
 

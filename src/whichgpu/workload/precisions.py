@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows
+from whichgpu.base.sealed import data_rows, record
 
 FOLDER = Path(__file__).parent / "data"
 
@@ -78,35 +78,14 @@ class Precision:
         return self.operand_unit or own
 
 
-def _precision(row: Mapping[str, str]) -> Precision:
-    return Precision(
-        name=row["name"],
-        unit=row["unit"],
-        parameter_bytes=int(row["parameter_bytes"]),
-        stream_bytes=int(row["stream_bytes"]),
-        compute_bytes=int(row["compute_bytes"]),
-        block=_block(row["block_weights"], row["block_bytes"]),
-        row_bytes=int(row["row_bytes"] or 0),
-        matrix_bytes=int(row["matrix_bytes"] or 0),
-        other_bytes=int(row["other_bytes"] or 0),
-        experts_only=row["experts_only"] == "yes",
-        traced_bytes=float(row["traced_bytes"] or 2),
-        kv_block=_block(row["kv_weights"], row["kv_bytes"]),
-        kv_default=row["kv_default"],
-        trace=row["trace"],
-        operand_unit=row["operand_unit"],
-        bits=int(row["bits"]),
-        tensor_type=row["tensor_type"],
-        alias_of=row["alias_of"],
-    )
-
-
-def _block(weights: str, size: str) -> Block | None:
-    return Block(int(weights), int(size)) if weights else None
+def _block(row: Mapping[str, str], column: str) -> Block | None:
+    return Block(int(row[f"{column}_weights"]), int(row[f"{column}_bytes"])) if row[f"{column}_weights"] else None
 
 
 _ROWS = data_rows(FOLDER / "precisions.csv")
-PRECISION_BY_NAME: Mapping[str, Precision] = {row["name"]: _precision(row) for row in _ROWS}
+PRECISION_BY_NAME: Mapping[str, Precision] = {
+    row["name"]: record(Precision, row, block=_block(row, "block"), kv_block=_block(row, "kv")) for row in _ROWS
+}
 PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if not one.is_gguf)
 TRAINED_PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if one.is_trained)
 GGUF_PRECISIONS = tuple(row["name"] for row in _ROWS if row["choice"] == "yes" and row["name"] not in PRECISIONS)
@@ -126,11 +105,11 @@ class TensorType:
     number: int
     name: str
     block: Block
+    fallback: str  # type of matrices whose rows do not divide into its blocks; empty: f16
 
 
 @cache
 def tensor_types() -> Mapping[str, TensorType]:
     """GGUF's tensor types by name."""
     rows = data_rows(FOLDER / "tensor_types.csv")
-    made = (TensorType(int(r["number"]), r["name"], Block(int(r["block_weights"]), int(r["block_bytes"]))) for r in rows)
-    return {one.name: one for one in made}
+    return {row["name"]: record(TensorType, row, block=_block(row, "block")) for row in rows}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.workload import Workload
 
 # Assumed, as common recipes begin: sequences of a step, images or rows of each GPU.
@@ -32,11 +32,11 @@ def default_batch(shape: Shape, dp: int, accumulation: int | None = None) -> Tra
     >>> default_batch(Mlp("net", (8, 4)), dp=2)
     TrainingBatch(batch=256, micro_batch=128, accumulation=1)
     """
-    if writes_text(shape):
+    if shape.is_generative:
         micro, passes = 1, accumulation or -(-TEXT_BATCH // dp)
     else:
-        sees = isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
-        micro = IMAGE_BATCH if sees else TEXT_BATCH if isinstance(shape, Transformer) else ROW_BATCH
+        text = TEXT_BATCH if shape.is_transformer else ROW_BATCH
+        micro = IMAGE_BATCH if isinstance(shape, Traced) or shape.reads_images else text
         passes = accumulation or 1
     return TrainingBatch(micro * passes * dp, micro, passes)
 
@@ -90,8 +90,3 @@ def halvings(usual: int) -> tuple[int, ...]:
     (8, 4, 2, 1)
     """
     return tuple(usual >> times for times in range(usual.bit_length()) if not usual % (1 << times))
-
-
-def writes_text(shape: Shape) -> bool:
-    """Whether a model writes text token by token."""
-    return isinstance(shape, Transformer) and shape.causal and shape.patches is None

@@ -18,12 +18,13 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.workload.kinds import Refused
 from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.tasks import TASK_TRAITS
 
 if TYPE_CHECKING:
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.api.serving import Asked
 
-TASKS = ("train", "finetune", "serve", "batch")  # that a recommendation is made for
+TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # that a recommendation is made for
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
@@ -69,7 +70,7 @@ def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Cont
     """In the best layout: for a load where there is one, for a single step otherwise."""
     from whichgpu.api.group_layouts import laid_out_best
 
-    if asked.workload.task == "serve" and (_rated(asked) or "trace" in load):
+    if asked.workload.serving and (_rated(asked) or "trace" in load):
         from whichgpu.api.serving_layouts import laid_out_for_load
 
         return laid_out_for_load(asked, desk, load_of(load, context))
@@ -77,12 +78,12 @@ def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Cont
 
 
 def _rated(asked: Spelled) -> bool:
-    return asked.workload.task == "serve" and asked.workload.rate is not None
+    return asked.workload.serving and asked.workload.rate is not None
 
 
 def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
     """Under a load, simulated."""
-    if asked.workload.task != "serve":
+    if not asked.workload.serving:
         flags = tuple(context.spell(name) for name in load)
         raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
     follow = context.progress

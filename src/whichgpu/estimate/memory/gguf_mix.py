@@ -19,14 +19,6 @@ ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_N
 
 TINY = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
 IQ2_LARGE = frozenset(("iq2_s", "iq2_m"))
-FALLBACK: Mapping[str, str] = {
-    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "q2_k", "q3_k", "iq4_xs"), "iq4_nl"),
-    "tq1_0": "q4_0",
-    "tq2_0": "q4_0",
-    "q4_k": "q5_0",
-    "q5_k": "q5_1",
-    "q6_k": "q8_0",
-}
 # With eight experts, small attention matrices cost little beside them.
 OUTPUT_OF_EIGHT = frozenset(
     ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
@@ -73,7 +65,7 @@ def tensor_type(mix: str, role: str, layer: int, traits: Traits, row: int) -> st
     chosen = _wanted(mix, role, layer, traits, row)
     if row % TYPES[chosen].weights == 0:
         return chosen
-    chosen = FALLBACK.get(chosen, "f16")
+    chosen = tensor_types()[chosen].fallback or "f16"  # a type with smaller blocks
     return chosen if row % TYPES[chosen].weights == 0 else "f16"
 
 

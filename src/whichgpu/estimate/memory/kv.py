@@ -29,11 +29,6 @@ def kv_type(precision: str) -> Block:
     return found
 
 
-def has_cache(shape: Shape) -> bool:
-    """Whether a model keeps a cache: it writes token after token."""
-    return isinstance(shape, Transformer) and (shape.causal or shape.encoder_layers > 0)
-
-
 def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
     """Bytes one more token adds while every layer still looks at it.
 
@@ -61,7 +56,7 @@ def kv_bytes(
     `source` is the encoder's length for encoder-decoder models (the model's own fixed one by default). With `windowed` off
     an engine is meant that keeps every token whatever the layer's window.
     """
-    if not isinstance(shape, Transformer) or not has_cache(shape):
+    if not isinstance(shape, Transformer) or not shape.has_kv_cache:
         return 0
     layout = parallel or Parallel()
     token = _layer_token_bytes(shape, precision, layout.tp)

@@ -246,9 +246,7 @@ def _plain_bytes(shape: Shape, precision: str) -> int:
 
 
 def _stored(shape: Shape) -> int:
-    if isinstance(shape, WeightsOnly):
-        return shape.weight_bytes
-    return shape.stored_bytes if isinstance(shape, Transformer) else 0
+    return shape.weight_bytes if isinstance(shape, WeightsOnly) else shape.stored_bytes
 
 
 def _share(size: int, parallel: Parallel) -> int:

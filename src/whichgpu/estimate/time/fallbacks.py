@@ -8,14 +8,12 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS
 from whichgpu.workload.workload import Workload
 
-SPEAKING = ("prefill", "decode", "serve")
-
 
 def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
     """Why a precision will not bring what it promises on this GPU; empty where it does."""
     precision = workload.precision or ""
     eager = engine_record(workload.engine).eager
-    if eager and workload.task in SPEAKING and precision not in ("", *TRAINED_PRECISIONS):
+    if eager and workload.traits.caching and precision not in ("", *TRAINED_PRECISIONS):
         return (msg("warning.plain-products", precision=precision),)
     if eager and precision == "fp32" and workload.memory_format and "tf32" in gpu.peaks:
         return (msg("warning.true-fp32", gpu=gpu.name),)

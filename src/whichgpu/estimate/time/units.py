@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows
+from whichgpu.base.sealed import data_rows, record
 
 TABLE = Path(__file__).parent / "data" / "units.csv"
 
@@ -28,9 +28,4 @@ class Unit:
         return self.product_class in ("narrow", "integer")
 
 
-def _unit(row: dict[str, str]) -> Unit:
-    rate, energy = (float(row[column]) if row[column] else None for column in ("rate_vs_fp16", "energy_vs_fp16"))
-    return Unit(row["name"], float(row["bytes"]), rate, energy, row["product_class"], row["conv_class"], row["term_class"])
-
-
-UNITS = {row["name"]: _unit(row) for row in data_rows(TABLE)}
+UNITS = {row["name"]: record(Unit, row) for row in data_rows(TABLE)}

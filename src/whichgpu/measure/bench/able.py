@@ -45,8 +45,8 @@ def _unknown_layers(workload: Workload, shape: Shape) -> Message | None:
     if isinstance(shape, Mlp | Traced):
         if workload.checkpointing != "none":
             return msg("verify.schedule")
-        return None if workload.task in ("train", "finetune", "forward") else msg("verify.model", model=shape.name)
-    known = (*DECODERS, *ENCODERS) if workload.training or workload.task == "forward" else DECODERS
+        return None if not workload.traits.caching else msg("verify.model", model=shape.name)
+    known = (*DECODERS, *ENCODERS) if not workload.traits.caching else DECODERS
     plain = (
         isinstance(shape, Transformer)
         and shape.model_type in known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engine_record import KernelTraits
 from whichgpu.catalog.engine_registry import engine_record
-from whichgpu.estimate.memory.kv import has_cache, kv_type
+from whichgpu.estimate.memory.kv import kv_type
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.gguf import GgufKernels
@@ -39,7 +39,7 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
         keys=length if context is None else context,
         decoding=context is not None,
         causal=shape.causal,
-        cached=has_cache(shape) and workload.task != "forward",
+        cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=kept.bytes / kept.weights,
     )
     return _Passes(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(step)
@@ -62,7 +62,7 @@ class _Passes:
                 whole = replace(step, queries=source, keys=source, causal=False, cached=False)
                 self._embedding(whole)
                 self._add(encoder_share(shape, parallel), partial(_layer, shape=shape, step=whole, kind=Kind(0, False)))
-                if self._workload.task != "forward":  # the decoder begins with one token
+                if self._workload.traits.caching:  # the decoder begins with one token
                     step = replace(step, queries=1.0, keys=1.0)
             step = replace(step, source=source)
         self._embedding(step)
@@ -95,16 +95,16 @@ class _Passes:
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
             kernels.norm(step.rows, float(shape.hidden), 3.0)
-        if not shape.head or not (has_cache(shape) or shape.causal):
+        if not shape.head or not (shape.has_kv_cache or shape.causal):
             return
-        rows = step.rows if self._workload.task == "forward" else step.batch
+        rows = step.rows if self._workload.traits.logits == "all" else step.batch
         weight = shape.vocab * shape.hidden * self._stored.head
         if self._stored.unpacked and self._stored.head < width:
             for op in kernels.products(rows, shape.hidden, shape.vocab, weight):
                 kernels.put(op)
         else:
             kernels.plain(rows, shape.hidden, shape.vocab, weight)
-        if self._workload.task != "forward":
+        if self._workload.traits.caching:
             size = rows * shape.vocab * width
             kernels.pointwise(
                 size * self._traits.sampling_kernels, rows * 8.0, count=float(self._traits.sampling_kernels), role="sample"

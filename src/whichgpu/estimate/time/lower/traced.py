@@ -14,6 +14,7 @@ from whichgpu.estimate.time.lower.fusion import fused
 from whichgpu.estimate.time.lower.host import hosted, view_shares
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
 from whichgpu.estimate.time.lower.stepping import adding, stepping
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
@@ -22,9 +23,6 @@ from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
-
-# TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
-TF32_MATMUL_YEARS = range(2020, 2022)
 
 
 def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> Lowered:

@@ -22,7 +22,8 @@ from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity,
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS, TASKS
+from whichgpu.workload.tasks import TASKS
+from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS
 
 # Shown where none is named: what people rent and own, small to large.
 USUAL_GPUS = (
