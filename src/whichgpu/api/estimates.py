@@ -119,7 +119,7 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     device = desk.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
-    shape = desk.shape(spelled.workload.model)
+    shape = desk.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     refuse_nonsense(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)

@@ -97,7 +97,7 @@ class NeedsAnswer:
 def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> NeedsAnswer:
     """What a request takes on each of some GPUs."""
     desk = desk or Desk()
-    shape = desk.shape(spelled.workload.model)
+    shape = desk.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
@@ -144,7 +144,7 @@ def fit_spelled(
     if names:
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
         spelled = counted(named, desk.count(names[0]))
-    shape = desk.shape(spelled.workload.model)
+    shape = desk.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
     workload = fill_defaults(spelled.workload, shape, spelled.given)
@@ -273,7 +273,7 @@ def _filling(workload: Workload, shape: Shape, gpu: Gpu, largest: int) -> Worklo
     from whichgpu.estimate.offline import SAMPLES, most_at_once
 
     each = max(1, min(largest, most_at_once(workload, shape, gpu)))
-    if not shape.is_generative:
+    if not (workload.generating and shape.is_generative):
         each = max(int(size) for size in SAMPLES if size <= each)
     return replace(workload, batch=each * workload.parallel.dp)
 

@@ -64,7 +64,7 @@ def _jobs(request: PlanRequest, desk: Desk) -> None:
                 raise UsageError(
                     "bad-job", msg("error.plan-job-task", task=read.workload.task), msg("hint.choices", choices=WORK)
                 )
-            desk.shape(read.workload.model)
+            desk.shape_for(read.workload)
 
 
 @contextmanager

@@ -108,7 +108,7 @@ class Sought:
             return Asked(filled, given, ANY_MODEL, desk.calibration, workload)
         if workload.serving and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
-        shape = desk.shape(workload.model)
+        shape = desk.shape_for(workload)
         if workload.serving:
             refuse_requests(shape.name, shape)
         refuse_nonsense(workload, shape)

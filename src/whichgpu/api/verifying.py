@@ -53,7 +53,7 @@ def _step(told: Workload, shape: Shape, batch: int) -> Workload:
         gpus=copy.tp * copy.pp * copy.cp, nodes=1, parallel=copy if copy != Parallel(sp=copy.sp, zero=copy.zero) else Parallel(),
         epochs=None, steps=None, tokens=None, samples=None, micro_batch=None,
     )  # fmt: skip
-    if not shape.is_generative:
+    if not (told.generating and shape.is_generative):
         return replace(bare, task="forward")
     filled = fill_defaults(replace(told, engine=None), shape)
     return replace(bare, task="decode", seq_in=(filled.seq_in or 1) + (filled.seq_out or 0) // 2)

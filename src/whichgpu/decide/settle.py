@@ -43,7 +43,7 @@ def settled(
     """
     if asked.workload.rate is not None and any(isinstance(one, Way) and one.most is not None for one in outcomes):
         return _served(asked, groups, outcomes, join, listed, shown)
-    if chooses_batch(asked.workload, asked.given) and asked.shape.is_generative:
+    if chooses_batch(asked.workload, asked.given) and asked.workload.generating and asked.shape.is_generative:
         return _concurrent(asked, groups, outcomes, join, listed)
     told, order = join(outcomes)
     if not (asked.workload.training and asked.shape.is_transformer):

@@ -58,10 +58,11 @@ def _length(workload: Workload, shape: Shape) -> float:
     """Tokens one sample counts for, as its throughput counts them."""
     if workload.training:
         return float(workload.seq_in or 1)
-    return float(workload.seq_out or 1) if shape.is_generative else 1.0
+    return float(workload.seq_out or 1) if workload.generating and shape.is_generative else 1.0
 
 
 def _unit(shape: Shape, workload: Workload) -> str:
     if counts_steps(workload, shape):
         return "denoising-steps"
-    return "tokens" if shape.is_generative or (workload.training and shape.is_language_model) else "samples"
+    written = workload.generating and shape.is_generative
+    return "tokens" if written or (workload.training and shape.is_language_model) else "samples"

@@ -22,13 +22,13 @@ Floats = np.ndarray
 SecondsOf = Callable[[Floats], Floats]  # seconds of a step at each concurrency of one replica
 # Concurrency tried on one replica; the largest that fits and the engine's limit are tried besides.
 CONCURRENCY = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024], dtype=float)
-# Samples of one GPU for models that write no text; beyond 256 throughput gains little (assumed).
+# Samples of one GPU where no text is generated; beyond 256 throughput gains little (assumed).
 SAMPLES = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256], dtype=float)
 
 
 def most_at_once(workload: Workload, shape: Shape, gpu: Gpu) -> int:
     """Sequences an engine runs at once on one replica by default (vLLM: max_num_seqs), or samples tried on one GPU."""
-    if not shape.is_generative:
+    if not (workload.generating and shape.is_generative):
         return int(SAMPLES[-1])
     return most_sequences(engine_of(workload), gpu)
 
@@ -46,7 +46,7 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
     """Concurrencies of one replica that fit, ascending; 1 where none does."""
     usable, most = usable_bytes(gpu, workload), most_at_once(workload, shape, gpu)
-    if shape.is_generative:
+    if workload.generating and shape.is_generative:
         largest = min(most, Curve(workload, shape, "batch", memory, most=most).largest(usable))
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 

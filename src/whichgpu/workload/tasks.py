@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward"]
+Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward", "embed"]
 Step = Literal["train", "prefill", "decode", "forward"]
 
 
@@ -19,7 +19,7 @@ class TaskTraits:
     serving: bool = False  # requests arrive at a rate and have latency objectives
     offline: bool = False  # a given amount of inference, divisible over GPUs
     generating: bool = False  # whole responses of generative models: prefill and decode
-    logits: Literal["all", "last"] = "last"  # positions for which a language model computes its output head
+    logits: Literal["all", "last", "none"] = "last"  # positions for which a language model computes its output head
 
     @property
     def training(self) -> bool:
@@ -50,5 +50,7 @@ TASK_TRAITS: Mapping[Task, TaskTraits] = {
     "prefill": TaskTraits("prefill"),
     "decode": TaskTraits("decode"),
     "forward": TaskTraits("forward", logits="all"),
+    "embed": TaskTraits("forward", offline=True, logits="none"),
 }
 TASKS: tuple[Task, ...] = tuple(TASK_TRAITS)
+RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # what GPUs are rented for

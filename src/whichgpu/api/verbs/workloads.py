@@ -18,13 +18,12 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.workload.kinds import Refused
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.tasks import TASK_TRAITS
+from whichgpu.workload.tasks import RUN_TASKS
 
 if TYPE_CHECKING:
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.api.serving import Asked
 
-TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # that a recommendation is made for
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
@@ -118,8 +117,10 @@ def recommend(request: RecommendRequest, context: Context) -> api.RecommendAnswe
     from whichgpu.api.shopping import Query
 
     task, model = request.get("task"), request.get("model")
-    if task not in TASKS:
-        raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=TASKS), TASKS)
+    if task not in RUN_TASKS:
+        raise UsageError(
+            "bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=RUN_TASKS), RUN_TASKS
+        )
     if isinstance(model, str) and not model.strip():
         raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
     names = [name for name in request if name in Query.__dataclass_fields__]

@@ -120,9 +120,8 @@ def _speed(answer: EstimateAnswer) -> Message:
     assert answer.time is not None
     assert answer.throughput is not None
     rate, time = answer.throughput, answer.time
-    kind: str = answer.request["task"]
-    kind = "train" if TASK_TRAITS[answer.request["task"]].training else kind
-    kind = "forward" if kind in ("serve", "batch") and "token" not in rate.unit else kind
+    traits = TASK_TRAITS[answer.request["task"]]
+    kind: str = answer.request["task"] if traits.generating and "token" in rate.unit else traits.step
     if rate.unit.startswith("denoising"):
         kind = next((one.id.removeprefix("note.") for one in answer.warnings if one.id.startswith("note.denoiser-")), kind)
     if serving.of_one_token(answer.serving) and answer.ttft is not None:
