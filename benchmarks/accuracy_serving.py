@@ -57,11 +57,12 @@ BLIND = """## What is blind here and what is not
   claims (`tools/calibration/group_hosts.csv`), with the rows in view.
 
 vLLM of 2023 captured no graphs, and Splitwise alone measured it: with that source left out no row has an engine like it. It is
-taken for what its source shows (`estimate/group/host_launches.py`): an eager PyTorch programme whose calls are counted in version 0.2.1,
-each at the cost of a PyTorch call as fitted on the reference host (the rows of `truth/h200`), and whose workers are told of every
-step by a Ray call, at what Ray's documentation says one takes. None of these numbers was fitted to Splitwise's rows, and the fit
-that sees them leaves the cost of a call within a few percent of where it was. But they were chosen knowing that predictions were
-a third too short, and other choices could be argued for. What each is worth (time between tokens, Splitwise left out):
+taken for what its source shows (`estimate/group/host_launches.py`): an eager PyTorch programme whose calls are counted in
+version 0.2.1, each at the cost of a PyTorch call as fitted on the reference host (the rows of `truth/h200`), and whose workers
+are told of every step by a Ray call, at what Ray's documentation says one takes. None of these numbers was fitted to
+Splitwise's rows, and the fit that sees them leaves the cost of a call within a few percent of where it was. But they were
+chosen knowing that predictions were a third too short, and other choices could be argued for. What each is worth (time between
+tokens, Splitwise left out):
 
 | choice | median | p90 | bias |
 |---|---|---|---|"""
