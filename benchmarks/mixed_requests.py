@@ -16,12 +16,12 @@ from typing import Any
 
 from whichgpu.catalog.engine import engine_runs_on
 from whichgpu.catalog.store import Catalog
+from whichgpu.workload.precisions import TRAINED_PRECISIONS
 
 LINES, SEED, PLAIN = 1000, 4, 0.95
 LANGUAGE = "llama-3.1-8b llama-3.2-1b mistral-7b mixtral-8x7b qwen2.5-7b gemma-2-9b gpt2 phi-4".split()
 ENCODERS = ("bert-large", "roberta-large", "vit-base-patch16-224", "mlp:784x2048x2048x10")
 VISION = "resnet50 resnet18 vgg16 efficientnet_b0 mobilenet_v2 convnext_tiny swin_t vit_b_16".split()
-TRAINED = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 STORED = ("bf16", "fp16", "fp8", "int8", "int4", "q4_k_m")
 SERVERS = ("vllm", "sglang", "tensorrt-llm")
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -49,7 +49,7 @@ def _training(chance: random.Random) -> dict[str, Any]:
     request: dict[str, Any] = {
         "task": chance.choice(("train", "finetune")),
         "model": chance.choice(LANGUAGE),
-        "precision": chance.choice(TRAINED),
+        "precision": chance.choice(TRAINED_PRECISIONS),
         "seq_in": chance.choice(LENGTHS),
         "checkpointing": chance.choice(("none", "none", "full", "selective")),
     }
@@ -73,7 +73,7 @@ def _seeing(chance: random.Random) -> dict[str, Any]:
     request = {
         "task": task,
         "model": chance.choice(VISION),
-        "precision": chance.choice(TRAINED),
+        "precision": chance.choice(TRAINED_PRECISIONS),
         "engine": chance.choice(engines),
         "memory_format": chance.choice(("channels_last", "contiguous")),
     }
@@ -81,7 +81,11 @@ def _seeing(chance: random.Random) -> dict[str, Any]:
 
 
 def _encoding(chance: random.Random) -> dict[str, Any]:
-    return {"task": chance.choice(("train", "forward")), "model": chance.choice(ENCODERS), "precision": chance.choice(TRAINED)}
+    return {
+        "task": chance.choice(("train", "forward")),
+        "model": chance.choice(ENCODERS),
+        "precision": chance.choice(TRAINED_PRECISIONS),
+    }
 
 
 def main() -> int:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.gpus import UNITS, GpuColumns
+from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import Stack, stack
 from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.units import UNITS
 
 ZEROS = """gemm.start gemm.edge gemm.ramp gemm.edge.fp32 gemm.ramp.fp32 gemm.split_seconds conv.edge conv.ramp
     conv.edge.fp32 conv.ramp.fp32 conv.split_seconds conv.resident conv.turn.half conv.turn.tf32 conv.turn_seconds.half

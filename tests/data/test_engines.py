@@ -21,7 +21,8 @@ from whichgpu.workload.engines import check_engine
 from whichgpu.workload.kinds import KINDS, Word
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
-from whichgpu.workload.workload import Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Workload
 
 UNITS = {"MiB", "GiB", "byte", "share", "flag", "token", "row", "sequence", "s", "call/layer", "call/attention", "GPU:share",
          "GiB:token", "GiB:sequence"}  # fmt: skip

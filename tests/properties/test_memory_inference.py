@@ -16,7 +16,8 @@ from whichgpu.estimate.memory.kv import KV_TYPES, kv_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.memory.quantisation import weight_bytes
 from whichgpu.workload.shapes import Experts, Latent, Transformer
-from whichgpu.workload.workload import Parallel, Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
 NARROW_TO_WIDE = ("int4", "nvfp4", "fp8", "int8", "bf16", "fp32")

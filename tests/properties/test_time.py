@@ -20,7 +20,8 @@ from whichgpu.estimate.time.answer import TimeEstimate, time_of
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Experts, Mlp, Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults
-from whichgpu.workload.workload import Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Workload
 
 CATALOG = Catalog()
 H200 = "h200-sxm"

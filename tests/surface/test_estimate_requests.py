@@ -112,7 +112,7 @@ def test_the_echo_of_a_request_gives_the_same_answer(tmp_path: Path) -> None:
     assert again["request"]["defaults"] == []
 
 
-@pytest.mark.parametrize("task", ["train", "finetune", "serve", "batch", "prefill", "decode", "forward"])
+@pytest.mark.parametrize("task", ["train", "finetune", "serve", "batch", "prefill", "decode", "forward", "embed"])
 def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
     code, (reply,) = asked(tmp_path, {"task": task, "model": "llama-3.2-1b"})
     assert code == 0, reply

@@ -13,6 +13,7 @@ from whichgpu.estimate.time.curves.power import power_bound
 from whichgpu.estimate.time.curves.stack import soft_max, stacked
 from whichgpu.estimate.time.curves.tiles import TENSOR, Products, Tiling, tiled
 from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.units import UNITS
 
 TILE = 2 * 256 * 128 * 1000 / 1e12  # a tile of 256 x 128 over an inner sum of 1000, on one SM
 
@@ -187,11 +188,11 @@ def test_up_to_four_times_that_size_the_share_grows_to_the_usual_one(side: float
 
 
 def test_the_kinds_of_units() -> None:
-    assert [curve.unit_class(unit) for unit in ("fp32", "fp64", "int8", "fp8", "fp4", "bf16", "tf32")] == [
+    assert [UNITS[unit].product_class for unit in ("fp32", "fp64", "int8", "fp8", "fp4", "bf16", "tf32")] == [
         "single", "single", "integer", "narrow", "narrow", "tensor", "tensor",
     ]  # fmt: skip
     widths = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
-    assert {unit: curve.element_bytes(unit) for unit in widths} == widths
+    assert {unit: UNITS[unit].bytes for unit in widths} == widths
 
 
 def test_a_board_s_watts_bound_its_flops() -> None:

@@ -29,6 +29,7 @@ from whichgpu.estimate.memory.engine_memory import (
 )
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.spelling import from_object
+from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Workload
 
 GPUS = Catalog().gpu_by_id
@@ -170,7 +171,7 @@ def sized(gib: float, **changed: Any) -> Gpu:
         ("pytorch", H100, "serve", 5000, None, None),
     ],
 )
-def test_tokens_of_one_step(engine: str, gpu: Gpu | None, task: str, context: int, year: int | None, tokens: int | None) -> None:
+def test_tokens_of_one_step(engine: str, gpu: Gpu | None, task: Task, context: int, year: int | None, tokens: int | None) -> None:
     assert chunk_tokens(memory(engine, year), gpu, task, context) == tokens
 
 

@@ -36,7 +36,7 @@ def test_other_versions_are_refused(tmp_path: Path, version: int, why: str) -> N
 
 
 def test_every_type_has_its_published_bits_a_weight() -> None:
-    bits = {name: 8 * size / block for name, block, size in TYPES.values()}
+    bits = {one.name.upper(): one.block.bits for one in TYPES.values()}
     assert bits["Q4_0"] == bits["Q4_K"] == bits["IQ4_NL"] == 4.5
     assert (bits["Q8_0"], bits["Q6_K"], bits["Q5_K"], bits["Q3_K"], bits["Q2_K"]) == (8.5, 6.5625, 5.5, 3.4375, 2.625)
     assert (bits["IQ4_XS"], bits["IQ2_XXS"], bits["IQ1_S"], bits["TQ2_0"]) == (4.25, 2.0625, 1.5625, 2.0625)

@@ -18,15 +18,17 @@ BITS = {
     "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "iq1_s": 1.5625, "iq1_m": 1.75, "iq2_xxs": 2.0625, "iq2_xs": 2.3125,
     "iq2_s": 2.5625,
     "iq3_xxs": 3.0625, "iq3_s": 3.4375, "iq4_nl": 4.5, "iq4_xs": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625, "mxfp4": 4.25,
+    "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f64": 64, "q8_1": 9, "q8_k": 9.125, "nvfp4": 4.5, "q1_0": 1.125,
 }  # fmt: skip
 
 
 def test_every_type_has_its_bits_in_blocks_of_32_or_256() -> None:
     assert {name: block.bits for name, block in TYPES.items()} == BITS
-    whole = ("f32", "f16", "bf16")
-    small = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4")
+    whole = ("f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64")
+    small = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q8_1", "iq4_nl", "mxfp4")
+    odd = {"nvfp4": 64, "q1_0": 128}
     assert {name: block.weights for name, block in TYPES.items()} == {
-        name: 1 if name in whole else 32 if name in small else 256 for name in TYPES
+        name: 1 if name in whole else 32 if name in small else odd.get(name, 256) for name in TYPES
     }
 
 

@@ -24,7 +24,8 @@ from whichgpu.estimate.group.traffic import (
     weight_bytes,
 )
 from whichgpu.workload.shapes import Experts, Mlp, Transformer
-from whichgpu.workload.workload import Parallel, Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Parallel, Workload
 
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 MIXED = replace(TINY, experts=Experts(8, 2, 128))

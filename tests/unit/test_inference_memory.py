@@ -18,7 +18,8 @@ from whichgpu.estimate.memory.inference import inference_memory
 from whichgpu.estimate.memory.kv import kv_bytes_per_token
 from whichgpu.estimate.memory.parts import OUTSIDE, MemoryEstimate
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Transformer, WeightsOnly
-from whichgpu.workload.workload import Parallel, Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Parallel, Workload
 
 
 def ask(shape: Shape, gpu: Gpu | None = None, task: Task = "serve", **fields: Any) -> MemoryEstimate:
@@ -240,7 +241,7 @@ def test_weights_and_cache_are_exact_and_overheads_are_not() -> None:
     ],
 )
 def test_largest_steps_are_the_engines_defaults(
-    catalog: Catalog, engine: str, gpu: str, task: str, year: int, tokens: int | None
+    catalog: Catalog, engine: str, gpu: str, task: Task, year: int, tokens: int | None
 ) -> None:
     assert chunk_tokens(engine_record(engine, year).memory, find_gpu(catalog, gpu), task, 30000) == tokens
 

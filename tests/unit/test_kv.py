@@ -9,7 +9,8 @@ import pytest
 from tests.unit import shapes
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GIB
-from whichgpu.estimate.memory.kv import default_kv_precision, full_layers, has_cache, kv_bytes, kv_bytes_per_token, pages
+from whichgpu.estimate.memory.kv import full_layers, kv_bytes, kv_bytes_per_token, pages
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.workload import Parallel
 
@@ -88,7 +89,7 @@ def test_an_encoder_decoder_keeps_the_encoder_s_keys_too() -> None:
 
 
 def test_models_that_write_nothing_have_no_cache() -> None:
-    assert not has_cache(shapes.BERT_LARGE)
+    assert not shapes.BERT_LARGE.has_kv_cache
     assert kv_bytes(shapes.BERT_LARGE, 8, 512) == 0
     assert kv_bytes(Mlp("", (8, 8)), 8, 512) == 0
 
@@ -106,7 +107,8 @@ def test_stages_hold_their_layers_and_context_parallel_its_tokens() -> None:
 
 
 def test_the_cache_is_as_wide_as_activations_unless_asked() -> None:
-    assert [default_kv_precision(name) for name in ("tf32", "amp-bf16", "fp8", "q4_k_m")] == ["fp32", "bf16", "bf16", "bf16"]
+    defaults = [PRECISION_BY_NAME[name].kv_default for name in ("tf32", "amp-bf16", "fp8", "q4_k_m")]
+    assert defaults == ["fp32", "bf16", "bf16", "f16"]
 
 
 def test_an_unknown_cache_precision_is_refused_with_the_nearest() -> None:

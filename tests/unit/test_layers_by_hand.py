@@ -11,7 +11,7 @@ import pytest
 from whichgpu.catalog.engine_record import KernelTraits
 from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.combine import combine, soft_maximum
-from whichgpu.estimate.time.grid import heat, in_hand, kind_of, speaks
+from whichgpu.estimate.time.grid import heat, in_hand
 from whichgpu.estimate.time.lower.eager import Tensor, Writer
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
@@ -25,7 +25,8 @@ from whichgpu.estimate.time.lower.weights import stored
 from whichgpu.estimate.time.operators import KINDS, Op, gemm, pointwise
 from whichgpu.estimate.time.terms import TERMS, Terms, heaviest_unit
 from whichgpu.workload.shapes import Experts, Latent, Mlp, Patches, Transformer
-from whichgpu.workload.workload import Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Workload
 
 H, F, Q, K = 64.0, 256.0, 64.0, 16.0  # hidden, MLP, eight heads of 8, two of keys
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
@@ -330,13 +331,13 @@ def test_the_unit_of_most_products() -> None:
 
 
 def test_steps_by_what_they_are() -> None:
-    assert [kind_of(asked(task)) for task in ("train", "finetune", "prefill", "decode", "forward", "serve")] == [
+    assert [asked(task).traits.step for task in ("train", "finetune", "prefill", "decode", "forward", "serve")] == [
         "train", "train", "prefill", "decode", "forward", "forward",
     ]  # fmt: skip
-    assert speaks(TINY)
-    assert not speaks(replace(TINY, causal=False))
-    assert not speaks(replace(TINY, patches=Patches(224, 16)))
-    assert not speaks(Mlp("", (8, 4)))
+    assert TINY.is_generative
+    assert not replace(TINY, causal=False).is_generative
+    assert not replace(TINY, patches=Patches(224, 16)).is_generative
+    assert not Mlp("", (8, 4)).is_generative
     assert in_hand(asked(engine="vllm"), 7.0) == 7.0
     assert in_hand(asked(engine="pytorch"), 7.0) == 0.0
     assert heat(np.array(0.0)).item() == 1.0

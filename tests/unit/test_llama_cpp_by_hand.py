@@ -12,7 +12,8 @@ from tests.unit.shapes import LLAMA_3_8B
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.spelling import fill_defaults
-from whichgpu.workload.workload import Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Workload
 
 # One layer: 8 heads of 16, 2 of keys; a gated layer of 384.
 SHAPE = replace(

@@ -18,7 +18,8 @@ from whichgpu.estimate.memory.overhead import context, workspace
 from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
 from whichgpu.estimate.memory.training import mlp_parts
 from whichgpu.workload.shapes import Dlrm, Experts, Latent, Mlp, Patches, Transformer
-from whichgpu.workload.workload import Parallel, Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Parallel, Workload
 
 GPUS = Catalog().gpu_by_id
 H100 = GPUS["h100-sxm"]

@@ -18,10 +18,10 @@ from whichgpu.estimate.memory.quantisation import (
     weight_bytes,
     weight_spread,
 )
-from whichgpu.workload.kinds import GGUF_PRECISIONS
 from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISIONS
 from whichgpu.workload.shapes import Mlp, Transformer, WeightsOnly
-from whichgpu.workload.workload import PRECISIONS, Parallel
+from whichgpu.workload.workload import Parallel
 
 
 def test_llama_3_8b_in_bf16_is_14_96_gib() -> None:
@@ -133,7 +133,8 @@ def test_every_precision_has_bytes_and_every_type_a_sane_size() -> None:
     for name in precisions():
         assert 0 < weight_bytes(shapes.MIXTRAL, name) <= weight_bytes(shapes.MIXTRAL, "fp32")
     assert set(MIXES.values()) <= set(TYPES)
-    assert all(1 <= block.bits <= 32 for block in TYPES.values())
+    assert all(1 <= TYPES[base].bits <= 32 for base in MIXES.values())
+    assert all(1 <= block.bits <= 64 for block in TYPES.values())  # files may hold f64 and i64 beside weights
 
 
 def test_names_are_read_loosely_and_unknown_ones_refused() -> None:

@@ -14,7 +14,8 @@ from whichgpu.estimate.fit import BLOCK, Curve, fit, lacking, needed, verdict
 from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
 from whichgpu.estimate.remedies import Problem, Remedy, fitting, remedies
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
-from whichgpu.workload.workload import Parallel, Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Parallel, Workload
 
 GPUS = Catalog().gpu_by_id
 L4 = GPUS["l4"]

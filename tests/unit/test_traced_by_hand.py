@@ -17,7 +17,8 @@ from whichgpu.estimate.memory.transformer import NF4_BYTES, adapted, shared
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Dlrm, Traced, Transformer
 from whichgpu.workload.tables import load_table
-from whichgpu.workload.workload import Parallel, Task, Workload
+from whichgpu.workload.tasks import Task
+from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id

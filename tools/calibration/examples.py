@@ -18,13 +18,13 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.gpus import columns
 from whichgpu.estimate.time.fitted import generation
-from whichgpu.estimate.time.grid import generation_terms, in_hand, kind_of, settings, terms_of
+from whichgpu.estimate.time.grid import generation_terms, in_hand, settings, terms_of
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.model import Model, model_of
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.terms import TERMS, Terms
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -107,13 +107,13 @@ def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[T
         prompts = batch if asked.task == "serve" else 1.0
         return token * length + read if kind == "generate" else token + read * (prompts / length), "generate"
     sequences = in_hand(workload, batch) if workload.task == "decode" else 0.0
-    return terms_of(lower(workload, shape, batch), column, sequences), kind_of(workload)
+    return terms_of(lower(workload, shape, batch), column, sequences), workload.traits.step
 
 
 def groups(row: Measured, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
     """What the row may be left out with."""
     model: Any = row.request["model"]
-    language = isinstance(shape, Transformer) and shape.patches is None
+    language = shape.is_language_model
     return {
         "source": row.source,
         "gpu": gpu.id,

@@ -23,7 +23,8 @@ from calibration.ranges import ranges, widening
 from calibration.rows import measured_rows
 from calibration.scores import Held, held_out, save
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import DATA_FILE, bits
+from whichgpu.estimate.time.calibration import DATA_FILE
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # Whose results they are, as the catalog's sources name them.
 SOURCE_IDS = {"h200": "speed-h200"}
@@ -88,7 +89,7 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
         one["rows"] += 1
         one["gpus"].add(setting.gpu)
         one["generations"].add(setting.generation)
-        one["bits"].setdefault(setting.gpu, set()).add(bits(example.row.request["precision"]))
+        one["bits"].setdefault(setting.gpu, set()).add(PRECISION_BY_NAME[example.row.request["precision"]].bits)
         one["tasks"][setting.task] += 1
         one["years"].add(setting.year)
         source = (
@@ -105,7 +106,7 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
     }
     widths: dict[str, set[int]] = defaultdict(set)
     for example in found:
-        widths[example.setting.generation].add(bits(example.row.request["precision"]))
+        widths[example.setting.generation].add(PRECISION_BY_NAME[example.row.request["precision"]].bits)
     return {"engines": plain, "gpus": dict(gpus), "bits": {name: sorted(known) for name, known in widths.items()}}
 
 

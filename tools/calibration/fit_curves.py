@@ -26,11 +26,11 @@ from calibration.curve_rows import Sample, samples
 from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NORMS, NUISANCE, PLANES
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import CURVES, bounds, groups
-from whichgpu.estimate.time.curves.gemm import unit_class
 from whichgpu.estimate.time.curves.gpus import REFERENCE, GpuColumns, columns
 from whichgpu.estimate.time.curves.parameters import DATA_FILE
 from whichgpu.estimate.time.curves.stack import Stack
 from whichgpu.estimate.time.operators import KINDS
+from whichgpu.estimate.time.units import UNITS
 
 Parameters = dict[str, float]
 
@@ -138,7 +138,7 @@ def starts(chosen: Iterable[Sample], gpus: Mapping[str, GpuColumns]) -> dict[str
         if sample.curve == "gemm" and gpu.architectures[0] != REFERENCE[0]:  # its multipliers are 1
             unit = max(sample.ops, key=lambda op: float(op.flops)).unit
             for name in (gpu.architectures[0], gpu.targets[0]):
-                factors[f"gemm.factor.{unit_class(unit)}.{name}"] = 1.0
+                factors[f"gemm.factor.{UNITS[unit].product_class}.{name}"] = 1.0
                 factors[f"gemm.factor.bandwidth.{name}"] = 1.0
     return {
         "memory": {**MEMORY, **CACHE},

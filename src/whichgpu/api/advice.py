@@ -15,7 +15,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.loading import LOADERS, loading_remark
 from whichgpu.workload.engines import check_engine
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 
@@ -36,15 +36,10 @@ def advice(
     if not workload.training and (note := accuracy_note(catalog.accuracy, catalog.models, shape.name, workload.precision or "")):
         warnings.append(note.message)
         sources += note.sources
-    if workload.training and throughput is not None and sees(shape):
+    if workload.training and throughput is not None and shape.reads_images:
         warnings.append(loading_remark(throughput.value, host_vcpus(workload, gpu, catalog)))
         sources += LOADERS["torchvision"].per_vcpu.sources
     return Advice(tuple(warnings), tuple(dict.fromkeys(sources)))
-
-
-def sees(shape: Shape) -> bool:
-    """Whether it is trained on images."""
-    return (isinstance(shape, Traced) and shape.image > 0) or (isinstance(shape, Transformer) and shape.patches is not None)
 
 
 def host_vcpus(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> float | None:

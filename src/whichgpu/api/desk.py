@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,8 @@ from whichgpu.catalog.find import exact_instances, find_gpu, gpus_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Shape
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.calibration import Calibration
@@ -52,6 +53,13 @@ class Desk:
         """The shape of a model."""
         key = model if isinstance(model, str) else repr(model)
         return _kept(self._shapes, key, lambda: find_model(model, self.catalog, self._trace))
+
+    def shape_for(self, workload: Workload) -> Shape:
+        """The shape of a workload's model, without its output head where the task computes no logits."""
+        shape = self.shape(workload.model)
+        if workload.traits.logits != "none" or not isinstance(shape, Transformer):
+            return shape
+        return _kept(self._shapes, f"{workload.model!r} without head", lambda: replace(shape, head=False))
 
     def device(self, name: str) -> Device:
         """The GPU of a name; an error with the choices where it means several."""

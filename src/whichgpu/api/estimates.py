@@ -21,7 +21,7 @@ from whichgpu.estimate.fit import Verdict
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import refuse_nonsense
-from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
+from whichgpu.workload.shapes import Shape, WeightsOnly
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -119,12 +119,12 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
     device = desk.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
-    shape = desk.shape(spelled.workload.model)
+    shape = desk.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     refuse_nonsense(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     if gpu and "precision" not in spelled.given and filled.precision:
-        usual = usual_precision(filled.precision, gpu, language=isinstance(shape, Transformer) and shape.patches is None)
+        usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
         filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
     if gpu:
         filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
@@ -210,7 +210,7 @@ def _serving(
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
     """Many users at once, where a rate is given."""
     workload, gpu = asked.workload, asked.gpu
-    if workload.task != "serve" or workload.rate is None or gpu is None or timed is None:
+    if not workload.serving or workload.rate is None or gpu is None or timed is None:
         return None, ()
     from whichgpu.api.loads import under_load
 

@@ -55,7 +55,7 @@ def under_load(
     trace: Trace | None = None, progress: Told | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
     """The load on these GPUs, or why it cannot be told; `like` is a time whose range is that of all steps."""
-    if not isinstance(shape, Transformer) or not shape.causal or shape.patches is not None or not workload.rate:
+    if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
     asked = asked or Asked(curve=False)
     load = load_of(workload, asked, trace)

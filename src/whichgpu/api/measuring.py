@@ -101,7 +101,7 @@ def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, o
         claim = estimate_spelled(spelled, desk)
         if claim.time is None:
             raise NoAnswer("no-time", msg("error.verify-no-time"), msg("hint.verify"))
-        shape = desk.shape(spelled.workload.model)
+        shape = desk.shape_for(spelled.workload)
         plan = Plan(fill_defaults(spelled.workload, shape), shape)
         free = machine.bench.free_bytes()
         why = unable(plan.workload, shape)
@@ -193,7 +193,7 @@ def _claim(request: Mapping[str, Any], desk: Desk) -> Claim:
     """A step made ready, and the memory it is said to take."""
     try:
         spelled = from_object(request)
-        shape = desk.shape(spelled.workload.model)
+        shape = desk.shape_for(spelled.workload)
         answer = estimate_spelled(spelled, desk)
     except WhichGpuError as problem:
         raise CannotRun(problem.message) from problem

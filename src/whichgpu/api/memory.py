@@ -27,7 +27,7 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.denoisers import refuse_rate
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
@@ -99,7 +99,7 @@ class NeedsAnswer:
 def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> NeedsAnswer:
     """What a request takes on each of some GPUs."""
     desk = desk or Desk()
-    shape = desk.shape(spelled.workload.model)
+    shape = desk.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
@@ -146,7 +146,7 @@ def fit_spelled(
     if names:
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
         spelled = counted(named, desk.count(names[0]))
-    shape = desk.shape(spelled.workload.model)
+    shape = desk.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
@@ -285,7 +285,7 @@ def _rows(
             batch=workload.batch or 1,
             micro_batch=workload.local_batch if workload.training else None,
             largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
-            largest_context=sizes.context.told(sizes.context.largest(room)) if _reads_text(shape) else None,
+            largest_context=sizes.context.told(sizes.context.largest(room)) if shape.is_language_model else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )
@@ -303,7 +303,3 @@ class _Sizes:
 def _fixed_batch(shape: Shape) -> bool:
     """A factory of the user's own brings its inputs along, and with them the batch."""
     return isinstance(shape, Traced) and shape.table.startswith("python:")
-
-
-def _reads_text(shape: Shape) -> bool:
-    return isinstance(shape, Transformer) and shape.patches is None

@@ -14,12 +14,12 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
 from whichgpu.catalog.find import find_gpu, find_gpus
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.workload.denoisers import refuse_requests
 from whichgpu.workload.spelling import from_texts
+from whichgpu.workload.tasks import TASK_TRAITS
 from whichgpu.workload.traces import check_trace
 
-WORK = ("train", "finetune", "batch")  # tasks of jobs: work that comes to an end
+WORK = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends)  # tasks of jobs
 
 
 def check_request(request: PlanRequest, desk: Desk) -> None:
@@ -52,7 +52,7 @@ def _models(request: PlanRequest, desk: Desk) -> None:
             from_texts({"task": "serve", "model": one.spelled, "rate": "1/s", **one.fields})
             shape = desk.shape(one.model)
             refuse_requests(one.called, shape)
-            if not speaks(shape):
+            if not shape.is_generative:
                 raise UsageError("not-generating", msg("error.plan-not-generating", model=one.called), msg("hint.plan"))
 
 
@@ -60,11 +60,11 @@ def _jobs(request: PlanRequest, desk: Desk) -> None:
     for one in request.jobs:
         with _within(f"[[job]] {one.name}"):
             read = from_texts(dict(one.fields))
-            if read.workload.task not in WORK:
+            if not read.workload.traits.ends:
                 raise UsageError(
                     "bad-job", msg("error.plan-job-task", task=read.workload.task), msg("hint.choices", choices=WORK)
                 )
-            desk.shape(read.workload.model)
+            desk.shape_for(read.workload)
 
 
 @contextmanager

@@ -265,7 +265,7 @@ def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, see
 def _wanted(name: str, texts: dict[str, str], deadline: float, desk: Desk) -> Wanted:
     """A job as a request of its own."""
     read = from_texts(texts)
-    shape = desk.shape(read.workload.model)
+    shape = desk.shape_for(read.workload)
     given = read.given | ({"batch"} if read.workload.steps is not None else frozenset())
     return Wanted(
         name, Asked(fill_defaults(read.workload, shape, given), given, shape, desk.calibration, read.workload), deadline

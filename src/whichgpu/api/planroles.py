@@ -19,7 +19,7 @@ from whichgpu.decide.roles import Served as Load_
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet import Fleet, Station
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import as_transformer
 
 if TYPE_CHECKING:
     from whichgpu.api.planning import Solved
@@ -113,8 +113,7 @@ def _heard(progress: Callable[[str, float], None]) -> Callable[[Progress], None]
 
 
 def _served(one: Served) -> Load_:
-    shape, traffic, goals = one.asked.shape, one.traffic, one.goals
-    assert isinstance(shape, Transformer)
+    shape, traffic, goals = as_transformer(one.asked.shape), one.traffic, one.goals
     load = Load(
         traffic.peak,
         _lengths(traffic.buckets, "prompt"),

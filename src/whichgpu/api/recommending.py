@@ -50,7 +50,7 @@ def recommend_spelled(
     sought = Sought(spelled, query, day, desk, overlay, modelled)
     seen = sought.evaluated()
     asked, found, groups = seen.asked, seen.found, seen.groups
-    rank = _rank(query, found, modelled and asked.workload.task == "serve")
+    rank = _rank(query, found, modelled and asked.workload.serving)
 
     def join(known: list[Outcome]) -> tuple[Candidates, Ints]:
         joined = seen.join(known)

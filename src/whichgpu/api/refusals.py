@@ -45,7 +45,7 @@ def refuse(query: Query) -> None:
 
 def refuse_for_task(query: Query, workload: Workload, given: Collection[str], speaking: bool) -> None:
     """Raise where a wish has no meaning for what is asked, rather than pass it by."""
-    if query.deadline is not None and workload.task == "serve":
+    if query.deadline is not None and workload.serving:
         raise UsageError("contradiction", msg("error.deadline-service"), msg("hint.deadline-service"), ("--deadline",))
     if "parallel" not in given or (workload.training and speaking):
         return

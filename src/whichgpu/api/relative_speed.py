@@ -13,7 +13,7 @@ from whichgpu.catalog.mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.answer import SOURCE
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.fallbacks import WANTED, fast
+from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -93,7 +93,7 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
 
 def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:
     """The first precision a GPU has units for; the last where it has none."""
-    able = (name for name in precisions if name not in WANTED or fast(gpu, WANTED[name]))
+    able = (name for name in precisions if computes_fast(gpu, name))
     return next(able, precisions[-1])
 
 

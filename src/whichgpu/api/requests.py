@@ -9,7 +9,6 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.workload.denoisers import denoiser_note
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
@@ -26,7 +25,7 @@ def counted(spelled: Spelled, count: int | None) -> Spelled:
 
 def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
     """What is to be said of more tokens than a model was made for."""
-    limit = shape.max_context if isinstance(shape, Transformer) and shape.patches is None else 0
+    limit = shape.max_context if isinstance(shape, Transformer) and shape.is_language_model else 0
     return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()
 
 
@@ -37,7 +36,7 @@ def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tup
     notes = []
     if workload.checkpointing != "none" and "checkpointing" not in given:
         notes.append(msg("note.checkpointing-default", checkpointing=workload.checkpointing))
-    usual = writes_text(shape) and "batch" not in given
+    usual = shape.is_generative and "batch" not in given
     passes_given = {"micro_batch", "accumulation"} & set(given)
     if workload.accumulation > 1 and workload.parallel.pp == 1 and not usual and not passes_given:
         values = {"batch": workload.batch or 1, "micro": workload.local_batch, "n": workload.accumulation}
@@ -51,8 +50,8 @@ def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[M
     found += made_to_fit(workload, shape, given)
     if workload.training:  # of answers, their memory's estimate says it
         found += beyond_context(workload.seq_in or 0, shape)
-    if workload.rate is not None and (workload.task != "serve" or workload.gpu is None):
+    if workload.rate is not None and (not workload.serving or workload.gpu is None):
         found.append(msg("warning.rate", batch=workload.batch or 1))
-    if workload.task == "serve" and "percentile" in given and workload.ttft_max is None and workload.tpot_max is None:
+    if workload.serving and "percentile" in given and workload.ttft_max is None and workload.tpot_max is None:
         found.append(msg("warning.percentile-alone"))
     return tuple(found)

@@ -49,7 +49,7 @@ def run_of(
     workload: Workload, shape: Shape, throughput: Figure, gpu: Gpu, day: date, catalog: Catalog, given: frozenset[str]
 ) -> Run | None:
     """The run a request describes; None where it says nothing of its length."""
-    if not given & set(LENGTHS) or workload.task not in ("train", "finetune", "batch"):
+    if not given & set(LENGTHS) or not workload.traits.ends:
         return None
     work = work_of(workload, shape, None)
     if not work.amount or throughput.value <= 0:

@@ -22,9 +22,9 @@ from whichgpu.decide.way import Asked
 from whichgpu.decide.wishes import Rank, Wishes
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
-from whichgpu.estimate.time.fallbacks import WANTED, fast, precision_warnings
+from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.workload import Workload
 
 QUIRKS = 3  # told of the answer's GPU
@@ -96,7 +96,7 @@ def assumptions(best: Candidate, gpu: Gpu, asked: Asked, wishes: Wishes, work: W
         said.append(msg("assumed.slice"))
     if wishes.gpus is None and best.purchase is None:
         said.append(msg("assumed.gpus", most=int(wishes.span[1])))
-    if workload.task == "serve" and modelled:
+    if workload.serving and modelled:
         id = "assumed.simulated" if best.simulated else "assumed.queueing"
         said.append(msg(id, percentile=f"{workload.percentile:g}", n=best.simulated or 0))
     return said
@@ -108,7 +108,7 @@ def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Messag
     said = []
     if "precision" not in given:
         said.append(_precision_assumed(best.precision, gpu, asked))
-    if workload.task == "finetune" and not (workload.lora_rank or workload.qlora):
+    if workload.traits.finetuning and not (workload.lora_rank or workload.qlora):
         mixed = best.precision.startswith(("amp", "fp8"))
         said.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
     if workload.training:
@@ -119,7 +119,7 @@ def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Messag
     if workload.seq_in and not {"seq_in", "seq_out"} & given:
         id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
         said.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))
-    if workload.task == "serve" and "rate" not in given and workload.rate is not None:
+    if workload.serving and "rate" not in given and workload.rate is not None:
         said.append(msg("assumed.rate", rate=f"{workload.rate:g}"))
     if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given:
         said.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))
@@ -145,10 +145,11 @@ def _precision_assumed(precision: str, gpu: Gpu, asked: Asked) -> Message:
     """Why this precision was taken: the model is published in it, the GPU has units for it, or neither."""
     model = asked.workload.model
     from_file = isinstance(model, str) and model.lower().endswith(".gguf")
-    native = asked.shape.native if isinstance(asked.shape, Transformer) else ""
+    native = asked.shape.native
     if from_file or (native and precision == asked.workload.precision and not asked.workload.training):
         return msg("assumed.precision-published", precision=precision)
-    has_units = fast(gpu, WANTED[precision]) if precision in WANTED else precision.startswith("fp32")
+    record = PRECISION_BY_NAME[precision]
+    has_units = computes_fast(gpu, precision) if record.wanted_peak else record.is_trained
     return msg("assumed.precision" if has_units else "assumed.precision-default", precision=precision)
 
 

@@ -22,11 +22,9 @@ from whichgpu.decide.relax import only_first
 from whichgpu.decide.settle import settled
 from whichgpu.decide.way import Asked, Outcome, Way
 from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.run import Terms
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import refuse_nonsense
-from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import Spelled, fill_defaults
 
 MACHINE = 8.0  # GPUs of one machine; more are sought over several
@@ -107,18 +105,18 @@ class Sought:
         if not self.modelled:
             filled = replace(workload, precision=workload.precision, engine=None)
             return Asked(filled, given, ANY_MODEL, desk.calibration, workload)
-        if workload.task == "serve" and workload.rate is None and workload.batch is None:
+        if workload.serving and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
-        shape = desk.shape(workload.model)
+        shape = desk.shape_for(workload)
         refuse_nonsense(workload, shape)
-        refuse_for_task(self.query, workload, given, isinstance(shape, Transformer) if workload.training else speaks(shape))
-        if workload.task == "serve" and speaks(shape) and not {"tpot_max", "ttft_max", "batch"} & given:
+        refuse_for_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
+        if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
             workload = replace(workload, tpot_max=SERVICE_TPOT)
         if workload.seq_out == 1:
             workload = replace(workload, tpot_max=None)  # nothing lies between the tokens of an answer of one
-        if workload.tokens is not None and not (isinstance(shape, Transformer) and shape.patches is None):
+        if workload.tokens is not None and not (shape.is_language_model):
             raise UsageError("bad-field", msg("error.tokens-of-samples", model=shape.name), msg("hint.tokens-of-samples"))
-        if workload.task == "serve" and speaks(shape) and workload.rate is not None:
+        if workload.serving and shape.is_generative and workload.rate is not None:
             refuse_percentile(workload.percentile)
         if workload.steps is not None:
             given = given | {"batch"}

@@ -10,7 +10,6 @@ from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
-from whichgpu.api.advice import sees
 from whichgpu.api.desk import Desk
 from whichgpu.api.recommended import RecommendAnswer, Rejected, Reproduce
 from whichgpu.api.requests import beyond_context
@@ -36,13 +35,11 @@ from whichgpu.decide.wishes import Rank
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import loading
 from whichgpu.estimate.serving.summary import enough
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.table import Ints
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
 from whichgpu.workload.kinds import KINDS
-from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import echo, to_argv
 from whichgpu.workload.unused import unused
 
@@ -78,7 +75,7 @@ class Telling:
         group, way = group_at(places[0], told, self.groups)
         engine = next((one for one in self.desk.catalog.engines if one.id == asked.workload.engine), None)
         verify, verify_note = self._verify(best)
-        speaking = self.modelled and isinstance(asked.shape, Transformer) and speaks(asked.shape)
+        speaking = self.modelled and asked.shape.is_generative
         lacking = lacks(group.gpu, asked.workload, speaking)
         return RecommendAnswer(
             request=self._echo(), as_of=self.found.wishes.day.isoformat(), rank=self.rank, kind=kind_of(self.modelled, self.work),
@@ -142,7 +139,7 @@ class Telling:
         if counts_steps(self.asked.workload, self.asked.shape):
             return msg(f"recommend.sentence-{denoiser(self.asked.shape)}", what=said)
         machine = self._machine(place)
-        if not (self.modelled and self.asked.workload.training and sees(self.asked.shape) and machine and machine.vcpus):
+        if not (self.modelled and self.asked.workload.training and self.asked.shape.reads_images and machine and machine.vcpus):
             return said
         _, way = group_at(place, self.told, self.groups)
         vcpus = float(machine.vcpus) * best.machines
@@ -161,7 +158,7 @@ class Telling:
         if best.purchase is not None:
             return build_advice(group.gpu, group.gpus)
         machine = self._machine(place)
-        return host_advice(self.asked.workload, group, way, machine, best.provider, sees(self.asked.shape), best.term)
+        return host_advice(self.asked.workload, group, way, machine, best.provider, self.asked.shape.reads_images, best.term)
 
     def _echo(self) -> dict[str, Any]:
         told = echo(self.asked.workload, self.asked.given)

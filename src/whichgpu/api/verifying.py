@@ -6,7 +6,6 @@ from dataclasses import replace
 from shlex import join
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.measure.bench.able import unable
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape
@@ -54,7 +53,7 @@ def _step(told: Workload, shape: Shape, batch: int) -> Workload:
         gpus=copy.tp * copy.pp * copy.cp, nodes=1, parallel=copy if copy != Parallel(sp=copy.sp, zero=copy.zero) else Parallel(),
         epochs=None, steps=None, tokens=None, samples=None, micro_batch=None,
     )  # fmt: skip
-    if not speaks(shape):
+    if not (told.generating and shape.is_generative):
         return replace(bare, task="forward")
     filled = fill_defaults(replace(told, engine=None), shape)
     return replace(bare, task="decode", seq_in=(filled.seq_in or 1) + (filled.seq_out or 0) // 2)

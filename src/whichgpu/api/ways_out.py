@@ -45,7 +45,7 @@ def refusal(seen: Evaluated, told: Candidates, outcomes: Sequence[Outcome], soug
 def _by_default(seen: Evaluated, told: Candidates) -> bool:
     """Whether an objective nobody gave had a part in it."""
     workload, given = seen.asked.workload, seen.asked.given
-    assumed = workload.task == "serve" and workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given
+    assumed = workload.serving and workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given
     return assumed and any(told.rejected[name] for name in LATE)
 
 
@@ -161,7 +161,7 @@ class _Way:
                 return
 
     def _narrower(self) -> Iterator[tuple[Sought, Message]]:
-        if not self.sought.modelled or self.sought.spelled.workload.task not in ("serve", "batch"):
+        if not self.sought.modelled or not self.sought.spelled.workload.generating:
             return
         now = self.seen.asked.workload.precision
         for precision in NARROWER[NARROWER.index(now) + 1 :] if now in NARROWER else ():

@@ -5,13 +5,16 @@ In a checkout tables are there to be changed, so nothing is refused there; `cata
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 PACKAGE = Path(__file__).parent.parent
 SUMS = PACKAGE / "SHA256SUMS"
 NO_DATA = (".py", ".pyc")
+T = TypeVar("T")
 
 
 def read_data(path: Path) -> bytes:
@@ -27,6 +30,22 @@ def data_rows(path: Path) -> tuple[dict[str, str], ...]:
     from io import StringIO
 
     return tuple(DictReader(StringIO(read_data(path).decode("utf-8"), newline="")))
+
+
+def record(kind: type[T], row: Mapping[str, str], **made: Any) -> T:
+    """A row as a dataclass: cells by the type of their field, an empty number as 0; `made` are fields of no single cell."""
+    return kind(**{one.name: READERS[one.type](row[one.name]) for one in fields(kind) if one.name not in made}, **made)  # type: ignore[arg-type]
+
+
+READERS: Mapping[Any, Callable[[str], Any]] = {
+    "str": str,
+    "int": lambda cell: int(cell or 0),
+    "float": lambda cell: float(cell or 0),
+    "float | None": lambda cell: float(cell) if cell else None,
+    "bool": lambda cell: cell == "yes",
+    "bool | None": {"yes": True, "no": False}.get,
+    "tuple[str, ...]": lambda cell: tuple(cell.split(";")) if cell else (),
+}
 
 
 def check_data(path: Path, content: bytes) -> None:

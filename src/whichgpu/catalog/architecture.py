@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichgpu.base.sealed import data_rows
-from whichgpu.base.units import MIB
+from whichgpu.base.sealed import data_rows, record
 from whichgpu.catalog.schema import DATA_DIR
 
 if TYPE_CHECKING:
@@ -20,22 +19,22 @@ Cells = Mapping[str, str]  # of a row, as text: `catalog check` holds them again
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Constants of an architecture; clocks in hertz, sizes in bytes, energies in picojoules for one FLOP."""
+    """Constants of an architecture, as its row states them; energies in picojoules for one FLOP."""
 
     fp32_flops_per_clock: float | None  # of one SM at its full rate
     fp16_flops_per_clock: float | None  # in 16 bits on matrix units
-    clock_hz: float
-    sustained_clock_hz: float
+    clock_mhz: float
+    sustained_clock_mhz: float
     sms: float
-    l2_bytes: float
-    core_flops: float  # 0 where variants state their own peaks
+    l2_kib: float
+    core_tflops: float  # 0 where variants state their own peaks
     matrix_convolutions: bool | None  # None: if the variant has matrix units
     dot_product_share: float
     dual_issue_share: float
-    winograd: bool
+    winograd: bool | None
     instructions: frozenset[str]
     sxm_topology: str
-    gemm_workspace_bytes: int
+    gemm_workspace_mib: int
     fp32_pj: float  # 0 where power is not known to bound
     fp16_pj: float
     kin: tuple[str, str] | None  # architecture and generation whose measurements hold for this one
@@ -53,40 +52,16 @@ def architecture_named(name: str, target: str = "") -> Architecture:
 
     >>> architecture_named("Hopper").sms, sorted(architecture_named("Blackwell", "sm_100").instructions)
     (132.0, ['dp4a', 'mma', 'multimem', 'tcgen05', 'tma'])
-    >>> architecture_named("Ampere", "sm_87").kin, architecture_named("unheard of").clock_hz
-    (('Ampere', 'Ampere 8.6'), 1500000000.0)
+    >>> architecture_named("Ampere", "sm_87").kin, architecture_named("unheard of").clock_mhz
+    (('Ampere', 'Ampere 8.6'), 1500.0)
     """
     rows = [row for row in map(_table("architectures").get, (target, name, TYPICAL)) if row]
     cells = {column: next((row[column] for row in rows if row[column]), "") for column in rows[-1]}
     fp32, fp16 = _flops_per_clock(cells)
-    return Architecture(
-        fp32_flops_per_clock=fp32,
-        fp16_flops_per_clock=fp16,
-        clock_hz=_scaled(cells, "clock_mhz", 10**6),
-        sustained_clock_hz=_scaled(cells, "sustained_clock_mhz", 10**6),
-        sms=_scaled(cells, "sms"),
-        l2_bytes=_scaled(cells, "l2_kib", 1024),
-        core_flops=_scaled(cells, "core_tflops", 10**12),
-        matrix_convolutions={"yes": True, "no": False}.get(cells["matrix_convolutions"]),
-        dot_product_share=_scaled(cells, "dot_product_share"),
-        dual_issue_share=_scaled(cells, "dual_issue_share"),
-        winograd=cells["winograd"] == "yes",
-        instructions=frozenset(family for row in rows for family in _words(row["instructions"])),
-        sxm_topology=cells["sxm_topology"] or "nvswitch",
-        gemm_workspace_bytes=int(cells["gemm_workspace_mib"]) * MIB,
-        fp32_pj=_scaled(cells, "fp32_pj"),
-        fp16_pj=_scaled(cells, "fp16_pj"),
-        kin=_kin(cells),
-        kin_for=_words(cells["kin_for"]),
+    families = frozenset(filter(None, ";".join(row["instructions"] for row in rows).split(";")))
+    return record(
+        Architecture, cells, fp32_flops_per_clock=fp32, fp16_flops_per_clock=fp16, instructions=families, kin=_kin(cells)
     )
-
-
-def _scaled(cells: Cells, column: str, scale: int = 1) -> float:
-    return float(cells[column] or 0) * scale
-
-
-def _words(cell: str) -> tuple[str, ...]:
-    return tuple(cell.split(";")) if cell else ()
 
 
 def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
@@ -94,7 +69,7 @@ def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
     rates = _table("rates").get(cells["rates"])
     if rates is None:
         return None, None
-    fp32, fp16, accumulated, int8 = (_scaled(rates, column) for column in ("fp32", "fp16", "fp16_fp16acc", "int8"))
+    fp32, fp16, accumulated, int8 = (float(rates[column] or 0) for column in ("fp32", "fp16", "fp16_fp16acc", "int8"))
     return fp32, max(fp16, accumulated) or int8 / 2 or fp32
 
 

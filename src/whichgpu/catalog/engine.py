@@ -11,7 +11,7 @@ from whichgpu.catalog.tables import Row
 # yes: its present release does. earlier: only an older one did. unsure: nobody says. no: it cannot.
 Support = Literal["yes", "earlier", "unsure", "no"]
 ORDER: tuple[Support, ...] = ("yes", "earlier", "unsure", "no")
-SAME_TASK = {"finetune": "train"}
+SAME_TASK = {"finetune": "train", "embed": "forward"}
 DRAWS = "opencl"  # GPUs that have it draw too, and so have a Vulkan driver
 # No binary was made for it, but those for the capability before carry code a newer GPU translates for itself.
 TRANSLATES = (7, 0)

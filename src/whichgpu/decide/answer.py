@@ -131,7 +131,7 @@ def shown(
     row = int(found.rows[offer])
     table, copies = found.table, int(told.copies[place])
     sure = how_sure(asked, group, way)
-    spoken = asked.workload.task == "serve" and way.kind == "generate"
+    spoken = asked.workload.serving and way.kind == "generate"
     served, (first, each) = way.served, waits(asked.workload, way)
     seen = min(int(table.days[1][row]), found.day.toordinal())
     age = found.day.toordinal() - seen

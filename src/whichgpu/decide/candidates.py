@@ -106,7 +106,7 @@ def candidates(
     done = _served(workload, work, ways)[group] if serving else rate
     spent = _spent(wishes, groups, group, told, per_hour, size)
     missed = _missed(wishes, found, told, spent, size, offer, serving, terms.years)
-    if workload.task == "serve" and "spot" not in wishes.terms and (spot := found.terms[offer] == "spot").any():
+    if workload.serving and "spot" not in wishes.terms and (spot := found.terms[offer] == "spot").any():
         missed["spot-service"] = spot
     if (many := copies > MOST_COPIES).any():
         missed["copies"] = many

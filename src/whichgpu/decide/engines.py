@@ -10,7 +10,6 @@ from whichgpu.catalog.engine_registry import engine_ids, engine_record
 from whichgpu.decide.groups import Group
 from whichgpu.decide.settle import laid, timed
 from whichgpu.decide.way import Asked, Way
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Workload
 
@@ -25,7 +24,7 @@ class EngineLine:
 
 def legal(engine: Engine, asked: Asked, group: Group) -> bool:
     """Whether an engine of this day does such work on such GPUs."""
-    text = speaks(asked.shape)
+    text = asked.shape.is_generative
     return engine_does(engine, asked.workload.task, text) and support(engine, group.gpu) == "yes"
 
 
@@ -33,7 +32,7 @@ def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]
     """The usual other engines for the work, fastest first; none where the user named one."""
     if "engine" in asked.given:
         return ()
-    use = "training" if asked.workload.training else "inference" if speaks(asked.shape) else ""
+    use = "training" if asked.workload.training else "inference" if asked.shape.is_generative else ""
     names = [id for id in engine_ids() if use in engine_record(id).compared_for and id != asked.workload.engine]
     others = [one.id for one in engines if one.id in names and legal(one, asked, group)]
     if not others:

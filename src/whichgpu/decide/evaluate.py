@@ -12,8 +12,6 @@ from typing import Any
 from whichgpu.base.recent import Recent
 from whichgpu.decide.groups import Group
 from whichgpu.decide.way import Asked, Outcome
-from whichgpu.estimate.time.grid import GENERATING, speaks
-from whichgpu.workload.shapes import Transformer
 
 # Outcomes, with all whose identities are parts of their keys.
 Known = tuple[tuple[Outcome, ...], Any]
@@ -24,7 +22,7 @@ def ways(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     """The best way of each group, or why there is none."""
     if not groups:
         return []
-    if asked.workload.task in GENERATING and speaks(asked.shape):
+    if asked.workload.generating and asked.shape.is_generative:
         return _generated(asked, groups)
     key = _work(asked), tuple(_key(group) for group in groups)
     return list(_TOGETHER.get(key, lambda: (tuple(_stepped(asked, groups)), (asked, groups)))[0])
@@ -46,7 +44,7 @@ def _generated(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
 
 
 def _stepped(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
-    if asked.workload.training and isinstance(asked.shape, Transformer):
+    if asked.workload.training and asked.shape.is_transformer:
         from whichgpu.decide.training import train
 
         return train(asked, groups)

@@ -20,7 +20,7 @@ from whichgpu.estimate.offline import CONCURRENCY
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
@@ -61,8 +61,7 @@ def in_precision(workload: Workload, precision: str) -> Workload:
 
 
 def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list[Outcome]:
-    shape = asked.shape
-    assert isinstance(shape, Transformer)
+    shape = as_transformer(asked.shape)
     kinds = {group.kind: group for group in groups}
     devices, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
     sizes = _batches(workload, asked.given)
@@ -95,7 +94,7 @@ def _degrees(asked: Asked, workload: Workload, shape: Transformer, groups: Seque
 
 def _batches(workload: Workload, given: frozenset[str]) -> Floats:
     """Sequences in hand of one copy: all of these, or the request's own where it names one and no rate."""
-    if workload.task == "batch" and "batch" not in given:
+    if workload.traits.offline and "batch" not in given:
         return CONCURRENCY
     if "batch" in given and workload.rate is None:
         own = float(workload.batch or 1)
@@ -171,7 +170,7 @@ def _best(
         seconds, first = one.seconds[place], one.first[place]
         rate = sizes / seconds * dp
         capacity, most, read = None, None, 0.0
-        if workload.task == "serve":
+        if workload.serving:
             within = own | _within(one.need[0], room, workload) if workload.rate is not None else own
             read = _read(workload, sizes, seconds, one.first[place])
             most = float(np.where(within, _hoped(workload, sizes, seconds, first, read), 0.0).max()) * dp
@@ -257,7 +256,7 @@ def _way(
         checkpointing="none", seconds=float(one.seconds[place, at]), rate=float(rate[at]), unit="output tokens/s",
         need=int(value), usable=int(room), fits=verdict(Figure(value, low, high, "byte", "modelled"), int(room)),
         bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
-        ttft=float(first[at]) if workload.task == "serve" else None,
+        ttft=float(first[at]) if workload.serving else None,
         capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]),
         lightest=float(one.floor[place, 0]), curve=curve,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from whichgpu.estimate.fit import needed, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.fallbacks import WANTED, fast
+from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.models import find_model
@@ -67,7 +67,7 @@ def _way(workload: Workload, need: Figure, group: Group, speed: float) -> Way:
 
 
 def _precision(item: MixItem, gpu: Gpu) -> str:
-    able = (name for name in item.precisions if name not in WANTED or fast(gpu, WANTED[name]))
+    able = (name for name in item.precisions if computes_fast(gpu, name))
     return next(able, item.precisions[-1])
 
 

@@ -133,7 +133,7 @@ def _best(
         return Refusal("memory", needs[0].value / room - 1.0)
     rounds = _rounds(asked, workload, sizes, gpus)
     rate = sizes / seconds
-    if workload.task == "serve" and workload.ttft_max is not None:
+    if workload.serving and workload.ttft_max is not None:
         in_time = 2.0 * seconds <= workload.ttft_max  # a sample waits for the batch before it
         if not (fitting & in_time).any():
             return Refusal("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
@@ -149,8 +149,8 @@ def _best(
         micro_batch=int(sizes[at]) if workload.training else None, accumulation=int(rounds[at]), checkpointing="none",
         seconds=step, rate=done / step, unit=unit, need=int(needs[at].value), usable=int(room),
         fits=verdict(needs[at], int(room)), bound="compute" if compute[at] else "bandwidth",
-        kind="train" if workload.training else "forward", ttft=step if workload.task == "serve" else None,
-        capacity=BUSIEST * done / step if workload.task == "serve" else None, floor=float(floor[at] * rounds[at]),
+        kind="train" if workload.training else "forward", ttft=step if workload.serving else None,
+        capacity=BUSIEST * done / step if workload.serving else None, floor=float(floor[at] * rounds[at]),
         curve=tuple((int(size * gpus), float(one), float(size * gpus / one)) for size, one in zip(sizes, seconds, strict=True)),
     )  # fmt: skip
 

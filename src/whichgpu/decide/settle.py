@@ -25,8 +25,6 @@ from whichgpu.estimate.time.grid import evaluate
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
-from whichgpu.workload.shapes import Transformer
-from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_REFINED = 24  # Training groups refined at most, so that every row listed is counted and timed alike (assumed enough).
@@ -46,10 +44,10 @@ def settled(
     """
     if asked.workload.rate is not None and any(isinstance(one, Way) and one.most is not None for one in outcomes):
         return _served(asked, groups, outcomes, join, listed, shown)
-    if chooses_batch(asked.workload, asked.given) and writes_text(asked.shape):
+    if chooses_batch(asked.workload, asked.given) and asked.workload.generating and asked.shape.is_generative:
         return _concurrent(asked, groups, outcomes, join, listed)
     told, order = join(outcomes)
-    if not (asked.workload.training and isinstance(asked.shape, Transformer)):
+    if not (asked.workload.training and asked.shape.is_transformer):
         return told, order, outcomes
     done: set[int] = set()
     while len(done) < MAX_REFINED and (

@@ -35,7 +35,7 @@ from whichgpu.estimate.serving.tables import Questions, Sizes, StepTables
 from whichgpu.estimate.serving.tail import stretched, tpot_tail
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.price.table import Floats
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 # Drawn for one try, with a seed whose draw is like many: in windows of every length as many come as Poisson says (a test holds
@@ -238,8 +238,7 @@ class _Copy:
 
 def _copy(asked: Asked, group: Group, way: Way) -> _Copy | None:
     """None where there is no room for a cache."""
-    shape = asked.shape
-    assert isinstance(shape, Transformer)
+    shape = as_transformer(asked.shape)
     tp, pp = way.parallel.tp, way.parallel.pp
     base = in_precision(asked.workload, way.precision)
     one = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
@@ -258,16 +257,14 @@ def _context(workload: Workload) -> int:
 
 def _steps(asked: Asked, workload: Workload, groups: Sequence[Group]) -> GroupSteps:
     """Of one layout on each of these groups' GPUs."""
-    assert isinstance(asked.shape, Transformer)
     gpus = [group.gpu for group in groups]
     devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
-    return GroupSteps(workload, asked.shape, gpus[0], None, devices)
+    return GroupSteps(workload, as_transformer(asked.shape), gpus[0], None, devices)
 
 
 def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
     """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
-    workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, asked.shape
-    assert isinstance(shape, Transformer)
+    workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, as_transformer(asked.shape)
     pp, context = workload.parallel.pp, 1 << (_context(copies[0].workload) - 1).bit_length()
     wanted = Questions(Sizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
     keys = [

@@ -19,7 +19,7 @@ from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.training_defaults import default_batch, pipeline_passes
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -59,8 +59,7 @@ def train(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
 
 
 def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list[Outcome]:
-    shape = asked.shape
-    assert isinstance(shape, Transformer)
+    shape = as_transformer(asked.shape)
     needs = Needs(workload, shape)
     kinds = {group.kind: group for group in groups}
     chosen, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}

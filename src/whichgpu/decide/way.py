@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Verdict
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.fallbacks import WANTED, fast
+from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -31,7 +31,7 @@ class Asked:
         if "precision" in self.given:
             return usual
         choices = INSTEAD.get(usual, (usual,))
-        able = (name for name in choices if name not in WANTED or fast(gpu, WANTED[name]))
+        able = (name for name in choices if computes_fast(gpu, name))
         return next(able, choices[-1])
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.time.grid import speaks
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.denoisers import counts_steps
-from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 # What a run is taken to be where nobody says: a billion tokens of training, a tenth of that of fine-tuning, one pass over
@@ -32,9 +31,9 @@ class Work:
 
 def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
     """The work of a request with its defaults filled in."""
-    if workload.task == "serve":
+    if workload.serving:
         return Work(None, _unit(shape, workload), (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
-    told = isinstance(shape, Transformer) and shape.patches is None
+    told = shape.is_language_model
     length = _length(workload, shape) if told else 1.0
     unit = _unit(shape, workload)
     epoch = float(workload.samples) * length if workload.samples is not None else None
@@ -49,9 +48,9 @@ def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
 
 def _usual(workload: Workload, told: bool, unit: str, length: float) -> Work:
     times = float(workload.epochs or 1.0)
-    if workload.task == "batch":
+    if workload.traits.offline:
         return Work((ANSWERS if told else LOOKS) * length, unit, None, True)
-    epoch = (TRAIN_TOKENS if workload.task == "train" else FINETUNE_TOKENS) if told else IMAGES
+    epoch = (TRAIN_TOKENS if not workload.traits.finetuning else FINETUNE_TOKENS) if told else IMAGES
     return Work(epoch * times, unit, None, True, None if told and not workload.epochs else epoch)
 
 
@@ -59,11 +58,11 @@ def _length(workload: Workload, shape: Shape) -> float:
     """Tokens one sample counts for, as its throughput counts them."""
     if workload.training:
         return float(workload.seq_in or 1)
-    return float(workload.seq_out or 1) if speaks(shape) else 1.0
+    return float(workload.seq_out or 1) if workload.generating and shape.is_generative else 1.0
 
 
 def _unit(shape: Shape, workload: Workload) -> str:
     if counts_steps(workload, shape):
         return "denoising-steps"
-    whole = not isinstance(shape, Transformer) or shape.patches is not None or not (workload.training or speaks(shape))
-    return "samples" if whole else "tokens"
+    written = workload.generating and shape.is_generative
+    return "tokens" if written or (workload.training and shape.is_language_model) else "samples"

@@ -17,6 +17,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import first_fitting, training_options
 from whichgpu.workload.workload import Workload
@@ -112,8 +113,7 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Co
 
 def lacking(gpu: Gpu, workload: Workload) -> str | None:
     """The dtype a workload computes in that a GPU has no units for, if any."""
-    precision = (workload.precision or "").removeprefix("amp-")
-    dtype = {"nvfp4": "fp4", "mxfp4": "fp4"}.get(precision, precision)
+    dtype = PRECISION_BY_NAME[workload.precision or "fp32"].wanted_peak
     return dtype if dtype in ("bf16", "fp8", "fp4") and dtype not in gpu.supports else None
 
 

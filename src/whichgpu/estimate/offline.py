@@ -16,7 +16,6 @@ from whichgpu.estimate.serving.limits import most_sequences
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.training_defaults import writes_text
 from whichgpu.workload.workload import Workload
 
 Floats = np.ndarray
@@ -33,7 +32,7 @@ SAMPLES = np.array([1 << power for power in range(MOST_TRIED.bit_length())], dty
 def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
     """Sequences an engine runs at once on one replica unless told otherwise (vLLM: max_num_seqs); None where it has no limit."""
     engine = engine_of(workload)
-    return most_sequences(engine, gpu) if engine.limits.sequences_option and writes_text(shape) else None
+    return most_sequences(engine, gpu) if engine.limits.sequences_option and workload.generating and shape.is_generative else None
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
@@ -49,7 +48,7 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
     """Concurrencies of one replica that fit, ascending; 1 where none does."""
     usable = usable_bytes(gpu, workload)
-    if writes_text(shape):
+    if workload.generating and shape.is_generative:
         largest = Curve(workload, shape, "batch", memory, most=MOST_TRIED).largest(usable)
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 

@@ -94,7 +94,7 @@ def _smaller_batch(problem: Problem) -> Iterator[Workload]:
 
 def _shorter_context(problem: Problem) -> Iterator[Workload]:
     workload = problem.workload
-    if not isinstance(problem.shape, Transformer) or not workload.seq_in:
+    if not problem.shape.is_transformer or not workload.seq_in:
         return
     answer = 0 if workload.training else workload.seq_out or 0
     room = (problem.context.told(problem.context.largest(problem.usable)) - answer) // 128 * 128
@@ -119,13 +119,13 @@ def _eight_bit_optimizer(problem: Problem) -> Iterator[Workload]:
 
 
 def _lora(problem: Problem) -> Iterator[Workload]:
-    if problem.workload.task == "finetune" and isinstance(problem.shape, Transformer) and not problem.workload.lora_rank:
+    if problem.workload.traits.finetuning and problem.shape.is_transformer and not problem.workload.lora_rank:
         yield replace(problem.workload, lora_rank=LORA_RANK)
 
 
 def _qlora(problem: Problem) -> Iterator[Workload]:
     workload = problem.workload
-    if workload.task == "finetune" and isinstance(problem.shape, Transformer) and not workload.qlora:
+    if workload.traits.finetuning and problem.shape.is_transformer and not workload.qlora:
         yield replace(workload, qlora=True, lora_rank=workload.lora_rank or LORA_RANK)
 
 
@@ -138,7 +138,7 @@ def _kv_cache(problem: Problem) -> Iterator[Workload]:
 
 def _quantise(problem: Problem) -> Iterator[Workload]:
     workload = problem.workload
-    if workload.training or not isinstance(problem.shape, Transformer):
+    if workload.training or not problem.shape.is_transformer:
         return
     steps = ("q8_0", "q4_k_m") if engine_record(workload.engine).kernels.weight_only_gemm == "gguf" else ("int8", "int4")
     if workload.precision in (*WIDE, *HALF):

@@ -18,7 +18,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, Setting
 from whichgpu.estimate.time.combine import SHARPNESS
 from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.grid import in_hand, kind_of, settings, terms_of
+from whichgpu.estimate.time.grid import in_hand, settings, terms_of
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.own import ANY, EVERYTHING, NARROWEST, groups, version
 from whichgpu.estimate.time.terms import DEVICE, TERMS
@@ -64,7 +64,7 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     shape = _known_shape(spelled.workload.model, catalog)
     workload = fill_defaults(spelled.workload, shape)
     batch = float(workload.local_batch)
-    kind = kind_of(workload)
+    kind = workload.traits.step
     sequences = in_hand(workload, batch) if kind == "decode" else 0.0
     terms = terms_of(lower(workload, shape, batch), columns([gpu]), sequences, workload.accumulation)
     setting = settings(workload, kind, terms.unit, [gpu])[0]

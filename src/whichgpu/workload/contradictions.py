@@ -19,7 +19,7 @@ def contradiction(workload: Workload, given: Collection[str], spell: Callable[[s
     if len(lengths) > 1:
         names = tuple(spell(name) for name in lengths)
         return UsageError("contradiction", msg("error.lengths", names=names), msg("hint.lengths", names=names), names)
-    if workload.task == "serve" and {"rate", "batch"} <= set(given):
+    if workload.serving and {"rate", "batch"} <= set(given):
         values = {"rate": spell("rate"), "batch": spell("batch")}
         return UsageError("contradiction", msg("error.rate-and-batch", **values), msg("hint.rate-and-batch", **values))
     return None
@@ -27,7 +27,7 @@ def contradiction(workload: Workload, given: Collection[str], spell: Callable[[s
 
 def refuse_adapters(workload: Workload, shape: Shape) -> None:
     """Adapters beside what has no projections of a transformer."""
-    if workload.training and not isinstance(shape, Transformer) and (workload.lora_rank or workload.qlora):
+    if workload.training and not shape.is_transformer and (workload.lora_rank or workload.qlora):
         flags = tuple("--" + name.replace("_", "-") for name in ADAPTERS if getattr(workload, name))
         message = msg("error.adapters", model=shape.name, flags=flags)
         raise UsageError("bad-field", message, msg("hint.adapters"), flags)
@@ -35,8 +35,7 @@ def refuse_adapters(workload: Workload, shape: Shape) -> None:
 
 def refuse_silence(workload: Workload, shape: Shape) -> None:
     """Answers of no token."""
-    speaks = isinstance(shape, Transformer) and shape.causal and shape.patches is None
-    if workload.task in ("serve", "batch") and speaks and workload.seq_out == 0:
+    if workload.generating and shape.is_generative and workload.seq_out == 0:
         raise UsageError("bad-field", msg("error.no-output", task=workload.task), msg("hint.no-output"), ("--seq-out",))
 
 

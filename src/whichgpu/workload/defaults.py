@@ -12,9 +12,10 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
 from whichgpu.workload.denoisers import refuse_rate, refuse_requests
-from whichgpu.workload.kinds import GGUF_PRECISIONS, KINDS
+from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
-from whichgpu.workload.training_defaults import with_default_batch, writes_text
+from whichgpu.workload.training_defaults import with_default_batch
 from whichgpu.workload.workload import FIELDS, Parallel, Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256
@@ -37,7 +38,7 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
     filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
         batch=_batch(workload),
-        attention=engine_record(engine, workload.year).attention if isinstance(shape, Transformer) else None,
+        attention=engine_record(engine, workload.year).attention if shape.is_transformer else None,
     )
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
@@ -46,14 +47,14 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
         filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
-    elif writes_text(shape):
-        filled = filled.with_defaults(kv_precision=_kv_precision(precision))
+    elif shape.is_generative:
+        filled = filled.with_defaults(kv_precision=PRECISION_BY_NAME[precision].kv_default)
     return filled
 
 
 def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
     """Whether the concurrency of a request is to be chosen: offline inference of which the user gave no batch."""
-    return workload.task == "batch" and not {"batch", "micro_batch"} & set(given)
+    return workload.traits.offline and not {"batch", "micro_batch"} & set(given)
 
 
 def refuse_nonsense(workload: Workload, shape: Shape) -> None:
@@ -68,8 +69,8 @@ def refuse_nonsense(workload: Workload, shape: Shape) -> None:
     if not reads and (workload.precision or "") in GGUF_PRECISIONS:
         message = msg("error.text-files", precision=workload.precision or "", model=shape.name)
         raise UsageError("wrong-precision", message, msg("hint.text-files"))
-    silent = not reads or (isinstance(shape, Transformer) and not writes_text(shape))
-    if (workload.task == "prefill" and not reads) or (workload.task == "decode" and silent):
+    silent = not isinstance(shape, WeightsOnly) and not shape.is_generative
+    if (workload.traits.step == "prefill" and not reads) or (workload.traits.step == "decode" and silent):
         raise UsageError("wrong-task", msg("error.wrong-task", task=workload.task, model=shape.name), msg("hint.wrong-task"))
     if workload.batch is None:
         return
@@ -92,8 +93,7 @@ def _divides(workload: Workload, split: int) -> bool:
 
 def _refuse_small_images(workload: Workload, shape: Shape) -> None:
     """An image is at least a patch, and what networks halve again and again is at least so large."""
-    patches = shape.patches if isinstance(shape, Transformer) else None
-    least = patches.size if patches else SMALLEST_IMAGE if isinstance(shape, Traced) and shape.image else 0
+    least = shape.patches.size if shape.patches else SMALLEST_IMAGE if shape.reads_images else 0
     if workload.image is not None and workload.image < least:
         values = {"image": workload.image, "model": shape.name, "least": least}
         raise UsageError("small-image", msg("error.small-image", **values), msg("hint.small-image", least=least))
@@ -111,16 +111,11 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return _named_in(workload.model) or "q4_k_m"
     if isinstance(shape, Mlp | Dlrm):
         return "fp32"
-    if _sees(shape):
+    if isinstance(shape, Traced) or shape.reads_images:
         return "amp-bf16" if workload.training else "fp16"
-    if isinstance(shape, Transformer) and shape.native and not workload.training:
+    if shape.native and not workload.training:
         return shape.native
     return "bf16"
-
-
-def _sees(shape: Shape) -> bool:
-    """Vision and the like: images in, not tokens."""
-    return isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
 
 
 def _named_in(path: str) -> str | None:
@@ -140,7 +135,7 @@ def _engine(workload: Workload, shape: Shape) -> str:
         return default_engine("gguf")
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
         return default_engine("gguf")
-    return default_engine(workload.task if writes_text(shape) else "any")
+    return default_engine(workload.task if shape.is_generative else "any")
 
 
 def _batch(workload: Workload) -> int:
@@ -151,7 +146,7 @@ def _batch(workload: Workload) -> int:
 def _sequences(workload: Workload, shape: Transformer) -> Workload:
     """2048 tokens in and 256 out, or what the model's context leaves."""
     limit = shape.max_context or SEQ_IN + SEQ_OUT
-    if workload.task in ("serve", "batch") and writes_text(shape):
+    if workload.generating and shape.is_generative:
         workload = workload.with_defaults(seq_out=min(SEQ_OUT, max(1, limit // 4)))
         return workload.with_defaults(seq_in=max(1, min(SEQ_IN, limit - (workload.seq_out or 0))))
     return workload.with_defaults(seq_in=min(SEQ_IN, limit))
@@ -167,12 +162,6 @@ def _optimizer(shape: Shape) -> str:
     if isinstance(shape, Traced):
         return "adamw" if ADAMW.search(shape.table) else "sgd-momentum"
     return "adamw" if isinstance(shape, Transformer | WeightsOnly) else "sgd-momentum"
-
-
-def _kv_precision(precision: str) -> str:
-    if precision in GGUF_PRECISIONS:
-        return "f16"
-    return {"fp32": "fp32", "fp32-default": "fp32", "tf32": "fp32", "fp16": "fp16", "amp-fp16": "fp16"}.get(precision, "bf16")
 
 
 def _laid_out(workload: Workload, shape: Shape) -> Workload:
@@ -220,7 +209,7 @@ def _plain_layout(workload: Workload, shape: Shape) -> Parallel:
     """Language models: shards of everything when training (ZeRO 3), of the weights when serving (TP). Others: copies."""
     layout, gpus = workload.parallel, workload.gpus
     if workload.training or not isinstance(shape, Transformer):
-        sharded = workload.training and isinstance(shape, Transformer) and layout.zero == 0
+        sharded = workload.training and shape.is_transformer and layout.zero == 0
         return replace(layout, dp=gpus, zero=3 if sharded else layout.zero)
     tp = next(degree for degree in range(gpus, 0, -1) if gpus % degree == 0 and shape.heads % degree == 0)
     return replace(layout, tp=tp, dp=gpus // tp)

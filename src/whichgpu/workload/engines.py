@@ -8,7 +8,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engine import Engine, engine_does, engine_runs_on, support
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 
@@ -19,7 +19,7 @@ def check_engine(
     engine = next((engine for engine in engines if engine.id == workload.engine), None)
     if engine is None:
         return ()
-    text = reads_text(shape)
+    text = shape.is_language_model
     if "engine" in given:
         _refuse(engine, workload, shape, gpu, [other for other in engines if _can(other, workload.task, text, gpu)])
     if gpu is None:
@@ -31,11 +31,6 @@ def check_engine(
     return (msg(id, engine=engine.name, gpu=gpu.name),)
 
 
-def reads_text(shape: Shape) -> bool:
-    """Whether a model reads or writes tokens."""
-    return isinstance(shape, Transformer) and shape.patches is None
-
-
 def _can(engine: Engine, task: str, text: bool, gpu: Gpu | None) -> bool:
     return engine_does(engine, task, text) and (gpu is None or engine_runs_on(engine, gpu))
 
@@ -43,7 +38,7 @@ def _can(engine: Engine, task: str, text: bool, gpu: Gpu | None) -> bool:
 def _refuse(engine: Engine, workload: Workload, shape: Shape, gpu: Gpu | None, able: Sequence[Engine]) -> None:
     if not engine_does(engine, workload.task):
         message = msg("error.engine-task", engine=engine.name, task=workload.task)
-    elif not engine_does(engine, workload.task, reads_text(shape)):
+    elif not engine_does(engine, workload.task, shape.is_language_model):
         message = msg("error.engine-model", engine=engine.name, model=shape.name)
     elif gpu is not None and not engine_runs_on(engine, gpu):
         message = msg("error.engine-gpu", engine=engine.name, gpu=gpu.name)

@@ -16,6 +16,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.files import unreadable
 from whichgpu.workload.hf.fields import printable
+from whichgpu.workload.precisions import TensorType, tensor_types
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -36,43 +37,7 @@ SCALARS: Mapping[int, Struct] = {number: Struct("<" + code) for number, code in 
 }
 TEXT, ARRAY = 8, 9
 
-# Tensor types by number: name, weights a block, bytes a block (ggml.h and ggml-common.h).
-TYPES: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    9: ("Q8_1", 32, 36),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36),
-    41: ("Q1_0", 128, 18),
-}
+TYPES: Mapping[int, TensorType] = {one.number: one for one in tensor_types().values()}
 
 _COUNT, _NUMBER = Struct("<Q"), Struct("<I")
 
@@ -212,15 +177,15 @@ class _Reader:
         offset = int(self._unpack(_COUNT, what))
         if number not in TYPES:
             raise self._error(msg("gguf.bad-type", what=what, type=number))
-        kind, block, block_bytes = TYPES[number]
+        kind, block = TYPES[number].name.upper(), TYPES[number].block
         elements = 1
         for size in sizes:
             elements *= size
             if elements > 1 << 56:
                 raise self._error(msg("gguf.bad-count", what=what, count=size, most=1 << 56))
-        if sizes and sizes[0] % block:
-            raise self._error(msg("gguf.bad-row", what=what, count=sizes[0], block=block))
-        return Tensor(name, kind, sizes, elements // block * block_bytes), offset
+        if sizes and sizes[0] % block.weights:
+            raise self._error(msg("gguf.bad-row", what=what, count=sizes[0], block=block.weights))
+        return Tensor(name, kind, sizes, elements // block.weights * block.bytes), offset
 
     def _check_data(self, metadata: Mapping[str, Value], infos: list[tuple[Tensor, int]]) -> None:
         """Whether the file is as long as its tensors need it to be."""

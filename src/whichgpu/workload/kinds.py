@@ -14,6 +14,8 @@ from whichgpu.base.kinds import FALSE, TRUE, Base, Flag, Kind, Number, Refused, 
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash
 from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.workload.precisions import GGUF_PRECISIONS, KV_PRECISIONS, PRECISION_SYNONYMS, PRECISIONS
+from whichgpu.workload.tasks import TASKS
 from whichgpu.workload.workload import (
     ATTENTION,
     CHECKPOINTING,
@@ -21,23 +23,15 @@ from whichgpu.workload.workload import (
     MEMORY_FORMATS,
     NETWORKS,
     OPTIMIZERS,
-    PRECISIONS,
-    TASKS,
     Parallel,
 )
 
-# File types of llama.cpp (llama-quantize --help), as their files are named.
-GGUF_PRECISIONS = tuple(
-    "f32 f16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 q3_k_l q3_k_m q3_k_s q2_k q2_k_s iq4_nl iq4_xs iq3_m "
-    "iq3_s iq3_xs iq3_xxs iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s tq2_0 tq1_0 mxfp4_moe".split()
-)
-KV_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 METHODS = ("blog-2015",)
 SYNONYMS = {
-    "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "amp": "amp-bf16", "mixed": "amp-bf16",
-    "float8": "fp8", "e4m3": "fp8", "fp8e4m3": "fp8", "fp4": "nvfp4", "4bit": "int4", "8bit": "int8", "momentum": "sgd-momentum",
-    "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "flashattention": "flash", "fa2": "flash", "finetuning": "finetune",
-    "training": "train", "serving": "serve", "none": "none", "nhwc": "channels_last", "nchw": "contiguous",
+    **PRECISION_SYNONYMS,
+    "momentum": "sgd-momentum", "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "flashattention": "flash", "fa2": "flash",
+    "finetuning": "finetune", "training": "train", "serving": "serve", "none": "none",
+    "nhwc": "channels_last", "nchw": "contiguous",
 }  # fmt: skip
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
 
@@ -200,7 +194,7 @@ class Model(Base):
             raise Refused(msg("wants.model"), said=msg("error.not-json", why=str(problem))) from problem
 
 
-PRECISION = Word((*PRECISIONS, *(name for name in GGUF_PRECISIONS if name not in PRECISIONS)))
+PRECISION = Word((*PRECISIONS, *GGUF_PRECISIONS))
 SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 KINDS: dict[str, Kind] = {
     "task": Word(TASKS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,43 @@ class Patches:
         return (self.image // self.size) ** 2 + self.extra
 
 
+class ModelShape:
+    """What is asked of every shape; the values here are those of models that are no transformers."""
+
+    __slots__ = ()
+    is_transformer: ClassVar[bool] = False
+    causal: bool = False
+    encoder_layers: int = 0
+    patches: Patches | None = None
+    native: str = ""
+    stored_bytes: int = 0
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether it reads or writes tokens of text."""
+        return self.is_transformer and self.patches is None
+
+    @property
+    def is_generative(self) -> bool:
+        """Whether it produces text token by token."""
+        return self.causal and self.patches is None
+
+    @property
+    def has_kv_cache(self) -> bool:
+        """Whether it keeps keys and values of earlier tokens while it decodes."""
+        return self.causal or self.encoder_layers > 0
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether its input is an image of a stated size."""
+        return self.patches is not None
+
+
 @dataclass(frozen=True, slots=True)
-class Transformer:
+class Transformer(ModelShape):
     """A transformer model (decoder, encoder or both) by its sizes."""
 
+    is_transformer: ClassVar[bool] = True
     name: str
     model_type: str  # as its config.json says: llama, gpt2, bert, …
     hidden: int
@@ -107,7 +140,7 @@ class Transformer:
 
 
 @dataclass(frozen=True, slots=True)
-class Mlp:
+class Mlp(ModelShape):
     """A plain multi-layer perceptron by the units of its layers: mlp:9000x4000x4000x32."""
 
     name: str
@@ -118,7 +151,7 @@ DENOISERS = ("unet", "transformer")
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(ModelShape):
     """A model known by the operator table our tracer wrote: vision, diffusion and others."""
 
     name: str
@@ -126,9 +159,14 @@ class Traced:
     image: int
     denoiser: str = ""  # one of DENOISERS: the network that a diffusion pipeline runs once or twice a step
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether it was traced with images."""
+        return self.image > 0
+
 
 @dataclass(frozen=True, slots=True)
-class WeightsOnly:
+class WeightsOnly(ModelShape):
     """A file whose tensors are known but not how they are used: weights can be counted, nothing else."""
 
     name: str
@@ -137,7 +175,7 @@ class WeightsOnly:
 
 
 @dataclass(frozen=True, slots=True)
-class Dlrm:
+class Dlrm(ModelShape):
     """A recommendation model (DLRM, arXiv 1906.00091): embedding tables by their rows, and two perceptrons.
 
     `bottom` begins with the dense features; `top` holds the units after the interaction, whose width follows.
@@ -157,3 +195,9 @@ class Dlrm:
 
 
 Shape = Transformer | Mlp | Traced | WeightsOnly | Dlrm
+
+
+def as_transformer(shape: Shape) -> Transformer:
+    """The shape as the transformer its caller knows it to be."""
+    assert isinstance(shape, Transformer)
+    return shape

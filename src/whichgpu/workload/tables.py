@@ -46,17 +46,6 @@ MOST_KEPT = 128  # tables in memory, of which each takes a few hundred thousand 
 # A dictionary that holds two blocks of any model whole; LZMA's own header is the smallest there is.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
-# Precisions that allocate alike share one trace: TF32 is fp32 in memory, fp16 is as wide as bf16.
-TRACE_OF_PRECISION: Mapping[str, str] = {
-    "fp32": "fp32",
-    "fp32-default": "fp32",
-    "tf32": "fp32",
-    "amp-bf16": "amp",
-    "amp-fp16": "amp",
-    "bf16": "bf16",
-    "fp16": "bf16",
-}
-
 Affine = tuple[int, int]  # (a, b): a + b * batch
 Dims = tuple[Affine, ...]
 
@@ -117,7 +106,7 @@ class OperatorTable:
     passes: Mapping[str, Pass]
 
     def run(self, training: bool, precision: str) -> Pass:
-        """The pass of a task in a precision (`TRACE_OF_PRECISION`)."""
+        """The pass of a task in a precision (`precisions.trace_of`)."""
         return self.passes[f"{'train' if training else 'infer'}/{precision}"]
 
 

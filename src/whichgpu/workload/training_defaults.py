@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.workload import Workload
 
 # Assumed, as common recipes begin: sequences of a step, images or rows of each GPU.
@@ -33,12 +33,11 @@ def default_batch(shape: Shape, dp: int, accumulation: int | None = None, pp: in
     >>> default_batch(Mlp("net", (8, 4)), dp=2)
     TrainingBatch(batch=256, micro_batch=128, accumulation=1)
     """
-    if writes_text(shape):
+    if shape.is_generative:
         micro, passes = 1, -(-TEXT_BATCH // dp)
     else:
-        sees = isinstance(shape, Traced) or (isinstance(shape, Transformer) and shape.patches is not None)
-        micro = IMAGE_BATCH if sees else TEXT_BATCH if isinstance(shape, Transformer) else ROW_BATCH
-        passes = 1
+        text = TEXT_BATCH if shape.is_transformer else ROW_BATCH
+        micro, passes = IMAGE_BATCH if isinstance(shape, Traced) or shape.reads_images else text, 1
     passes = accumulation or max(passes, pipeline_passes(pp))
     return TrainingBatch(micro * passes * dp, micro, passes)
 
@@ -76,7 +75,7 @@ def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tup
     """
     if batch_given:
         workload = replace(workload, micro_batch=None, accumulation=1)
-    share, transformer = workload.local_batch, isinstance(shape, Transformer)
+    share, transformer = workload.local_batch, shape.is_transformer
     sizes = (share,) if transformer and not batch_given else micro_batches(share)[::-1]
     kinds = ("none", "full") if transformer else (workload.checkpointing,)
     return tuple(_in_passes(replace(workload, checkpointing=kind), size, share // size) for kind in kinds for size in sizes)
@@ -110,8 +109,3 @@ def micro_batches(share: int, most: int | None = None) -> tuple[int, ...]:
     divisors = sorted(size for size in {*small, *(share // size for size in small)} if size <= (most or share))
     largest = {size.bit_length(): size for size in divisors}
     return tuple(sorted({*largest.values(), *(size for size in divisors if not size & (size - 1))}))
-
-
-def writes_text(shape: Shape) -> bool:
-    """Whether a model writes text token by token."""
-    return isinstance(shape, Transformer) and shape.causal and shape.patches is None

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engine_registry import engine_record
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.workload import Workload
 
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
@@ -35,21 +35,20 @@ def _foreign_to_task(workload: Workload) -> Iterator[str]:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:
         yield "kv_precision"
-    if workload.task != "serve":
+    if not workload.serving:
         yield from SERVING
-    if workload.task not in ("serve", "batch"):
+    if not workload.generating:
         yield "seq_out"
 
 
 def _foreign_to_model(shape: Shape) -> Iterator[str]:
-    text = isinstance(shape, Transformer)
-    patched = isinstance(shape, Transformer) and shape.patches is not None
-    pictured = isinstance(shape, Traced) and shape.image > 0
+    text = shape.is_transformer
+    pictured = isinstance(shape, Traced) and shape.reads_images
     if not text:
         yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
     if not text and not isinstance(shape, Traced):  # of those there are tables of, the estimate says so itself
         yield from ("checkpointing", "lora_rank")
-    if not (patched or pictured):
+    if not shape.reads_images:
         yield "image"
     if not pictured:
         yield "memory_format"

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
-Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward"]
-TASKS: tuple[Task, ...] = ("train", "finetune", "serve", "batch", "prefill", "decode", "forward")
-TRAINING: tuple[Task, ...] = ("train", "finetune")
+from whichgpu.workload.tasks import TASK_TRAITS, Task, TaskTraits
 
-PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
 CHECKPOINTING = ("none", "full", "selective")
 ATTENTION = ("flash", "sdpa", "eager")
@@ -90,9 +87,24 @@ class Workload:
         return replace(self, **wanted) if wanted else self
 
     @property
+    def traits(self) -> TaskTraits:
+        """What sets the task apart."""
+        return TASK_TRAITS[self.task]
+
+    @property
     def training(self) -> bool:
         """Whether gradients are computed."""
-        return self.task in TRAINING
+        return self.traits.training
+
+    @property
+    def serving(self) -> bool:
+        """Whether requests arrive at a rate and have latency objectives."""
+        return self.traits.serving
+
+    @property
+    def generating(self) -> bool:
+        """Whether generative models produce whole responses: prefill and decode."""
+        return self.traits.generating
 
     @property
     def local_batch(self) -> int:

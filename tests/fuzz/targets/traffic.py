@@ -19,8 +19,9 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.surface.commands.many import reply_document
 from whichgpu.workload.kinds import KINDS, LAYOUT
+from whichgpu.workload.precisions import PRECISIONS
+from whichgpu.workload.tasks import TASKS
 from whichgpu.workload.traces import ALSO, SHAPES, read_trace
-from whichgpu.workload.workload import PRECISIONS, TASKS
 
 COLUMNS = sorted(
     {name for shape in SHAPES for name in (shape.time, shape.prompt, shape.output, shape.hashes) if name}

@@ -17,13 +17,13 @@ from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.tasks import RUN_TASKS
 
 if TYPE_CHECKING:
     from whichgpu.api.estimates import EstimateAnswer
     from whichgpu.api.loads import Asked
     from whichgpu.api.request.recommend import RecommendRequest
 
-TASKS = ("train", "finetune", "serve", "batch")  # that a recommendation is made for
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
@@ -69,7 +69,7 @@ def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Cont
     """In the best layout: for a load where there is one, for a single step otherwise."""
     from whichgpu.api.group_layouts import laid_out_best
 
-    if asked.workload.task == "serve" and (_rated(asked) or "trace" in load):
+    if asked.workload.serving and (_rated(asked) or "trace" in load):
         from whichgpu.api.serving_layouts import laid_out_for_load
 
         return laid_out_for_load(asked, desk, load_of(load, context))
@@ -77,12 +77,12 @@ def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Cont
 
 
 def _rated(asked: Spelled) -> bool:
-    return asked.workload.task == "serve" and asked.workload.rate is not None
+    return asked.workload.serving and asked.workload.rate is not None
 
 
 def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
     """Under a load, simulated."""
-    if asked.workload.task != "serve":
+    if not asked.workload.serving:
         flags = tuple(context.spell(name) for name in load)
         raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
     follow = context.progress
@@ -117,8 +117,10 @@ def recommend(request: RecommendRequest, context: Context) -> api.RecommendAnswe
     from whichgpu.api.shopping import Query
 
     task, model = request.get("task"), request.get("model")
-    if task not in TASKS:
-        raise UsageError("bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=TASKS), TASKS)
+    if task not in RUN_TASKS:
+        raise UsageError(
+            "bad-field", msg("error.bad-field", name="TASK", value=task), msg("hint.choices", choices=RUN_TASKS), RUN_TASKS
+        )
     if isinstance(model, str) and not model.strip():
         raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
     names = [name for name in request if name in Query.__dataclass_fields__]

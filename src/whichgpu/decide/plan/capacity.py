@@ -18,7 +18,7 @@ from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.group.step import Devices, tokens_pass, told
 from whichgpu.estimate.serving.limits import Limits, limits_of
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
@@ -79,8 +79,7 @@ def copies_of(
     asked: Asked, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind], widest: Sequence[int]
 ) -> list[list[Copy]]:
     """For every kind of GPU its copies by tensor degree, up to the most GPUs of one machine."""
-    shape = asked.shape
-    assert isinstance(shape, Transformer)
+    shape = as_transformer(asked.shape)
     found: list[list[Copy]] = [[] for _ in kinds]
     classes: dict[str, list[int]] = {}
     for place, (gpu, _) in enumerate(kinds):

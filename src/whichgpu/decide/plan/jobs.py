@@ -39,4 +39,4 @@ def _job(one: Wanted, stands: Sequence[Stand], habits: Habits) -> Job:
         if isinstance(way, Able) and work.amount is not None:
             wall[place] = work.amount / way.rate / 3600.0 + habits.startup / 3600.0
             hours[place] = wall[place] * (group.gpus if stands[place].owned else 1)  # a pool's machine is one GPU where owned
-    return Job(one.name, hours, wall, one.deadline / 3600.0, divisible=one.asked.workload.task == "batch")
+    return Job(one.name, hours, wall, one.deadline / 3600.0, divisible=one.asked.workload.traits.offline)

@@ -21,7 +21,7 @@ from whichgpu.estimate.serving.fleet import Fleet, Routing, Station, simulate_fl
 from whichgpu.estimate.serving.limits import Overrides
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.estimate.serving.simulator import Outcome
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
 REQUESTS = 4000  # of a model; enough for p95
@@ -188,8 +188,7 @@ def _lengths(one: Served, at: np.ndarray, chance: np.random.Generator) -> tuple[
 
 def server(built: Built, one: Served, column: Column, copies: int, longest: int) -> Server:
     """Copies of a column as a server."""
-    stand, shape = built.stands[column.stand], one.asked.shape
-    assert isinstance(shape, Transformer)
+    stand, shape = built.stands[column.stand], as_transformer(one.asked.shape)
     tp = column.copy.tp
     workload = replace(
         in_precision(one.asked.workload, column.copy.precision),

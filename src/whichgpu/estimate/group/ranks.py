@@ -86,5 +86,5 @@ def in_stages(workload: Workload, batch: Number) -> tuple[Number, Number]:
         rounds = float(workload.accumulation)
         return batch, (rounds + (parallel.pp - 1) / parallel.chunks) / rounds
     parts = np.clip(np.floor(batch), 1.0, float(parallel.pp))
-    turns = float(parallel.pp) * np.ones_like(parts) if workload.task == "decode" else parts + parallel.pp - 1.0
+    turns = float(parallel.pp) * np.ones_like(parts) if workload.traits.step == "decode" else parts + parallel.pp - 1.0
     return batch / parts, turns

@@ -24,7 +24,7 @@ from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.combine import corrected_parts
 from whichgpu.estimate.time.curves.evaluate import Totals, totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
-from whichgpu.estimate.time.grid import GENERATING, NEWEST, in_hand, kind_of, settings, speaks, terms_from
+from whichgpu.estimate.time.grid import NEWEST, in_hand, settings, terms_from
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.operators import Op
 from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
@@ -84,7 +84,7 @@ class Devices:
 def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: Array | None = None) -> GroupGrid:
     """Time of the workload in its layout, its defaults filled in, on groups of each GPU; at each of `batches` (of one copy)."""
     batch: Number = float(workload.local_batch) if batches is None else batches
-    if workload.task in GENERATING and speaks(shape) and isinstance(shape, Transformer):
+    if workload.generating and shape.is_generative and isinstance(shape, Transformer):
         return _generated(workload, shape, devices, batch)
     one = step_pass(workload, shape, devices, batch)
     return _grid(workload, one, told(workload, one, devices))
@@ -92,7 +92,7 @@ def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: 
 
 def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number) -> Pass:
     """A training step, a forward pass, a batch's prompts or one token of each sequence."""
-    kind = kind_of(workload)
+    kind = workload.traits.step
     shared, bubble = in_stages(workload, batch)
     lowered = rank_ops(workload, shape, shared)
     sequences = in_hand(workload, batch) if kind == "decode" else 0.0
@@ -129,10 +129,10 @@ def _generated(workload: Workload, shape: Transformer, devices: Devices, batch: 
     length = float(max(1, workload.seq_out or 1))
     prompt = float(workload.seq_in or 1)
     token = tokens_pass(workload, shape, devices, batch, 1.0, prompt + length / 2, "generate")
-    readers = 1.0 if workload.task == "serve" else batch
+    readers = 1.0 if workload.serving else batch
     prompts = tokens_pass(workload, shape, devices, readers, prompt, None, "generate")
     step, read = told(workload, token, devices), told(workload, prompts, devices)
-    share = np.asarray(batch) / length if workload.task == "serve" else np.asarray(1.0 / length)
+    share = np.asarray(batch) / length if workload.serving else np.asarray(1.0 / length)
     whole = Told(*(getattr(step, name) + getattr(read, name) * share for name in Told.__dataclass_fields__))
     grid = _grid(workload, replace(token, terms=token.terms + prompts.terms * share), whole)
     return replace(grid, first=read.wall + step.wall)

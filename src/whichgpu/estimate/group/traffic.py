@@ -76,7 +76,7 @@ def passed(workload: Workload, shape: Transformer, batch: Number, tokens: Number
 
 def _layers(workload: Workload, shape: Transformer, batch: Number) -> Iterator[Collective]:
     length = float(workload.seq_in or shape.max_context) / workload.parallel.cp
-    whole = workload.training or workload.task in ("prefill", "forward") or not shape.causal
+    whole = not workload.traits.decoding or not shape.causal
     tokens = batch * length if whole else batch * 1.0
     if not workload.training:
         return _pass(workload, shape, batch, tokens, 1.0, 0.0)

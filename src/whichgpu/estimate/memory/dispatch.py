@@ -10,11 +10,9 @@ from whichgpu.base.messages import msg
 from whichgpu.base.recent import Recent
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.workload.precisions import TRAINED_PRECISIONS
 from whichgpu.workload.shapes import Dlrm, Shape, Traced, WeightsOnly
 from whichgpu.workload.workload import Workload
-
-TRAINED = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
-
 
 # What a request says of the load, the run and the links takes no memory: counts are shared by requests that differ in these.
 WITHOUT: dict[str, Any] = {
@@ -66,6 +64,6 @@ def check_training(workload: Workload, shape: Shape) -> None:
         raise UsageError("no-training", msg("error.no-training", name=shape.name), msg("hint.no-training"))
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", name=shape.name), msg("hint.weights-only"))
-    if workload.precision not in TRAINED:
+    if workload.precision not in TRAINED_PRECISIONS:
         message = msg("error.not-trained", precision=workload.precision or "–")
-        raise UsageError("bad-field", message, msg("hint.choices", choices=TRAINED), TRAINED)
+        raise UsageError("bad-field", message, msg("hint.choices", choices=TRAINED_PRECISIONS), TRAINED_PRECISIONS)

@@ -9,6 +9,7 @@ from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.engine_record import EngineMemory, EngineRecord, step_below
 from whichgpu.catalog.engine_registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.workload.tasks import TASK_TRAITS, Task
 from whichgpu.workload.workload import Workload
 
 # Measured on an H200 (source truth-h200), whose context takes 527 MiB before any kernel and 751-799 MiB after a model has run.
@@ -30,13 +31,13 @@ def engine_of(workload: Workload) -> EngineRecord:
     return engine_record(workload.engine or default_engine(workload.task), workload.year)
 
 
-def chunk_tokens(memory: EngineMemory, gpu: Gpu | None, task: str, context: int) -> int | None:
+def chunk_tokens(memory: EngineMemory, gpu: Gpu | None, task: Task, context: int) -> int | None:
     """Most tokens of one step; None where a prompt is run whole."""
     if memory.whole_prompts:
         return max(context, memory.least_batched_tokens)
     if memory.chunk_by_memory:
         return int(step_below(memory.chunk_by_memory, _gibibytes(gpu)))
-    offline = task == "batch"
+    offline = TASK_TRAITS[task].offline
     if is_large(memory, gpu):
         return memory.chunk_large_offline if offline else memory.chunk_large
     return (offline and memory.chunk_offline) or memory.chunk or None

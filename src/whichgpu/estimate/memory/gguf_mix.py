@@ -1,6 +1,6 @@
-"""GGUF weights: the block of each type, and which tensor of a model gets which type in a mix such as `q4_k_m`.
+"""GGUF weights: which tensor of a model gets which type in a mix such as `q4_k_m`.
 
-Blocks are those of ggml's type table (gguf-py `GGML_QUANT_SIZES`). The rule is llama.cpp's `llama_tensor_get_type`
+The rule is llama.cpp's `llama_tensor_get_type`
 (src/llama-quant.cpp): most matrices take the mix's base type, and a few that matter more get more bits, by role and layer.
 One-dimensional tensors stay f32. A matrix whose rows do not divide into blocks falls back to a type with smaller blocks.
 """
@@ -10,81 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from whichgpu.workload.precisions import PRECISION_BY_NAME, Block, tensor_types
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """So many weights stored in so many bytes.
-
-    >>> Block(256, 144).size(4096)
-    2304
-    """
-
-    weights: int
-    bytes: int
-
-    def size(self, weights: int) -> int:
-        """Bytes of that many weights, whole blocks."""
-        return -(-weights // self.weights) * self.bytes
-
-    @property
-    def bits(self) -> float:
-        """Bits a weight."""
-        return 8 * self.bytes / self.weights
-
-
-TYPES: Mapping[str, Block] = {
-    "f32": Block(1, 4),
-    "f16": Block(1, 2),
-    "bf16": Block(1, 2),
-    "q4_0": Block(32, 18),
-    "q4_1": Block(32, 20),
-    "q5_0": Block(32, 22),
-    "q5_1": Block(32, 24),
-    "q8_0": Block(32, 34),
-    "q2_k": Block(256, 84),
-    "q3_k": Block(256, 110),
-    "q4_k": Block(256, 144),
-    "q5_k": Block(256, 176),
-    "q6_k": Block(256, 210),
-    "iq1_s": Block(256, 50),
-    "iq1_m": Block(256, 56),
-    "iq2_xxs": Block(256, 66),
-    "iq2_xs": Block(256, 74),
-    "iq2_s": Block(256, 82),
-    "iq3_xxs": Block(256, 98),
-    "iq3_s": Block(256, 110),
-    "iq4_nl": Block(32, 18),
-    "iq4_xs": Block(256, 136),
-    "tq1_0": Block(256, 54),
-    "tq2_0": Block(256, 66),
-    "mxfp4": Block(32, 17),
-}
-
-# mix -> base type
-MIXES: Mapping[str, str] = {
-    **{name: name for name in ("f32", "f16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q6_k", "tq1_0", "tq2_0")},
-    **dict.fromkeys(("q2_k_s",), "q2_k"),
-    **dict.fromkeys(("q3_k_s", "q3_k_m", "q3_k_l"), "q3_k"),
-    **dict.fromkeys(("q4_k_s", "q4_k_m"), "q4_k"),
-    **dict.fromkeys(("q5_k_s", "q5_k_m"), "q5_k"),
-    **{name: name for name in ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs")},
-    **dict.fromkeys(("iq2_s",), "iq2_xs"),
-    **dict.fromkeys(("iq2_m",), "iq2_s"),
-    **dict.fromkeys(("iq3_xs", "iq3_m"), "iq3_s"),
-    "mxfp4_moe": "mxfp4",
-}
-ALIASES: Mapping[str, str] = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}  # llama-quantize's own
+TYPES: Mapping[str, Block] = {name: one.block for name, one in tensor_types().items()}
+# File type -> type of most of its matrices; llama-quantize's short names -> its long ones.
+MIXES: Mapping[str, str] = {name: one.tensor_type for name, one in PRECISION_BY_NAME.items() if one.tensor_type}
+ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_NAME.items() if one.alias_of}
 
 TINY = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
 IQ2_LARGE = frozenset(("iq2_s", "iq2_m"))
-FALLBACK: Mapping[str, str] = {
-    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "q2_k", "q3_k", "iq4_xs"), "iq4_nl"),
-    "tq1_0": "q4_0",
-    "tq2_0": "q4_0",
-    "q4_k": "q5_0",
-    "q5_k": "q5_1",
-    "q6_k": "q8_0",
-}
 # With eight experts, small attention matrices cost little beside them.
 OUTPUT_OF_EIGHT = frozenset(
     ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
@@ -131,7 +65,7 @@ def tensor_type(mix: str, role: str, layer: int, traits: Traits, row: int) -> st
     chosen = _wanted(mix, role, layer, traits, row)
     if row % TYPES[chosen].weights == 0:
         return chosen
-    chosen = FALLBACK.get(chosen, "f16")
+    chosen = tensor_types()[chosen].fallback or "f16"  # a type with smaller blocks
     return chosen if row % TYPES[chosen].weights == 0 else "f16"
 
 

@@ -25,7 +25,7 @@ from whichgpu.estimate.memory.engine_memory import (
     static_share,
     workspace_bytes,
 )
-from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_bytes
+from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.estimate.memory.parts import OUTSIDE, PARTS, MemoryEstimate
 from whichgpu.estimate.memory.quantisation import (
     DEFAULT_PRECISION,
@@ -38,11 +38,11 @@ from whichgpu.estimate.memory.quantisation import (
 )
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256  # where a request comes without them
-SINGLE = ("prefill", "decode", "forward")
 
 # 90% ranges of parts as factors. Weights have their own (`weight_spread`); the cache is exact.
 SPREADS: Mapping[str, tuple[float, float]] = {
@@ -90,13 +90,13 @@ class Case:
     @property
     def context(self) -> int:
         """Tokens the cache holds for one sequence at the end."""
-        grown = (self.workload.seq_out or SEQ_OUT) if self.workload.task in ("serve", "batch") else 0
+        grown = (self.workload.seq_out or SEQ_OUT) if self.workload.generating else 0
         return max(1, grown) if self.shape.encoder_layers else self.prompt + grown
 
     @property
     def cached(self) -> bool:
         """Whether there is a cache."""
-        return self.workload.task != "forward" and has_cache(self.shape)
+        return self.workload.traits.caching and self.shape.has_kv_cache
 
     @property
     def width(self) -> int:
@@ -132,7 +132,7 @@ def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: st
     engine = engine_of(workload)
     if workload.engine is None and is_gguf(precision):
         engine = engine_record(default_engine("gguf"), workload.year)
-    memory = engine.memory if has_cache(shape) else engine_record(None, workload.year).memory
+    memory = engine.memory if shape.has_kv_cache else engine_record(None, workload.year).memory
     return Case(workload, shape, gpu, engine, memory, precision)
 
 
@@ -143,7 +143,7 @@ def _transformer_parts(case: Case) -> dict[str, int]:
     parts["activations"] = max(live_bytes(shape, step) for step in _steps(case))
     parts["temporary"] = _temporary(case, parts["kv_cache"])
     layers = -(-shape.layers // layout.pp)
-    if case.cached and workload.task != "prefill":
+    if case.cached and workload.traits.decoding:
         parts["cuda_graphs"] = graph_bytes(case.memory, case.gpu, layers, layout.tp)
     return parts | _overheads(case.memory, case.gpu, parts, gpus, growing=_grows(case))
 
@@ -159,7 +159,7 @@ def _weights(case: Case, gpus: int) -> int:
 def _cache(case: Case) -> int:
     if not case.cached:
         return 0
-    asked = case.workload.kv_precision or default_kv_precision(case.precision)
+    asked = case.workload.kv_precision or PRECISION_BY_NAME[case.precision].kv_default
     return kv_bytes(
         case.shape,
         case.sequences,
@@ -174,11 +174,11 @@ def _cache(case: Case) -> int:
 
 def _steps(case: Case) -> list[Step]:
     """The passes a request makes: its prompt (or the largest chunk), and one token a sequence."""
-    task = case.workload.task
+    task = case.workload.traits
     steps = []
-    if task != "decode" or case.memory.managed or not case.cached:
+    if task.step != "decode" or case.memory.managed or not case.cached:
         steps.append(_prompt_step(case))
-    if case.cached and task != "prefill":
+    if case.cached and task.decoding:
         steps.append(_step(case, case.sequences, case.context, case.sequences))
     return steps
 
@@ -194,16 +194,16 @@ def _prompt_step(case: Case) -> Step:
 def _logit_rows(case: Case, tokens: int) -> int:
     """Positions whose logits are made."""
     shape = case.shape
-    if not shape.head or not has_cache(shape):
+    if not shape.head or not shape.has_kv_cache:
         return 0  # an encoder's forward ends with its last hidden state
     if case.memory.managed:
         return tokens if case.memory.logits_of_all_tokens else max(case.sequences, case.memory.sampled_rows)
-    return case.sequences if case.memory.last_logits_only and case.workload.task != "forward" else tokens
+    return case.sequences if case.memory.last_logits_only and case.workload.traits.logits == "last" else tokens
 
 
 def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
     width = case.width
-    sampled = case.cached and case.workload.task not in SINGLE
+    sampled = case.cached and case.workload.generating
     extra = case.memory.logit_bytes if sampled or case.memory.managed else 0
     return Step(
         tokens=tokens,
@@ -225,7 +225,7 @@ def _score_bytes(case: Case) -> int:
 
 def _grows(case: Case) -> bool:
     """Transformers' own cache is made anew, one token longer, at every step."""
-    return case.engine.eager and case.cached and case.workload.task != "prefill"
+    return case.engine.eager and case.cached and case.workload.traits.decoding
 
 
 def _temporary(case: Case, cache: int) -> int:
@@ -235,7 +235,7 @@ def _temporary(case: Case, cache: int) -> int:
     if case.precision.startswith("amp-"):
         counted = count_parameters(case.shape)
         head = counted.embedding if case.shape.tied and case.shape.head else counted.head
-        copies = 2 * (counted.linear + (head if has_cache(case.shape) else 0))
+        copies = 2 * (counted.linear + (head if case.shape.has_kv_cache else 0))
     return grown + copies // max(1, case.workload.parallel.tp * case.workload.parallel.pp)
 
 

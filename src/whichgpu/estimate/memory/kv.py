@@ -12,29 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whichgpu.base.names import unknown_word
-from whichgpu.estimate.memory.gguf_mix import TYPES, Block
+from whichgpu.workload.precisions import PRECISION_BY_NAME, Block
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel
 
 BLOCK_TOKENS = 16  # vLLM's default page
 
-HALF = Block(1, 2)
-WIDE = Block(1, 4)
-BYTE = Block(1, 1)
-# Under autocast keys and values come out of 16-bit matrix products. fp8 and int8 have a scale a tensor, which is nothing.
-KV_TYPES: Mapping[str, Block] = {
-    **dict.fromkeys(("fp32", "fp32-default", "tf32"), WIDE),
-    **dict.fromkeys(("bf16", "fp16", "amp-bf16", "amp-fp16"), HALF),
-    **dict.fromkeys(("fp8", "int8"), BYTE),
-    "int4": Block(2, 1),
-    "nvfp4": Block(16, 9),
-    **{name: TYPES[name] for name in ("f32", "f16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},  # llama.cpp's choices
-}
-
-
-def default_kv_precision(precision: str) -> str:
-    """The cache's precision where none is asked for: as wide as activations."""
-    return "fp32" if KV_TYPES.get(precision) is WIDE else "bf16"
+KV_TYPES: Mapping[str, Block] = {name: one.kv_block for name, one in PRECISION_BY_NAME.items() if one.kv_block}
 
 
 def kv_type(precision: str) -> Block:
@@ -43,11 +27,6 @@ def kv_type(precision: str) -> Block:
     if found is None:
         raise unknown_word("precision", precision, tuple(KV_TYPES))
     return found
-
-
-def has_cache(shape: Shape) -> bool:
-    """Whether a model keeps a cache: it writes token after token."""
-    return isinstance(shape, Transformer) and (shape.causal or shape.encoder_layers > 0)
 
 
 def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
@@ -77,7 +56,7 @@ def kv_bytes(
     `source` is the encoder's length for encoder-decoder models (the model's own fixed one by default). With `windowed` off
     an engine is meant that keeps every token whatever the layer's window.
     """
-    if not isinstance(shape, Transformer) or not has_cache(shape):
+    if not isinstance(shape, Transformer) or not shape.has_kv_cache:
         return 0
     layout = parallel or Parallel()
     token = _layer_token_bytes(shape, precision, layout.tp)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whichgpu.estimate.memory.tape import Tape, Value
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,9 @@ class Widths:
 
 
 WIDTHS = {
-    "fp32": Widths(4, 4, 4),
-    "fp32-default": Widths(4, 4, 4),
-    "tf32": Widths(4, 4, 4),
-    "amp-bf16": Widths(4, 4, 2),
-    "amp-fp16": Widths(4, 4, 2),
-    "bf16": Widths(2, 2, 2),
-    "fp16": Widths(2, 2, 2),
+    name: Widths(one.parameter_bytes, one.stream_bytes, one.compute_bytes)
+    for name, one in PRECISION_BY_NAME.items()
+    if one.is_trained
 }
 
 

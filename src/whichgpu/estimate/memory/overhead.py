@@ -20,4 +20,4 @@ def context(gpu: Gpu | None) -> int:
 
 def workspace(gpu: Gpu | None) -> int:
     """Bytes of matrix-product workspace the framework allocates on first use."""
-    return (architecture_of(gpu) if gpu else architecture_named(TYPICAL)).gemm_workspace_bytes
+    return (architecture_of(gpu) if gpu else architecture_named(TYPICAL)).gemm_workspace_mib * MIB

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from whichgpu.base.names import unknown_word
-from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, Block, Traits, tensor_type
+from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, Traits, tensor_type
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, Block
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
-from whichgpu.workload.workload import PRECISIONS, Parallel
+from whichgpu.workload.workload import Parallel
 
 DEFAULT_PRECISION = "bf16"
 # A file's own size stands in for the rule where the precision asked for is plainly the file's.
@@ -48,21 +49,13 @@ class Scheme:
         return self.linear.size(weights) + self.row_bytes * (weights // max(1, row)) + self.matrix_bytes * matrices
 
 
-WIDE = Scheme(Block(1, 4), 4)
-HALF = Scheme(Block(1, 2), 2)
 SCHEMES: Mapping[str, Scheme] = {
-    **dict.fromkeys(("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16"), WIDE),
-    **dict.fromkeys(("bf16", "fp16"), HALF),
-    "fp8": Scheme(Block(1, 1), 2, matrix_bytes=8),
-    "int8": Scheme(Block(1, 1), 2, row_bytes=4),
-    "int4": Scheme(Block(256, 133), 2),  # two groups of 128, so that the two zeros fill a byte
-    "nvfp4": Scheme(Block(16, 9), 2, matrix_bytes=8),
-    # OCP Microscaling formats 1.0; gpt-oss lists self_attn, router, embed_tokens and lm_head in `modules_to_not_convert`.
-    "mxfp4": Scheme(Block(32, 17), 2, experts_only=True),
+    name: Scheme(one.block, one.other_bytes, one.row_bytes, one.matrix_bytes, one.experts_only)
+    for name, one in PRECISION_BY_NAME.items()
+    if one.block
 }
 # Weight bytes are exact in 16 and 32 bit; files of one quantised precision differ in group size and in what they skip.
 WEIGHT_SPREAD = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
-ACTIVATION_BYTES: Mapping[str, int] = {"fp32": 4, "fp32-default": 4, "tf32": 4}  # 2 for every other one
 
 # Families whose GGUF has one matrix for query, key and value.
 FUSED_QKV = frozenset(("gpt2", "falcon", "bloom", "mpt", "gpt_neox", "phi", "phi3"))
@@ -117,12 +110,12 @@ def is_gguf(precision: str) -> bool:
 
 def activation_bytes(precision: str) -> int:
     """Bytes of an activation element where weights have that precision."""
-    return ACTIVATION_BYTES.get(precision, 2)
+    return PRECISION_BY_NAME[precision].compute_bytes
 
 
 def weight_spread(precision: str | None) -> tuple[float, float]:
     """90% range of the weights' bytes as factors."""
-    exact = precision is None or SCHEMES.get(precision) in (WIDE, HALF) or precision in ("f16", "f32")
+    exact = precision is None or precision in TRAINED_PRECISIONS or precision in ("f16", "f32")
     return WEIGHT_SPREAD["exact" if exact else "quantised"]
 
 
@@ -253,9 +246,7 @@ def _plain_bytes(shape: Shape, precision: str) -> int:
 
 
 def _stored(shape: Shape) -> int:
-    if isinstance(shape, WeightsOnly):
-        return shape.weight_bytes
-    return shape.stored_bytes if isinstance(shape, Transformer) else 0
+    return shape.weight_bytes if isinstance(shape, WeightsOnly) else shape.stored_bytes
 
 
 def _share(size: int, parallel: Parallel) -> int:

@@ -22,7 +22,7 @@ class Recipe:
     table: str
     image: int
     training: bool
-    trace: str  # the traced precision (TRACE_OF_PRECISION)
+    trace: str  # the traced precision (`precisions.trace_of`)
     weights: float  # bytes of a weight against the traced ones
     space: float  # bytes of a convolution's workspace against its operands'
     optimizer: str

@@ -11,8 +11,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.overhead import workspace
 from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
 from whichgpu.estimate.memory.recipe import Recipe, replayed
+from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, trace_of
 from whichgpu.workload.shapes import Traced
-from whichgpu.workload.tables import TRACE_OF_PRECISION, OperatorTable, load_table
+from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload
 
 # Workspace of a dense convolution wider than 1x1, as a multiple of its operands' bytes: true fp32 has its operands turned around
@@ -25,8 +26,6 @@ CONTIGUOUS_WORKSPACE = 1.0
 CONTEXT_PER_SM = 4 * MIB
 KERNELS = 248 * MIB
 SMS = 132  # where no GPU is named
-# Bytes of a weight in precisions that no trace has; their activations are taken as 16-bit.
-NARROW_WEIGHTS = {"fp8": 1.0, "int8": 1.0, "int4": 0.53, "nvfp4": 0.57, "mxfp4": 0.54}
 
 # 90% ranges, as factors: measured over estimated was 0.995 to 1.024 allocated and 0.91 to 1.04 on the device, a little widened
 # for architectures not among the eighteen.
@@ -79,8 +78,8 @@ def _recipe(workload: Workload, shape: Traced, table: OperatorTable) -> Recipe:
         table=shape.table,
         image=workload.image or shape.image or table.image,
         training=training,
-        trace=TRACE_OF_PRECISION.get(precision, "bf16"),
-        weights=NARROW_WEIGHTS.get(precision, 2.0) / 2 if _narrow(workload) else 1.0,
+        trace=trace_of(precision),
+        weights=PRECISION_BY_NAME[precision].traced_bytes / 2 if _narrow(workload) else 1.0,
         space=max(CONVOLUTION_WORKSPACE.get(precision, 0.0), CONTIGUOUS_WORKSPACE if contiguous else 0.0),
         optimizer=workload.optimizer or "sgd-momentum" if training else "",
         fused=training and workload.optimizer_fused,
@@ -100,7 +99,7 @@ def _shards(workload: Workload) -> tuple[tuple[str, int], ...]:
 
 def _narrow(workload: Workload) -> bool:
     """Whether no trace has this precision."""
-    return (workload.precision or "fp32") not in TRACE_OF_PRECISION
+    return (workload.precision or "fp32") not in TRAINED_PRECISIONS
 
 
 def _warnings(workload: Workload, recipe: Recipe, table: OperatorTable) -> tuple[Message, ...]:

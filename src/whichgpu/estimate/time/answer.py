@@ -13,12 +13,11 @@ from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import Grid, evaluate
 from whichgpu.workload.denoisers import counts_steps
-from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 SOURCE = "speed-calibration"
 BASES: dict[str, Basis] = {"measured": "measured", "imported": "calibrated", "gpu": "calibrated", "generation": "calibrated"}
-GENERATING = ("serve", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,8 @@ def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: Grid, place: int, ca
         time_device=figure(float(grid.seconds.device[place, 0]), floor),
         time_host=figure(float(grid.seconds.host[place, 0])),
         throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
-        ttft=figure(float(grid.first[place, 0])) if workload.task == "serve" and grid.first is not None else None,
-        tpot=time if workload.task == "serve" else None,
+        ttft=figure(float(grid.first[place, 0])) if workload.serving and grid.first is not None else None,
+        tpot=time if workload.serving else None,
         bound=str(grid.bound(place, 0)),
         tier=tier,
         calibrated=str(calibration.made["date"]),
@@ -79,9 +78,9 @@ def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: Grid, place: int, ca
 def work(workload: Workload, shape: Shape) -> tuple[float, str]:
     """What one step gets done, over all GPUs, and in which unit."""
     batch = float(workload.batch or 1)
-    if isinstance(shape, Transformer) and shape.patches is None:
-        if workload.task in (*GENERATING, "decode") and shape.causal:
+    if shape.is_language_model:
+        if workload.traits.decoding and shape.causal:
             return batch, "output tokens/s"
-        if workload.task == "prefill" or workload.training:
+        if workload.traits.step == "prefill" or workload.training:
             return batch * (workload.seq_in or 1), "input tokens/s"
     return batch, "denoising steps/s" if counts_steps(workload, shape) else "samples/s"

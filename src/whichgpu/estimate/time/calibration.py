@@ -16,6 +16,7 @@ from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
 from whichgpu.estimate.time.terms import TERMS
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,11 +29,6 @@ Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # 
 TIERS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
 UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
-WIDTHS = {  # in bits
-    32: ("fp32", "fp32-default", "tf32"),
-    16: ("fp16", "bf16", "amp-fp16", "amp-bf16", "f16"),
-    8: ("fp8", "int8", "q8_0"),
-}
 GENERATING = ("prefill", "decode", "generate")
 SEVERAL, FEW_GPUS = 3, 5  # generations; GPUs
 LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
@@ -119,7 +115,7 @@ class Calibration(Fitted):
             return "other"
         nearest = TIERS[self.nearness(engine, gpu)]
         told = self.evidence.get("engines", {}).get(engine, {}).get("bits", {}).get(gpu.id, ())
-        return "generation" if nearest == "gpu" and precision and bits(precision) not in told else nearest
+        return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in told else nearest
 
     def _generations(self, engine: str) -> Sequence[str]:
         """Of the GPUs an engine was measured on."""
@@ -129,7 +125,7 @@ class Calibration(Fitted):
     def _known(self, gpu: Gpu, precision: str) -> bool:
         """Whether numbers of this width were measured on a GPU's generation; bf16 without units for it is another thing."""
         emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
-        return not emulated and bits(precision) in self.evidence.get("bits", {}).get(generation(gpu), ())
+        return not emulated and PRECISION_BY_NAME[precision].bits in self.evidence.get("bits", {}).get(generation(gpu), ())
 
     def _done(self, engine: str, kind: str) -> bool:
         """Whether steps of a kind were measured under an engine; answers as a whole tell of their prompts and tokens."""
@@ -185,15 +181,6 @@ def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Settin
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))
     return Setting(engine, year, task, unit, gpu.id, architecture, kind, build(gpu), gpu.chip or gpu.id, gpu.vendor)
-
-
-def bits(precision: str) -> int:
-    """How wide the numbers of a precision are; types of GGUF files and of other stores of weights are 4 bits and a little more.
-
-    >>> bits("amp-bf16"), bits("fp32-default"), bits("int8"), bits("q4_k_m")
-    (16, 32, 8, 4)
-    """
-    return next((wide for wide, names in WIDTHS.items() if precision in names), 4)
 
 
 def build(gpu: Gpu) -> str:

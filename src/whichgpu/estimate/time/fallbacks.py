@@ -5,38 +5,24 @@ from __future__ import annotations
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engine_registry import engine_record
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS
 from whichgpu.workload.workload import Workload
-
-# precision -> the peak it wants
-WANTED = {
-    "tf32": "tf32",
-    "bf16": "bf16",
-    "amp-bf16": "bf16",
-    "fp16": "fp16",
-    "amp-fp16": "fp16",
-    "fp8": "fp8",
-    "int8": "int8",
-    "nvfp4": "fp4",
-    "mxfp4": "fp4",
-}
-WIDE = ("", "fp32", "fp32-default", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
-SPEAKING = ("prefill", "decode", "serve")
-STORED_ONLY = ("fp8", "int8", "nvfp4", "mxfp4")  # weights may still be kept so, and unpacked for 16-bit products
 
 
 def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
     """Why a precision will not bring what it promises on this GPU; empty where it does."""
     precision = workload.precision or ""
     eager = engine_record(workload.engine).eager
-    if eager and workload.task in SPEAKING and precision not in WIDE:
+    if eager and workload.traits.caching and precision not in ("", *TRAINED_PRECISIONS):
         return (msg("warning.plain-products", precision=precision),)
     if eager and precision == "fp32" and workload.memory_format and "tf32" in gpu.peaks:
         return (msg("warning.true-fp32", gpu=gpu.name),)
-    wanted = WANTED.get(precision)
+    record = PRECISION_BY_NAME[precision or "fp32"]
+    wanted = record.wanted_peak
     if wanted is None or fast(gpu, wanted):
         return ()
     values = {"gpu": gpu.name, "precision": precision}
-    if precision in STORED_ONLY:
+    if record.operand_unit:  # Weights may still be stored so, and dequantised for 16-bit products.
         return (msg("warning.stored-only", **values),)
     if wanted == "bf16" and fast(gpu, "fp16"):
         return (msg("warning.emulated-better", better=precision.replace("bf16", "fp16"), **values),)
@@ -51,12 +37,18 @@ def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
     >>> [usual_precision("amp-bf16", gpus[name], language=False) for name in ("a100-sxm-80gb", "v100-sxm-16gb", "k80")]
     ['amp-bf16', 'amp-fp16', 'fp32']
     """
-    wanted = WANTED.get(precision)
+    wanted = PRECISION_BY_NAME[precision].wanted_peak
     if wanted not in ("bf16", "fp16") or not gpu.peaks or fast(gpu, wanted):
         return precision
     if wanted == "bf16" and fast(gpu, "fp16"):
         return precision.replace("bf16", "fp16")
     return precision if language else "fp32"
+
+
+def computes_fast(gpu: Gpu, precision: str) -> bool:
+    """Whether the chip has fast units for what a precision asks for, or it asks for none."""
+    wanted = PRECISION_BY_NAME[precision].wanted_peak
+    return wanted is None or fast(gpu, wanted)
 
 
 def fast(gpu: Gpu, unit: str) -> bool:

@@ -18,7 +18,7 @@ from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, SEQUENCE, STEP, Terms, heaviest_unit
-from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 NEWEST = 2026  # the year of the newest software measured with
-GENERATING = ("serve", "batch")
 # An H200 multiplies at 749 TFLOP/s in a burst and at 680 to 695 after two seconds; steps of half a second show half of it.
 HEAT_SLOWS, HEAT_AFTER = 0.15, 0.3
 
@@ -67,10 +66,10 @@ def evaluate(
     """Time of the workload, its defaults filled in, on each GPU; at each of `batches` (of one GPU), or at its own."""
     fitted = calibration or load_calibration()
     batch: Number = float(workload.local_batch) if batches is None else batches
-    if workload.task in GENERATING and speaks(shape):
+    if workload.generating and shape.is_generative:
         return _generated(workload, shape, gpus, batch, fitted)
     lowered = lower(workload, shape, batch)
-    kind = kind_of(workload)
+    kind = workload.traits.step
     sequences = in_hand(workload, batch) if kind == "decode" else 0.0
     return replace(
         _grid(workload, kind, terms_of(lowered, columns_of(gpus), sequences, workload.accumulation), gpus, fitted),
@@ -81,18 +80,6 @@ def evaluate(
 def in_hand(workload: Workload, batch: Number) -> Number:
     """Sequences a serving engine does something for at every token; plain code has no scheduler."""
     return batch if engine_record(workload.engine).style == "serving" else 0.0
-
-
-def kind_of(workload: Workload) -> str:
-    """The kind of step whose corrections and ranges apply."""
-    if workload.training:
-        return "train"
-    return workload.task if workload.task in ("prefill", "decode") else "forward"
-
-
-def speaks(shape: Shape) -> bool:
-    """Whether it answers token by token."""
-    return isinstance(shape, Transformer) and shape.causal and shape.patches is None
 
 
 def terms_of(lowered: Lowered, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> Terms:
@@ -133,7 +120,7 @@ def settings(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> l
 
 def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[Terms, Terms]:
     """Terms of reading prompts, and of one decode step. A batch reads its prompts together, a server each as it comes."""
-    read = lower(replace(workload, task="prefill"), shape, 1.0 if workload.task == "serve" else batch)
+    read = lower(replace(workload, task="prefill"), shape, 1.0 if workload.serving else batch)
     return terms_of(read, gpus), terms_of(lower(workload, shape, batch), gpus, in_hand(workload, batch))
 
 
@@ -143,7 +130,7 @@ def _generated(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batch: Num
     An answer begins when its prompt is read, alone or with those of its batch.
     """
     read, token = generation_terms(workload, shape, columns_of(gpus), batch)
-    prompts = np.asarray(batch) if workload.task == "serve" else 1.0
+    prompts = np.asarray(batch) if workload.serving else 1.0
     told = _grid(workload, "generate", token + read * (prompts / max(1, workload.seq_out or 1)), gpus, fitted)
     first = corrected(workload, "generate", read + token, gpus, fitted).wall
     return replace(told, first=first)

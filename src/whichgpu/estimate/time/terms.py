@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.units import UNITS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,8 +25,6 @@ KERNEL_GAP = 1.0e-6
 FORWARD_CALL, BACKWARD_CALL = 15.0e-6, 15.0e-6
 STEP = 1.0e-4
 SEQUENCE = 5.0e-6
-
-UNITS = {"bf16": "half", "fp16": "half", "tf32": "tf32", "fp32": "single", "fp8": "narrow", "int8": "narrow", "fp4": "narrow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def heaviest_unit(ops: tuple[Op, ...]) -> str:
     """The arithmetic in which most FLOPs of the products are done."""
     weights: dict[str, float] = {}
     for op in ops:
-        unit = UNITS.get(op.unit, "half")
+        unit = UNITS[op.unit].term_class
         flops = op.flops * op.count
         weights[unit] = weights.get(unit, 0.0) + float(flops if isinstance(flops, (int, float)) else flops.sum())
     return max(weights, key=lambda unit: weights[unit]) if weights else "half"

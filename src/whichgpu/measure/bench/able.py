@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engine_registry import engine_ids, engine_record
+from whichgpu.workload.precisions import TRAINED_PRECISIONS
 from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload
 
 TASKS = ("train", "finetune", "forward", "prefill", "decode")
-PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum")
 # Layers our plain code runs as the `transformers` library does; others have parts it lacks.
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "opt")
@@ -24,8 +24,8 @@ def unable(workload: Workload, shape: Shape) -> Message | None:
         return msg("verify.engine", engine=workload.engine or "?", task=workload.task, engines=engines)
     if workload.gpus > 1:
         return msg("verify.several", gpus=workload.gpus)
-    if workload.precision not in PRECISIONS:
-        return msg("verify.precision", precision=workload.precision or "?", precisions=PRECISIONS)
+    if workload.precision not in TRAINED_PRECISIONS:
+        return msg("verify.precision", precision=workload.precision or "?", precisions=TRAINED_PRECISIONS)
     if workload.training and (why := _untrainable(workload)):
         return why
     return _unknown_layers(workload, shape)
@@ -45,8 +45,8 @@ def _unknown_layers(workload: Workload, shape: Shape) -> Message | None:
     if isinstance(shape, Mlp | Traced):
         if workload.checkpointing != "none":
             return msg("verify.schedule")
-        return None if workload.task in ("train", "finetune", "forward") else msg("verify.model", model=shape.name)
-    known = (*DECODERS, *ENCODERS) if workload.training or workload.task == "forward" else DECODERS
+        return None if not workload.traits.caching else msg("verify.model", model=shape.name)
+    known = (*DECODERS, *ENCODERS) if not workload.traits.caching else DECODERS
     plain = (
         isinstance(shape, Transformer)
         and shape.model_type in known

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.time.units import UNITS
 from whichgpu.measure.bench.case import Micro
 
-WIDTHS = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before power limits it; what is held for long
 DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n: a few tokens against a whole matrix
 LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
@@ -35,7 +35,7 @@ def micros(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[Micro]:
 
 def gemm(dtype: str, m: int, n: int, k: int) -> Micro:
     """[m, k] @ [k, n]."""
-    width = WIDTHS[dtype]
+    width = int(UNITS[dtype].bytes)
     name = f"{m}" if m == n == k else f"{m}x{n}x{k}"
     held = (m * k + k * n) * width + m * n * max(2, width)
     return Micro(f"gemm-{dtype}-{name}", "gemm", dtype, {"m": m, "n": n, "k": k}, 2.0 * m * n * k, memory=held)

@@ -20,7 +20,7 @@ from whichgpu.measure.bench.eager_models import transformer
 from whichgpu.measure.bench.fused_models import Decoder
 from whichgpu.measure.bench.operators import run_micro
 from whichgpu.measure.bench.vision_models import vision_model
-from whichgpu.workload.shapes import Mlp, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, Traced, Transformer, as_transformer
 from whichgpu.workload.workload import Workload
 
 FREE_SHARE = 0.95  # of the memory that is free when it begins
@@ -117,7 +117,7 @@ class TorchBench:
         optimizer = self._optimizer(workload, model)
         mixed = self._autocast(workload)
         scaler = torch.amp.GradScaler(self._device) if workload.precision == "amp-fp16" else None
-        text = isinstance(plan.shape, Transformer)
+        text = plan.shape.is_transformer
 
         def loss_of() -> Any:
             with mixed():
@@ -144,12 +144,12 @@ class TorchBench:
 
     def _inference(self, plan: Plan, clock: Clocking) -> Run:
         workload = plan.workload
-        generating = isinstance(plan.shape, Transformer) and workload.task in ("prefill", "decode")
+        generating = plan.shape.is_transformer and workload.traits.step in ("prefill", "decode")
         if generating and not engine_record(workload.engine).eager:
             return self._generating(plan, clock)
         torch, model, inputs = self._torch, self._model(plan).eval(), self._inputs(plan)
         mixed = self._autocast(workload)
-        last = {"last_only": True} if workload.task == "prefill" else {}
+        last = {"last_only": True} if workload.traits.step == "prefill" else {}
 
         def forward() -> Any:
             with torch.inference_mode(), mixed():
@@ -161,18 +161,17 @@ class TorchBench:
 
     def _generating(self, plan: Plan, clock: Clocking) -> Run:
         """Joined products, each block compiled; decoding from a captured graph."""
-        torch, workload, shape = self._torch, plan.workload, plan.shape
-        assert isinstance(shape, Transformer)
+        torch, workload, shape = self._torch, plan.workload, as_transformer(plan.shape)
         batch, length = workload.local_batch, workload.seq_in or 1
         decoder = Decoder(torch, shape, batch, length, self._dtype(workload), self._device)
         self._compilable()
         decoder.compiled()
-        tokens = 1 if workload.task == "decode" else length
+        tokens = 1 if workload.traits.step == "decode" else length
         ids = torch.randint(0, shape.vocab, (batch, tokens), device=self._device)
 
         def run() -> Any:
             with torch.no_grad():
-                return decoder.decode(ids) if workload.task == "decode" else decoder.prefill(ids)
+                return decoder.decode(ids) if workload.traits.step == "decode" else decoder.prefill(ids)
 
         return clock.graph(run) if engine_record(workload.engine).captures_graphs else run
 

@@ -18,7 +18,7 @@ from whichgpu.surface.commands.many import answer_requests, reply_document
 from whichgpu.surface.commands.plots import check_plot, plot_path
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.commands.workload import assumed, part_name
-from whichgpu.workload.workload import TRAINING
+from whichgpu.workload.tasks import TASK_TRAITS
 
 if TYPE_CHECKING:
     from whichgpu.api.runs import Run
@@ -120,8 +120,8 @@ def _speed(answer: EstimateAnswer) -> Message:
     assert answer.time is not None
     assert answer.throughput is not None
     rate, time = answer.throughput, answer.time
-    kind = "train" if answer.request["task"] in TRAINING else answer.request["task"]
-    kind = "forward" if kind in ("serve", "batch") and "token" not in rate.unit else kind
+    traits = TASK_TRAITS[answer.request["task"]]
+    kind: str = answer.request["task"] if traits.generating and "token" in rate.unit else traits.step
     if rate.unit.startswith("denoising"):
         kind = next((one.id.removeprefix("note.") for one in answer.warnings if one.id.startswith("note.denoiser-")), kind)
     if serving.of_one_token(answer.serving) and answer.ttft is not None:

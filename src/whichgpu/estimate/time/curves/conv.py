@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.gemm import WIDENED, element_bytes, resident_share, unit_class
+from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
 from whichgpu.estimate.time.curves.tiles import NARROW, Products, Tiling, tiled
+from whichgpu.estimate.time.units import UNITS
 
 FEW, PADDED = 8.0, 4.0  # input channels below which tensor-core kernels do not load; to how many images are padded
 ENGINE_PADDED = 16.0
@@ -43,14 +44,9 @@ def moved(stack: Stack) -> Array:
     """Bytes read and written; filters smaller than their stride leave part of the input unread."""
     read = np.minimum(stack.size("kernel") / stack.size("stride") ** 2, 1.0)
     pixels = stack.size("batch") * stack.size("height") * stack.size("width") * stack.size("stride") ** 2
-    unread = pixels * stack.size("cin") * element_bytes(stack.unit) * (1.0 - read)
+    unread = pixels * stack.size("cin") * UNITS[stack.unit].bytes * (1.0 - read)
     total = stack.read + stack.write
     return np.maximum(total - np.where(stack.kind("conv_dgrad"), 0.0, unread), 0.25 * total)
-
-
-def unit_name(unit: str) -> str:
-    """The unit whose shares apply."""
-    return {"fp32": "fp32", "fp64": "fp32", "tf32": "tf32"}.get(unit, "half")
 
 
 def _depthwise(stack: Stack) -> Mask:
@@ -70,7 +66,7 @@ def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.block"]), cin), cin)
     outer = cout * inner / cin
     few = _few(stack)
-    narrow = unit in WIDENED
+    narrow = UNITS[unit].narrow
     if narrow:  # engines that compute so pad images themselves
         inner = np.where(few, ENGINE_PADDED, inner)
         cin = np.maximum(cin, inner)
@@ -81,7 +77,7 @@ def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
         np.where(weights, inner * taps, np.where(backward, inner, outer)),
         np.where(weights, pixels, np.where(backward, outer, inner) * taps),
     )
-    whole = _planes(stack) & stack.kind("conv") & (unit_class(unit) == "single")  # no kernel there splits the inner sum
+    whole = _planes(stack) & stack.kind("conv") & (UNITS[unit].product_class == "single")  # no kernel there splits the inner sum
     split = np.where(weights, p["conv.split.wgrad"], np.where(whole, np.inf, p["conv.split"]))
     cut = _tiling(unit, taps, split, p)
     compute = tiled(products, cut, unit, gpus) / _share(stack, taps, gpus, p)
@@ -95,16 +91,16 @@ def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     compute *= strided * np.where(groups > 1, p["conv.grouped"], 1.0)
     if few.any() and not narrow:
         padded = replace(products, n=np.where(weights, cin * taps, products.n), k=np.where(weights, pixels, PADDED * taps))
-        slower = np.where(_planes(stack), p["conv.few.turned"], 1.0) if unit_class(unit) != "single" else 1.0
-        reached = stack.each(p, f"conv.few.{unit_name(unit)}")
-        if unit_name(unit) == "fp32":
+        slower = np.where(_planes(stack), p["conv.few.turned"], 1.0) if UNITS[unit].product_class != "single" else 1.0
+        reached = stack.each(p, f"conv.few.{UNITS[unit].conv_class}")
+        if UNITS[unit].conv_class == "fp32":
             reached = np.where(_planes(stack) & ~_newer(gpus), stack.each(p, "conv.few.planar"), reached)
         compute = np.where(few, tiled(padded, cut, "fp32", gpus) * (slower / reached), compute)
     return compute
 
 
 def _tiling(unit: str, taps: Array, split: Array, p: Parameters) -> Tiling:
-    if unit_class(unit) == "single":
+    if UNITS[unit].product_class == "single":
         return Tiling(NARROW, p["conv.edge.fp32"], p["conv.ramp.fp32"], split, p["conv.split_seconds"])
     edge = np.where(taps > 1, p["conv.edge"], p["gemm.edge"])
     return Tiling(NARROW, edge, p["conv.ramp"], split, p["conv.split_seconds"])
@@ -112,7 +108,7 @@ def _tiling(unit: str, taps: Array, split: Array, p: Parameters) -> Tiling:
 
 def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """The share of peak. Chips without matrix units run every unit as libraries have long done best: fp32 in planes."""
-    unit = unit_name(stack.unit)
+    unit = UNITS[stack.unit].conv_class
     reached = np.where(taps > 1, stack.each(p, f"conv.share.{unit}"), stack.each(p, f"conv.share1.{unit}"))
     planar = stack.each(p, "conv.planar")
     if unit == "fp32":
@@ -121,7 +117,7 @@ def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
     else:
         fed = reached ** np.sqrt(gpus.balance[stack.unit])  # slower matrix units are easier to feed
         reached = np.where(gpus.matrix > 0, fed, planar * gpus.dots)
-    return reached * gpus.factor(p, f"gemm.factor.{unit_class(stack.unit)}")
+    return reached * gpus.factor(p, f"gemm.factor.{UNITS[stack.unit].product_class}")
 
 
 def _newer(gpus: GpuColumns) -> Mask:
@@ -156,12 +152,12 @@ def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
     """FLOPs that must be done: of the smallest algorithm in use."""
     plain = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix < 1
     fewer = _winograd(stack) & (plain | (stack.unit == "fp32")) & (gpus.winograd > 0)
-    return np.where(fewer & (stack.unit not in WIDENED), stack.flops / WINOGRAD, stack.flops)
+    return np.where(fewer & (not UNITS[stack.unit].narrow), stack.flops / WINOGRAD, stack.flops)
 
 
 def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     """Depthwise: every tap of every pixel on plain lanes; the input's gradient visits the pixels that a stride skips too."""
-    single = element_bytes(stack.unit) > 2.0
+    single = UNITS[stack.unit].bytes > 2.0
     taps = stack.size("kernel")
     visited = stack.flops / 2.0 * np.where(stack.kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
     besides = 1.0 + p["conv.tap.besides"] / taps  # what a pixel costs apart from its taps
@@ -187,19 +183,19 @@ def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     image = stack.size("height") * stack.size("width")
     plain = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
     turned = _planes(stack) & ~plain & ~_depthwise(stack) & ~_few(stack)
-    if unit_class(stack.unit) != "tensor" or not turned.any():
+    if UNITS[stack.unit].product_class != "tensor" or not turned.any():
         return np.zeros((1, 1, 1))
-    unit = unit_name(stack.unit)
+    unit = UNITS[stack.unit].conv_class
     cost = (stack.read + stack.write) * (p[f"conv.turn.{unit}"] / gpus.bandwidth) + p[f"conv.turn_seconds.{unit}"]
     return np.where(turned & (gpus.matrix > 0), cost, 0.0)
 
 
 def _starting(stack: Stack, depthwise: Mask, p: Parameters) -> Array:
     """What a kernel takes at least: gathering neighbours takes longer to begin, and fp32 begins each group anew."""
-    unit, taps = unit_name(stack.unit), stack.size("kernel")
+    unit, taps = UNITS[stack.unit].conv_class, stack.size("kernel")
     dense = stack.each(p, f"conv.start.{unit}") + np.where(taps > 1, stack.each(p, "conv.gather_seconds"), 0.0)
     if unit == "fp32":
         dense = dense + (stack.size("groups") - 1.0) * stack.each(p, "conv.group_seconds")
-    each = p["conv.tap_seconds.half" if element_bytes(stack.unit) <= 2.0 else "conv.tap_seconds.single"]
+    each = p["conv.tap_seconds.half" if UNITS[stack.unit].bytes <= 2.0 else "conv.tap_seconds.single"]
     latency = np.where(_planes(stack) | ~stack.kind("conv"), 0.0, taps * each)
     return np.where(depthwise, stack.each(p, "conv.start.depthwise") + latency, dense)

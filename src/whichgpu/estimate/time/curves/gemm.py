@@ -10,13 +10,12 @@ from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
 from whichgpu.estimate.time.curves.tiles import SIMT, TENSOR, Products, Tiling, tiled
+from whichgpu.estimate.time.units import UNITS
 
 ALIGNED: Final = 8.0  # elements to which tensor-core kernels want rows of memory aligned
 SMALL: Final = 64.0  # rows and columns of products of which there are many
 WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles only
 TINY: Final = 1e-300
-SINGLE: Final = frozenset({"fp32", "fp64"})
-WIDENED: Final = frozenset({"fp8", "fp4", "int8"})
 
 
 def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -32,11 +31,11 @@ def parted(stack: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]
     products = Products(
         batch, np.where(grouped, stack.size("m") / np.maximum(batch, 1.0), stack.size("m")), stack.size("n"), stack.size("k")
     )
-    odd = np.zeros_like(products.m, dtype=bool) if unit in SINGLE else misaligned(stack, products)
+    odd = np.zeros_like(products.m, dtype=bool) if UNITS[unit].product_class == "single" else misaligned(stack, products)
     small = (batch > 1) & (products.m <= SMALL) & (products.n <= SMALL)  # their kernels load single numbers, several tiles an SM
     odd = odd & ~small
     compute = tiled(products, tiling(unit, odd, small, p), unit, gpus)
-    lacking = np.asarray((unit in WIDENED) & (gpus.native.get(unit, np.ones(1)) == 0))  # narrow weights are unpacked there too
+    lacking = np.asarray(UNITS[unit].narrow & (gpus.native.get(unit, np.ones(1)) == 0))  # narrow weights are unpacked there too
     alone = stack.kind("unpack_gemm") | (lacking & ~grouped)
     if alone.any():  # their kernels have tiles of as few rows as there are, and spread the inner sum over all SMs
         compute = np.where(alone, stack.flops / gpus.rates[unit], compute)
@@ -59,7 +58,7 @@ def _fourth(times: Array) -> Array:
 
 def tiling(unit: str, odd: Mask, small: Mask, p: Parameters) -> Tiling:
     """How products of a unit are cut."""
-    if unit in SINGLE:
+    if UNITS[unit].product_class == "single":
         return Tiling(SIMT, p["gemm.edge.fp32"], p["gemm.ramp.fp32"], p["gemm.split.fp32"], p["gemm.split_seconds"])
     smallest, ramp = np.where(odd, WIDE_TILES, 0.0), np.where(small, 0.0, p["gemm.ramp"])
     return Tiling(TENSOR, p["gemm.edge"], ramp, p["gemm.split"], p["gemm.split_seconds"], smallest)
@@ -68,21 +67,14 @@ def tiling(unit: str, odd: Mask, small: Mask, p: Parameters) -> Tiling:
 def share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     """The share of peak that large products reach: of the unit, by architecture, less where other units stand in for it."""
     known = p.get(f"gemm.share.{unit}", p["gemm.share"])
-    reached = gpus.factor(p, f"gemm.factor.{unit_class(unit)}") * known
+    reached = gpus.factor(p, f"gemm.factor.{UNITS[unit].product_class}") * known
     if unit == "fp32":
         reached = reached * np.where(gpus.wide > 0, p["gemm.share.wide"], 1.0)
     elif unit == "bf16":
         reached = np.where(gpus.native[unit] > 0, reached, p["gemm.share.emulated"])
-    elif unit in WIDENED:
+    elif UNITS[unit].narrow:
         reached = np.where(gpus.native[unit] > 0, reached, p["gemm.share"] * p["gemm.share.widened"])
     return reached
-
-
-def unit_class(unit: str) -> str:
-    """Units that an architecture treats alike."""
-    if unit in SINGLE:
-        return "single"
-    return "integer" if unit == "int8" else "narrow" if unit in WIDENED else "tensor"
 
 
 def misaligned(stack: Stack, products: Products) -> Mask:
@@ -129,7 +121,7 @@ def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuCo
     memory = moved * (1.0 - held * (1.0 - 1.0 / p["gemm.cache"])) / rate
     weights = products.batch * np.maximum(products.m, products.n) * products.k
     repeats = np.maximum(np.minimum(products.m, products.n) - 1.0, 0.0)  # an expert may have less than a row on average
-    again = repeats * weights * p["gemm.vector"] * element_bytes(stack.unit)
+    again = repeats * weights * p["gemm.vector"] * UNITS[stack.unit].bytes
     return memory, again / gpus.bandwidth
 
 
@@ -139,8 +131,3 @@ def resident_share(moved: Array, fresh: Array, gpus: GpuColumns, p: Parameters) 
     np.subtract(p["cache.full"], fits, out=fits)
     fits /= p["cache.full"] - p["cache.fits"]
     return fresh * np.clip(fits, 0.0, 1.0, out=fits)
-
-
-def element_bytes(unit: str) -> float:
-    """Bytes of an operand's element."""
-    return {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}.get(unit, 2.0)

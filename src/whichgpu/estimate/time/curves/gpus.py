@@ -14,19 +14,10 @@ from whichgpu.catalog.architecture import Architecture, architecture_named, arch
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import LOW_POWER
 from whichgpu.estimate.time.curves.stack import Array
+from whichgpu.estimate.time.units import UNITS
 
-UNITS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp16_fp16acc", "fp8", "fp4", "int8")
 # Architecture and target of the H200, on which the curves were fitted: others are compared with its SM and clock.
 REFERENCE = "Hopper", "sm_90"
-RATE_VS_FP16 = {
-    "tf32": 0.5,
-    "bf16": 1.0,
-    "fp16": 1.0,
-    "fp16_fp16acc": 1.0,
-    "fp8": 2.0,
-    "int8": 2.0,
-    "fp4": 4.0,
-}  # of matrix units
 ASYNC_MATRIX = frozenset({"wgmma", "tcgen05"})
 LANES_64 = 128.0  # FLOPs per clock of an SM with 64 fp32 lanes
 DESKS = ("consumer", "workstation")
@@ -133,15 +124,15 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
         matrix=_column([float(_has_matrix_convolutions(gpu, kind)) for gpu, kind in zip(gpus, kinds, strict=True)]),
         dots=_column([kind.dot_product_share for kind in kinds]),
-        winograd=_column([float(kind.winograd) for kind in kinds]),
+        winograd=_column([float(bool(kind.winograd)) for kind in kinds]),
         bulk_copies=_column([float("tma" in kind.instructions) for kind in kinds]),
         async_matrix=_column([float(not ASYNC_MATRIX.isdisjoint(kind.instructions)) for kind in kinds]),
         wide=_column([float((kind.fp32_flops_per_clock or 0.0) > LANES_64) for kind in kinds]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
         sms=_column([_sms(gpu, kind) for gpu, kind in zip(gpus, kinds, strict=True)]),
-        l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or kind.l2_bytes) for gpu, kind in zip(gpus, kinds, strict=True)]),
+        l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or kind.l2_kib * 1024) for gpu, kind in zip(gpus, kinds, strict=True)]),
         clock=_column(held),
-        latency=_column([max(reference.clock_hz / clock, 1.0) for clock in held]),
+        latency=_column([max(reference.clock_mhz * 1e6 / clock, 1.0) for clock in held]),
         tdp=_column([float(gpu.tdp_watts or inf) for gpu in gpus]),
         fp32_pj=_column([kind.fp32_pj for kind in kinds]),
         fp16_pj=_column([kind.fp16_pj for kind in kinds]),
@@ -160,7 +151,7 @@ def _rates(gpu: Gpu, kind: Architecture) -> dict[str, float]:
     """
     has = gpu.peaks
     narrow = has.get("bf16") or has.get("fp8", 0) / 2 or has.get("int8", 0) / 2 or has.get("fp4", 0) / 4
-    fp32 = float(has.get("fp32") or has.get("bf16_plain") or kind.core_flops * (gpu.sms or 0) or narrow / 8 or nan)
+    fp32 = float(has.get("fp32") or has.get("bf16_plain") or kind.core_tflops * 1e12 * (gpu.sms or 0) or narrow / 8 or nan)
     # GP10x computes fp16 in fp32 (its own unit has 1/64 of the rate); without bf16 units products are made in fp32 after a cast.
     fp16 = float(has.get("fp16") or has.get("bf16") or (narrow if "fp32" not in has else 0) or fp32)
     bf16 = float(has.get("bf16") or (narrow if "fp32" not in has else 0) or fp32)
@@ -184,7 +175,7 @@ def _has_matrix_convolutions(gpu: Gpu, kind: Architecture) -> bool:
 
 
 def _clock(gpu: Gpu, kind: Architecture) -> float:
-    return float(gpu.tensor_clock_hz or gpu.boost_clock_hz or kind.clock_hz)
+    return float(gpu.tensor_clock_hz or gpu.boost_clock_hz or kind.clock_mhz * 1e6)
 
 
 def _sms(gpu: Gpu, kind: Architecture) -> float:
@@ -199,7 +190,7 @@ def _raised(gpu: Gpu, kind: Architecture, clock: float) -> float:
     """
     powered = (gpu.tdp_watts or inf) > LOW_POWER
     cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id and powered
-    return max(kind.sustained_clock_hz / clock, 1.0) if cooled else 1.0
+    return max(kind.sustained_clock_mhz * 1e6 / clock, 1.0) if cooled else 1.0
 
 
 def _reached(kind: Architecture, peaks: Mapping[str, float], raised: float, unit: str) -> float:
@@ -216,8 +207,8 @@ def _balance(gpu: Gpu, kind: Architecture, unit: str, reference: Architecture) -
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
         per_clock /= 2
     single, half = reference.fp32_flops_per_clock or inf, reference.fp16_flops_per_clock or inf
-    if unit in RATE_VS_FP16 and unit in gpu.peaks:
-        against = half * RATE_VS_FP16[unit]
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and unit in gpu.peaks:
+        against = half * rate
     else:
         against = half if _stands_in(gpu, unit) else single
     return min(per_clock / against, 1.0)
@@ -231,8 +222,8 @@ def _sm_rate(gpu: Gpu, kind: Architecture, clock: float, unit: str) -> float:
     single, half = kind.fp32_flops_per_clock, kind.fp16_flops_per_clock
     if single is None or half is None:
         return inf
-    if unit in RATE_VS_FP16 and (unit in gpu.peaks or "fp32" not in gpu.peaks):
-        return half * RATE_VS_FP16[unit] * clock
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and (unit in gpu.peaks or "fp32" not in gpu.peaks):
+        return half * rate * clock
     return (half if _stands_in(gpu, unit) else single * kind.dual_issue_share) * clock
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.units import UNITS
 
-BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 SHORT = 1024.0  # columns of a row that a block keeps in registers
 MANY_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which sums go in two stages; what a row costs then
 USUAL_WIDTH = 768.0
@@ -61,7 +61,7 @@ def by_channel(stack: Stack, gpus: GpuColumns, p: Parameters, work: Array) -> Ar
     """Where one block goes over all rows of a channel, no SM is faster than a block; and each channel costs something besides."""
     channels = stack.size("width", 0.0) / gpus.sms
     turns = channels / stack.each(p, "memory.abreast")
-    row = np.where(_kept(stack), BYTES.get(stack.unit, 2.0) * stack.each(p, "memory.kept"), stack.each(p, "memory.serial"))
+    row = np.where(_kept(stack), UNITS[stack.unit].bytes * stack.each(p, "memory.kept"), stack.each(p, "memory.serial"))
     alone = soft_max(turns, np.ones_like(turns), BESIDE_ONE) * stack.size("rows", 0.0) * row
     pace = np.where(gpus.native["tf32"] > 0, 1.0, p["memory.older"]) / gpus.clock
     return soft_max(work, alone * pace, BESIDE) + channels * stack.each(p, "memory.channel") * pace
@@ -85,14 +85,14 @@ def once(stack: Stack) -> Array:
 def _kept(stack: Stack) -> Mask:
     """Whether a block keeps its channel: what it normalises, and the gradient too."""
     sides = np.where(stack.kind("batch_norm_backward"), 2.0, 1.0)
-    channel = stack.size("rows", 0.0) * sides * BYTES.get(stack.unit, 2.0)
+    channel = stack.size("rows", 0.0) * sides * UNITS[stack.unit].bytes
     kept: Mask = stack.role(CUDNN_PLANES) & (channel <= KEPT)
     return kept
 
 
 def elements(stack: Stack) -> Array:
     """Elements of each: as stated, as rows and width, or as many as its larger side's bytes hold."""
-    held = np.maximum(stack.read, stack.write) / BYTES.get(stack.unit, 2.0)
+    held = np.maximum(stack.read, stack.write) / UNITS[stack.unit].bytes
     stated = stack.size("elements", 0.0)
     rows = stack.size("rows", 0.0) * stack.size("width", 0.0)
     return np.where(stated > 0, stated, np.where(rows > 0, rows, held))

@@ -24,7 +24,6 @@ from whichgpu.workload.workload import Parallel, Workload
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number, Op
 
-GENERATING = ("serve", "batch")
 # What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
 ASIDE = "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
 USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in ASIDE}
@@ -75,9 +74,8 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     if workload.training:
         return training_step(workload, shape, batch)
     length = float(workload.seq_in or shape.max_context) / workload.parallel.cp
-    speaking = shape.causal and shape.patches is None
     context = None
-    if speaking and workload.task in ("decode", *GENERATING):
-        context = length + (float(workload.seq_out or 0) / 2 if workload.task in GENERATING else 0.0)
+    if shape.is_generative and workload.traits.decoding:
+        context = length + (float(workload.seq_out or 0) / 2 if workload.generating else 0.0)
     passed = eager_pass if engine_record(workload.engine).operator_by_operator else fused_pass
     return passed(workload, shape, batch, length, context)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engine_record import KernelTraits
 from whichgpu.estimate.time.lower.attending import Attention
-from whichgpu.estimate.time.lower.weights import NARROW, Stored
+from whichgpu.estimate.time.lower.weights import Stored
 from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
@@ -73,7 +74,8 @@ class Kernels:
         stored, width = self.stored, self.width
         quantised = [] if self.traits.quantises_in_producer and not attended else [self._quantise(rows, k)]
         if stored.narrow:
-            unit, narrow = NARROW[stored.precision]
+            record = PRECISION_BY_NAME[stored.precision]
+            unit, narrow = record.operand_unit, record.operand_bytes
             op = Op(
                 "gemm",
                 unit,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engine_record import KernelTraits
 from whichgpu.catalog.engine_registry import engine_record
-from whichgpu.estimate.memory.kv import default_kv_precision, has_cache, kv_type
+from whichgpu.estimate.memory.kv import kv_type
 from whichgpu.estimate.time.lower.fused_layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fusing import Kernels
 from whichgpu.estimate.time.lower.gguf import GgufKernels
@@ -17,6 +17,7 @@ from whichgpu.estimate.time.lower.stacks import Kind, encoder_share, layer_kinds
 from whichgpu.estimate.time.lower.weights import stored
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.layouts import tensor_share
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -31,14 +32,14 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
     engine = engine_record(workload.engine, workload.year)
     shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
-    kept = kv_type(workload.kv_precision or default_kv_precision(precision))
+    kept = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = Step(
         batch=batch,
         queries=length if context is None else 1.0,
         keys=length if context is None else context,
         decoding=context is not None,
         causal=shape.causal,
-        cached=has_cache(shape) and workload.task != "forward",
+        cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=kept.bytes / kept.weights,
     )
     return _Passes(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(step)
@@ -61,7 +62,7 @@ class _Passes:
                 whole = replace(step, queries=source, keys=source, causal=False, cached=False)
                 self._embedding(whole)
                 self._add(encoder_share(shape, parallel), partial(_layer, shape=shape, step=whole, kind=Kind(0, False)))
-                if self._workload.task != "forward":  # the decoder begins with one token
+                if self._workload.traits.caching:  # the decoder begins with one token
                     step = replace(step, queries=1.0, keys=1.0)
             step = replace(step, source=source)
         self._embedding(step)
@@ -94,16 +95,16 @@ class _Passes:
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
             kernels.norm(step.rows, float(shape.hidden), 3.0)
-        if not shape.head or not (has_cache(shape) or shape.causal):
+        if not shape.head or not (shape.has_kv_cache or shape.causal):
             return
-        rows = step.rows if self._workload.task == "forward" else step.batch
+        rows = step.rows if self._workload.traits.logits == "all" else step.batch
         weight = shape.vocab * shape.hidden * self._stored.head
         if self._stored.unpacked and self._stored.head < width:
             for op in kernels.products(rows, shape.hidden, shape.vocab, weight):
                 kernels.put(op)
         else:
             kernels.plain(rows, shape.hidden, shape.vocab, weight)
-        if self._workload.task != "forward":
+        if self._workload.traits.caching:
             size = rows * shape.vocab * width
             kernels.pointwise(
                 size * self._traits.sampling_kernels, rows * 8.0, count=float(self._traits.sampling_kernels), role="sample"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from whichgpu.estimate.time.lower.call import Call
 from whichgpu.estimate.time.lower.passes import retouched, short_name
+from whichgpu.workload.precisions import trace_of
 from whichgpu.workload.shapes import Traced
-from whichgpu.workload.tables import TRACE_OF_PRECISION, Dims, TableOperator, load_table
+from whichgpu.workload.tables import Dims, TableOperator, load_table
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Model:
 
 def model_of(workload: Workload, shape: Traced) -> Model:
     """The pass a request asks for: from the tables, or traced on the spot."""
-    traced = TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16")
+    traced = trace_of(workload.precision)
     image = workload.image or shape.image
     if ":" not in shape.table:
         return _table_model(shape.table, load_table(shape.table, image or None).image, workload.training, traced)

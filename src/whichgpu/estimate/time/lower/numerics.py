@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.memory.operators import WIDTHS, Widths
+from whichgpu.estimate.memory.operators import Widths
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 
-# The unit of matrix products, and of convolutions where PyTorch's default differs.
-UNITS = {
-    "fp32": "fp32",
-    "fp32-default": "fp32",
-    "tf32": "tf32",
-    "amp-bf16": "bf16",
-    "amp-fp16": "fp16",
-    "bf16": "bf16",
-    "fp16": "fp16",
-}
 # PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 unless told otherwise (PyTorch's CUDA notes).
 TF32_MATMUL_YEARS = range(2020, 2022)
-HALF = Widths(2, 2, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +29,9 @@ def numerics(precision: str, year: int | None = None) -> Numerics:
 
     That is fp16: chips with bf16 units run it at the same rate, and those without (Volta, Turing) have engines take fp16.
     """
-    unit = UNITS.get(precision, "fp16")
+    record = PRECISION_BY_NAME[precision]
+    unit = record.unit
     if precision == "fp32-default" and year in TF32_MATMUL_YEARS:
         unit = "tf32"
-    return Numerics(unit, WIDTHS.get(precision, HALF), "fp16" if unit == "fp16" else "bf16")
+    widths = Widths(record.parameter_bytes, record.stream_bytes, record.compute_bytes)
+    return Numerics(unit, widths, "fp16" if unit == "fp16" else "bf16")

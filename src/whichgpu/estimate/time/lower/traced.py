@@ -14,18 +14,15 @@ from whichgpu.estimate.time.lower.fusion import fused
 from whichgpu.estimate.time.lower.host import hosted, view_shares
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
 from whichgpu.estimate.time.lower.stepping import adding, stepping
-from whichgpu.estimate.time.lower.weights import NARROW
 from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
 from whichgpu.workload.shapes import Traced
-from whichgpu.workload.tables import TRACE_OF_PRECISION
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
-
-# TF32 was PyTorch's default for products of matrices from 1.7 to 1.11; for convolutions it still is.
-TF32_MATMUL_YEARS = range(2020, 2022)
 
 
 def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> Lowered:
@@ -59,7 +56,7 @@ def _passed(model: Model, settings: Settings, fusion: Fusion, area: float, batch
 
 def _stepped(ops: list[Op], workload: Workload, model: Model) -> list[Op]:
     """All micro-batches of a step, and the optimizer; with ZeRO it goes over this GPU's share."""
-    width = 2.0 if TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16") == "bf16" else 4.0
+    width = 2.0 if trace_of(workload.precision) == "bf16" else 4.0
     times = float(workload.accumulation)
     if times > 1:
         ops = [op.times(times) for op in ops] + [adding(model.parameters, model.tensors, width).times(times - 1)]
@@ -73,16 +70,16 @@ def settings_of(workload: Workload) -> Settings:
     single = "tf32" if precision == "tf32" else "fp32"
     default = precision == "fp32-default"
     matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
-    unit, width = NARROW.get(precision, ("", 1.0))
+    record = PRECISION_BY_NAME[precision]
     return Settings(
-        half=engine_record(workload.engine).half or ("fp16" if precision in ("fp16", "amp-fp16", *NARROW) else "bf16"),
+        half=engine_record(workload.engine).half or ("fp16" if record.operand_unit or record.wanted_peak == "fp16" else "bf16"),
         gemm32=matmul,
         conv32="tf32" if default else single,
         nhwc=_channels_last(workload),
         amp=precision.startswith("amp"),
         training=workload.training,
-        narrow=unit,
-        narrow_width=width,
+        narrow=record.operand_unit,
+        narrow_width=record.operand_bytes,
     )
 
 
@@ -91,7 +88,7 @@ def _channels_last(workload: Workload) -> bool:
     layout = engine_record(workload.engine, workload.year).image_layout
     if layout == "as-given":
         return workload.memory_format != "contiguous"
-    half = TRACE_OF_PRECISION.get(workload.precision or "fp32", "bf16") != "fp32"
+    half = trace_of(workload.precision) != "fp32"
     return layout == "channels-last" or (layout == "channels-last-in-16-bits" and half)
 
 

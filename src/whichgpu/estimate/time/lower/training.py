@@ -99,16 +99,16 @@ class _Run:
 
     def sections(self, batch: Number, length: Number) -> list[Section]:
         """The same, part by part; prompts leave a cache and the logits of their last token."""
-        shape, task = self.shape, self.workload.task
-        run = Pass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=task == "prefill")
+        shape, prefill = self.shape, self.workload.traits.step == "prefill"
+        run = Pass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
         found: list[Section] = []
         if shape.encoder_layers:
             source = float(shape.encoder_context) if shape.encoder_context else length
-            run = replace(run, source=source, sequence=1.0 if task == "prefill" else length)
+            run = replace(run, source=source, sequence=1.0 if prefill else length)
             found += self._encoder(replace(run, sequence=source, source=None, causal=False, cached=False))
         found.append(Section(self._ends(partial(_embedded, shape=shape, tokens=run.tokens))))
         found += self._layers(run)
-        rows = batch if task == "prefill" else run.tokens
+        rows = batch if prefill else run.tokens
         return [*found, Section(self._ends(lambda write: self._output(write, rows)))]
 
     def token(self, batch: Number, context: Number) -> list[Op]:

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 
 from whichgpu.estimate.memory.gguf_mix import ALIASES
 from whichgpu.estimate.memory.quantisation import SCHEMES, is_gguf, layer_matrices, matrix_bytes, table_bytes
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
-
-# Precisions whose products run on units as narrow as their weights, on inputs quantised on the way: unit, bytes of an input.
-# On a GPU without the unit, weights are dequantised and products run in 16 bit (`fallbacks`).
-NARROW = {"fp8": ("fp8", 1.0), "int8": ("int8", 1.0), "nvfp4": ("fp4", 0.5625), "mxfp4": ("fp4", 0.53125)}
-SINGLE = {"fp32": "fp32", "fp32-default": "fp32", "tf32": "tf32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +28,18 @@ class Stored:
     @property
     def width(self) -> float:
         """Bytes of an activation between kernels."""
-        return 4.0 if self.precision in SINGLE else 2.0
+        return float(PRECISION_BY_NAME[self.precision].compute_bytes)
 
     @property
     def unit(self) -> str:
         """Of products in plain numbers."""
-        return SINGLE.get(self.precision, self.half)
+        record = PRECISION_BY_NAME[self.precision]
+        return record.unit if record.compute_bytes > 2 else self.half
 
     @property
     def narrow(self) -> bool:
         """Whether inputs are quantised as well as weights."""
-        return self.precision in NARROW
+        return bool(PRECISION_BY_NAME[self.precision].operand_unit)
 
     @property
     def unpacked(self) -> bool:

@@ -20,8 +20,10 @@ from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
+from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.spelling import Spelled
-from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS, PRECISIONS, TASKS
+from whichgpu.workload.tasks import RUN_TASKS
+from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS
 
 # Shown where none is named: what people rent and own, small to large.
 USUAL_GPUS = (
@@ -200,7 +202,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
     form = Form(page)
     return {
         "model": form.field("model", known="models"),
-        "task": form.radios("task", [task for task in TASKS if task in ("serve", "batch", "finetune", "train")], "web.task-"),
+        "task": form.radios("task", RUN_TASKS, "web.task-"),
         "sliders": [
             (form.field("batch", "number"), 1, 10),
             (form.field("seq_in", "number"), 16, 13),

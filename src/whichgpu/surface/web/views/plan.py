@@ -17,7 +17,7 @@ from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.planned import fleets, planned
 from whichgpu.surface.web.views.served import served
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.workload import PRECISIONS
+from whichgpu.workload.precisions import PRECISIONS
 
 SERVING = ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max", "precision", "engine")
 LOAD = ("burstiness", "in_spread", "out_spread", "count", "seed")

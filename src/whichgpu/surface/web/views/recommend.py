@@ -9,7 +9,6 @@ from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.shopping import Query
 from whichgpu.api.verbs import workloads as verbs
-from whichgpu.api.verbs.workloads import TASKS
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engine_registry import engine_ids
 from whichgpu.catalog.offer import TERMS
@@ -19,12 +18,14 @@ from whichgpu.surface.web.views.desks import context_of
 from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
 from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
 from whichgpu.surface.web.views.words import words
-from whichgpu.workload.workload import PRECISIONS
+from whichgpu.workload.precisions import PRECISIONS
+from whichgpu.workload.tasks import RUN_TASKS
 
 # Which fields of the form a task uses; what another task left behind is not asked.
 WORK = {
     "serve": ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
     "batch": ("seq_in", "seq_out", "samples"),
+    "embed": ("seq_in", "samples"),
     "finetune": ("seq_in", "batch", "epochs", "samples", "lora_rank", "qlora"),
     "train": ("batch", "seq_in", "image", "epochs", "samples", "tokens"),
 }
@@ -120,7 +121,7 @@ def _form(page: Page[State]) -> dict[str, Any]:
         return form.field(name, example=fields_of(RecommendRequest)[name].example, only=" ".join(only.get(name, ())), **more)
 
     return {
-        "task": form.radios("task", TASKS, "web.task-"),
+        "task": form.radios("task", RUN_TASKS, "web.task-"),
         "model": form.field("model", known="models"),
         "any_model": form.field("any_model", "switch"),
         "work": [

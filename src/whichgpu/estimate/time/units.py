@@ -1,0 +1,31 @@
+"""Arithmetic units of GPUs, from `data/units.csv`: width of an operand, rate and energy against 16 bits on matrix units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from whichgpu.base.sealed import data_rows, record
+
+TABLE = Path(__file__).parent / "data" / "units.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit; rate and energy of a FLOP are None off the matrix units."""
+
+    name: str
+    bytes: float  # of an operand's element
+    rate_vs_fp16: float | None
+    energy_vs_fp16: float | None
+    product_class: str  # units whose products an architecture treats alike: single, tensor, narrow, integer
+    conv_class: str  # units whose convolutions share parameters: fp32, tf32, half
+    term_class: str  # units whose steps share corrections: single, tf32, half, narrow
+
+    @property
+    def narrow(self) -> bool:
+        """Whether GPUs without it dequantise to 16 bits."""
+        return self.product_class in ("narrow", "integer")
+
+
+UNITS = {row["name"]: record(Unit, row) for row in data_rows(TABLE)}

@@ -1,0 +1,115 @@
+"""Precisions: what each stores, computes in and is called (`data/precisions.csv`), and GGUF's tensor types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from whichgpu.base.sealed import data_rows, record
+
+FOLDER = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """So many weights stored in so many bytes.
+
+    >>> Block(256, 144).size(4096)
+    2304
+    """
+
+    weights: int
+    bytes: int
+
+    def size(self, weights: int) -> int:
+        """Bytes of that many weights, in whole blocks."""
+        return -(-weights // self.weights) * self.bytes
+
+    @property
+    def bits(self) -> float:
+        """Bits of one weight."""
+        return 8 * self.bytes / self.weights
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How numbers are stored and multiplied; sizes in bytes of one element unless stated otherwise."""
+
+    name: str
+    unit: str  # arithmetic unit of dense products: fp32, tf32, bf16, fp16
+    parameter_bytes: int  # in training and in plain inference
+    stream_bytes: int  # residual stream
+    compute_bytes: int  # operands of products
+    block: Block | None  # of linear layers' weights; None: by GGUF's rule
+    row_bytes: int  # scales of one row of weights
+    matrix_bytes: int  # scales of one matrix
+    other_bytes: int  # embedding, head, norms and biases; 0: by GGUF's rule
+    experts_only: bool  # an MoE model stores the experts' matrices so and all others in `other_bytes`
+    traced_bytes: float  # a weight of a network known by its operator table
+    kv_block: Block | None  # of the KV cache; None: no cache has this precision
+    kv_default: str  # precision of the KV cache where none is given
+    trace: str  # traced precision that allocates alike; empty: none, so it is not trained in
+    operand_unit: str  # unit of products whose inputs are quantised as well as the weights; empty: weights only
+    bits: int  # width that measurements are grouped by: 32, 16, 8, or 4 for all below
+    tensor_type: str  # GGUF: type of most matrices
+    alias_of: str  # GGUF: llama-quantize's longer name
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether it is a file type of llama.cpp."""
+        return bool(self.tensor_type or self.alias_of)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether models are trained in it."""
+        return bool(self.trace)
+
+    @property
+    def operand_bytes(self) -> float:
+        """Bytes of a product's quantised input."""
+        return self.block.bytes / self.block.weights if self.block and self.operand_unit else 1.0
+
+    @property
+    def wanted_peak(self) -> str | None:
+        """Rate a GPU must have for it to pay; None where any GPU will do."""
+        own = self.unit if self.is_trained and self.unit != "fp32" else None
+        return self.operand_unit or own
+
+
+def _block(row: Mapping[str, str], column: str) -> Block | None:
+    return Block(int(row[f"{column}_weights"]), int(row[f"{column}_bytes"])) if row[f"{column}_weights"] else None
+
+
+_ROWS = data_rows(FOLDER / "precisions.csv")
+PRECISION_BY_NAME: Mapping[str, Precision] = {
+    row["name"]: record(Precision, row, block=_block(row, "block"), kv_block=_block(row, "kv")) for row in _ROWS
+}
+PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if not one.is_gguf)
+TRAINED_PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if one.is_trained)
+GGUF_PRECISIONS = tuple(row["name"] for row in _ROWS if row["choice"] == "yes" and row["name"] not in PRECISIONS)
+KV_PRECISIONS = tuple(row["name"] for row in _ROWS if row["kv_choice"] == "yes")
+PRECISION_SYNONYMS = {word: row["name"] for row in _ROWS if row["synonyms"] for word in row["synonyms"].split(";")}
+
+
+def trace_of(precision: str | None) -> str:
+    """The traced precision that allocates like this one: fp32, amp or bf16; fp32 where none is given."""
+    return PRECISION_BY_NAME[precision or "fp32"].trace or "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A type of tensors in GGUF files."""
+
+    number: int
+    name: str
+    block: Block
+    fallback: str  # type of matrices whose rows do not divide into its blocks; empty: f16
+
+
+@cache
+def tensor_types() -> Mapping[str, TensorType]:
+    """GGUF's tensor types by name."""
+    rows = data_rows(FOLDER / "tensor_types.csv")
+    return {row["name"]: record(TensorType, row, block=_block(row, "block")) for row in rows}

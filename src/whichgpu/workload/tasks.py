@@ -1,0 +1,56 @@
+"""Tasks: what is done with a model, and the answers to what code asks about it. A new task is a row here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward", "embed"]
+Step = Literal["train", "prefill", "decode", "forward"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTraits:
+    """What sets a task apart."""
+
+    step: Step  # kind of step that is timed, unless responses are generated as a whole
+    finetuning: bool = False  # starts from trained weights
+    serving: bool = False  # requests arrive at a rate and have latency objectives
+    offline: bool = False  # a given amount of inference, divisible over GPUs
+    generating: bool = False  # whole responses of generative models: prefill and decode
+    logits: Literal["all", "last", "none"] = "last"  # positions for which a language model computes its output head
+
+    @property
+    def training(self) -> bool:
+        """Whether gradients are computed."""
+        return self.step == "train"
+
+    @property
+    def decoding(self) -> bool:
+        """Whether generative models produce one token for each sequence at a time."""
+        return self.generating or self.step == "decode"
+
+    @property
+    def caching(self) -> bool:
+        """Whether generative models keep a KV cache."""
+        return self.decoding or self.step == "prefill"
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is a run of a certain length, rather than a service or a single pass."""
+        return self.training or self.offline
+
+
+TASK_TRAITS: Mapping[Task, TaskTraits] = {
+    "train": TaskTraits("train"),
+    "finetune": TaskTraits("train", finetuning=True),
+    "serve": TaskTraits("forward", serving=True, generating=True),
+    "batch": TaskTraits("forward", offline=True, generating=True),
+    "prefill": TaskTraits("prefill"),
+    "decode": TaskTraits("decode"),
+    "forward": TaskTraits("forward", logits="all"),
+    "embed": TaskTraits("forward", offline=True, logits="none"),
+}
+TASKS: tuple[Task, ...] = tuple(TASK_TRAITS)
+RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # what GPUs are rented for
