@@ -11,7 +11,7 @@ from whichgpu.decide.answer import Candidate
 DAY = date(2026, 8, 1)
 
 
-def rows(**wishes: object) -> dict[tuple[int, str], Candidate]:
+def rows(**wishes: object) -> dict[tuple[float, str], Candidate]:
     answer = recommend("finetune", "llama-3.1-8b", Query(**wishes), DAY, qlora=True)  # type: ignore[arg-type]
     return {(one.gpus, one.gpu): one for one in answer.candidates}
 
