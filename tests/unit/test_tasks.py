@@ -13,7 +13,7 @@ from whichgpu.api.estimates import understood
 from whichgpu.api.verifying import verifying
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.offline import SAMPLES, most_at_once
+from whichgpu.estimate.offline import SAMPLES, default_sequences
 from whichgpu.estimate.time.answer import work
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Traced, WeightsOnly, as_transformer
@@ -96,7 +96,7 @@ def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving
         found = understood(from_object({"task": "embed", "model": model, "gpu": "L4"}), Desk(own=False))
         assert found.gpu is not None
         assert found.workload.batch in SAMPLES
-        assert most_at_once(found.workload, found.shape, found.gpu) == SAMPLES[-1]
+        assert default_sequences(found.workload, found.shape, found.gpu) is None
 
 
 def test_embedding_is_verified_with_a_forward_pass() -> None:
