@@ -103,8 +103,8 @@ def offers(
     if groups:
         fitting = grouped(fitting, groups, exchanger)
     shown = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
-    rates = tuple({offer.exchange_rate.source for offer in shown if offer.exchange_rate})
-    trips_from = tuple({source for offer in shown if offer.round_trip for source in offer.round_trip.sources[:1]})
+    rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in shown if offer.exchange_rate))
+    trips_from = tuple(dict.fromkeys(source for offer in shown if offer.round_trip for source in offer.round_trip.sources[:1]))
     cited = catalog.cited(tuple(offer.source for offer in shown), rates, trips_from)
     hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
     snapshot = last_snapshot(catalog.known) if catalog.folder == DATA_DIR else None
