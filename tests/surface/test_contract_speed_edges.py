@@ -179,6 +179,7 @@ def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
 
 
 def test_what_does_not_fit_is_said_before_its_speed() -> None:
-    said = call("estimate", "finetune", "llama-3.1-8b", "--batch", "8", "--gpu", "A100 PCIe 80GB").err.splitlines()
+    whole = ("--batch", "8", "--micro-batch", "8")  # as stated: nothing is made to fit
+    said = call("estimate", "finetune", "llama-3.1-8b", *whole, "--gpu", "A100 PCIe 80GB").err.splitlines()
     assert "it does not fit A100 PCIe 80GB" in said[0]
     assert said[1].startswith("If it fitted")

@@ -138,7 +138,7 @@ class DollarRates:
     """Converts prices to US dollars for plausibility checks: at the last rate known by a day, however old that rate is.
 
     >>> DollarRates().dollars(Decimal(1190), "KRW", date(2019, 9, 8)), DollarRates().dollars(Decimal(1), "ZZZ", date(2019, 9, 8))
-    (0.996..., None)
+    (0.998..., None)
     """
 
     def __init__(self, table: Sequence[Exchange] = ()) -> None:
