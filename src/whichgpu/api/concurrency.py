@@ -52,6 +52,6 @@ def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: C
     batch, each = workload.batch or 1, (workload.batch or 1) // workload.parallel.dp
     usual, engine = default_sequences(workload, shape, gpu), workload.engine or ""
     if usual is not None and each > usual:
-        setting = f"{engine_record(engine).limits.sequences_option} {each}"
+        setting = f"{engine_record(engine).serve.max_sequences} {each}"
         return (msg("note.batch-set", batch=batch, engine=engine, most=usual, setting=setting),)
     return (msg("note.batch-most" if each >= MOST_TRIED else "note.batch-chosen", batch=batch, most=MOST_TRIED),)

@@ -92,7 +92,6 @@ class EngineLimits(Section, frozen=True):
 
     max_sequences: int = 1
     max_sequences_large: int = 0  # on large GPUs; 0: the same
-    sequences_option: str = ""  # the option that sets it; empty: plain code without a limit
     max_batched_tokens: int = 0  # where prompts run whole
     chunked_prefill: bool = False
     mixed_steps: bool = False  # prefill chunks and decode tokens share a step

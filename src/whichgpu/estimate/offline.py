@@ -32,7 +32,7 @@ SAMPLES = np.array([1 << power for power in range(MOST_TRIED.bit_length())], dty
 def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
     """Sequences an engine runs at once on one replica unless told otherwise (vLLM: max_num_seqs); None where it has no limit."""
     engine = engine_of(workload)
-    return most_sequences(engine, gpu) if engine.limits.sequences_option and workload.generating and shape.is_generative else None
+    return most_sequences(engine, gpu) if engine.serve.max_sequences and workload.generating and shape.is_generative else None
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
