@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from whichgpu.base.errors import UsageError
@@ -29,6 +29,7 @@ ENGINES = ["vllm", "sglang", "tensorrt-llm"]
 # One NVLink domain of 8 ranks: (dp, tp, ep).
 SPREADS = [(1, 8, 1), (1, 8, 2), (1, 8, 8), (2, 4, 4), (2, 4, 8), (4, 2, 8), (8, 1, 8), (8, 1, 2), (8, 1, 1)]
 few = settings(max_examples=12, deadline=None)
+fewer = settings(max_examples=5, deadline=None)
 
 
 def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
@@ -101,9 +102,10 @@ def test_nothing_crosses_nodes_on_one_node(spread: tuple[int, int, int]) -> None
     assert ring(parallel, "ep", 8, 1, ranks=expert_ranks(parallel)[1]).nodes == 1
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "pytorch", "pytorch-compile", "cuda-graphs"])
-@pytest.mark.parametrize("experts", [8, 256, 320, 384, 1024])
-@few
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "pytorch", "cuda-graphs"])
+@pytest.mark.parametrize("experts", [8, 320, 384])
+@fewer
+@example(8, "int4", 1, 8)
 @given(st.sampled_from([1, 2, 8]), st.sampled_from(["bf16", "fp8", "int4"]), st.integers(1, 4), st.sampled_from([1, 2, 4, 8]))
 def test_a_trillion_parameters_in_hundreds_of_experts_take_a_finite_time(
     engine: str, experts: int, active: int, precision: str, batch: int, gpus: int
