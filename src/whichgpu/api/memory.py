@@ -258,12 +258,14 @@ def _rows(
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[tuple[str, int], _Sizes] = {}
     many = len(asked) > FEW
+    # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.
+    exact = not fitting.adapts_by_default(filled, given)
     for gpu in asked:
         of = _remembered(shape, gpu)
         workload = fitting.with_training_defaults(filled, shape, gpu, given, of)
         key = workload.checkpointing, workload.accumulation
         if many and key not in common:
-            common[key] = _Sizes(workload, shape, None)
+            common[key] = _Sizes(workload, shape, None, exact)
         sizes = common[key] if many else _Sizes(workload, shape, gpu)
         need = fitting.needed(of(workload), workload)
         usual = fitting.needed(sizes.memory(workload), workload)
@@ -294,10 +296,10 @@ def _rows(
 class _Sizes:
     """The estimate on one kind of GPU, and how it grows, each workload computed once."""
 
-    def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None) -> None:
+    def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None, exact: bool = True) -> None:
         self.memory = _remembered(shape, gpu)
-        self.batch = Curve(workload, shape, "batch", self.memory)
-        self.context = Curve(workload, shape, "context", self.memory)
+        self.batch = Curve(workload, shape, "batch", self.memory, exact=exact)
+        self.context = Curve(workload, shape, "context", self.memory, exact=exact)
 
 
 def _fixed_batch(shape: Shape) -> bool:

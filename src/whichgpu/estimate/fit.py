@@ -28,6 +28,7 @@ Field = Literal["batch", "context"]
 MOST = {"batch": 1 << 20, "context": 1 << 24}  # no one runs more; the search stops there
 BLOCK = 16  # tokens: the smallest step of a context, since caches are made of blocks
 SURE = 0.02  # share of one batch or token: how near the limit a point is computed rather than read off a line
+SPAN_ERROR = 0.02  # Of a span of sizes, by which a list of all GPUs may understate the largest one (chosen for its speed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,16 @@ def lacking(gpu: Gpu, workload: Workload) -> str | None:
 class Curve:
     """The need as one field grows, each point computed once however many GPUs ask."""
 
-    def __init__(self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None) -> None:
+    def __init__(
+        self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None, exact: bool = True
+    ) -> None:
+        """`most` is the largest size tried; a curve that is not `exact` may find a size up to `SPAN_ERROR` too small."""
         self._workload = workload
+        self._exact = exact
         self._field = field
         self._memory = memory
         self._points: dict[int, float] = {}
-        self._straight: dict[tuple[int, int], bool] = {}
+        self._deviations: dict[tuple[int, int], float] = {}
         self._step = BLOCK
         limit = shape.max_context if isinstance(shape, Transformer) and shape.max_context else MOST["context"]
         self._most = max(1, limit // BLOCK)
@@ -159,8 +164,10 @@ class Curve:
         high = min(2 * low, self._most)
         while high - low > 1:
             place = low + (usable - self.need(low)) / (self.need(high) - self.need(low)) * (high - low)
-            if abs(place - round(place)) > SURE and self._is_straight(low, high):
+            if abs(place - round(place)) > SURE and self._deviation(low, high) < SURE / 2:
                 return int(place)
+            if not self._exact and self._deviation(low, high) <= SPAN_ERROR * (high - low):
+                return max(low, int(place - 2 * self._deviation(low, high)))
             edge = max(1, (high - low) // 64)  # kept off the ends, so that the span shrinks from both sides
             middle = min(max(int(place), low + edge), high - edge)
             low, high = (middle, high) if self.need(middle) <= usable else (low, middle)
@@ -170,14 +177,14 @@ class Curve:
         """The size as users count it: the global batch; tokens of prompt and answer together."""
         return size * self._step
 
-    def _is_straight(self, low: int, high: int) -> bool:
-        """Whether the need is a line between two points, so that it can be read off without computing each point."""
-        if (low, high) not in self._straight:
+    def _deviation(self, low: int, high: int) -> float:
+        """How far the need strays from a line between two points, as a size; small where it can be read off that line."""
+        if (low, high) not in self._deviations:
             start, slope = self.need(low), (self.need(high) - self.need(low)) / (high - low)
             between = {low + (high - low) * part // 3 for part in (1, 2)} if high - low > 8 else ()
             off = [abs(self.need(point) - start - slope * (point - low)) for point in between]
-            self._straight[low, high] = bool(off) and max(off) < SURE / 2 * slope
-        return self._straight[low, high]
+            self._deviations[low, high] = max(off) / slope if off and slope > 0 else float("inf")
+        return self._deviations[low, high]
 
 
 def largest(workload: Workload, shape: Shape, usable: int, field: Field, memory: MemoryOf) -> int:
