@@ -27,3 +27,11 @@ def user_folder(variable: str, usual: str) -> Path | None:
     except RuntimeError:  # no home directory
         return None
     return folder if folder.is_absolute() else None
+
+
+def user_path(text: str | os.PathLike[str]) -> Path:
+    """A path as typed, with ~ read as the home directory where there is one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)

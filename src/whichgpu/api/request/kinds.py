@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import user_path
 from whichgpu.base.kinds import Base, Refused
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
@@ -22,14 +23,6 @@ from whichgpu.base.names import squash, unknown_word
 SEVERAL = (list, tuple, set, frozenset)
 LONGEST_NAME = 200  # characters
 Known = Sequence[str] | Callable[[], Sequence[str]]
-
-
-def user_path(text: str | PathLike[str]) -> Path:
-    """A path as typed, with ~ read as the home directory where there is one."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from whichgpu.api.context import Context
 from whichgpu.api.planfile import READERS, WISHES, model_asked, owned_text, quotas_text, read_plan, read_setting
 from whichgpu.api.planrequest import PlanRequest as Plan
 from whichgpu.api.request.field import fields_of
-from whichgpu.api.request.kinds import plain, user_path
+from whichgpu.api.request.kinds import plain
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read
 from whichgpu.api.request.workload import ServingFields
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import user_path
 from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import msg
 from whichgpu.workload.kinds import KINDS

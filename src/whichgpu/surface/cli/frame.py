@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from whichgpu.api.request.field import Field, flag_of
-from whichgpu.api.request.kinds import user_path
-from whichgpu.api.request.read import given
 from whichgpu.base.dates import parse_as_of, parse_known
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import user_path
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import squash, unknown_word
 from whichgpu.surface.cli.helping import Context
-from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import Session, chosen_language
 
 if TYPE_CHECKING:
+    from whichgpu.api.request.field import Field
     from whichgpu.catalog.store import Catalog
 
 FLAGS = ("json", "csv", "markdown", "tsv")
@@ -162,6 +160,9 @@ def command(
 
 def click_command(name: str) -> Command:
     """The flags and arguments of a declared command, made from the request it takes."""
+    from whichgpu.api.request.read import given  # the list of commands does without declarations
+    from whichgpu.surface.commands.command import command_named
+
     asked = command_named(name)
 
     def call(**values: Any) -> Any:
@@ -192,6 +193,11 @@ def _parameter(field: Field, alone: bool) -> click.Parameter:
         [*field.flags, field.name], type=type, metavar=field.metavar, help=field.help, multiple=field.repeated,
         required=field.required,
     )  # fmt: skip
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field's name."""
+    return "--" + name.replace("_", "-")
 
 
 def spelled(fields: Mapping[str, Field], name: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from whichgpu import api
-from whichgpu.api.request.kinds import user_path
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.catalog.offer import TERMS

@@ -8,8 +8,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from whichgpu import api
-from whichgpu.api.request.kinds import user_path
 from whichgpu.base.dates import parse_as_of
+from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.cli.frame import GPU, Parsed, command, option

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.request.kinds import user_path
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 

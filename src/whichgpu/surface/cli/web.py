@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from whichgpu.api.request.kinds import user_path
 from whichgpu.base.errors import UsageError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular, user_path
 from whichgpu.base.messages import msg
 from whichgpu.surface.cli.frame import Parsed, Words, command, option
 from whichgpu.surface.commands.session import Session

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
-from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.read import given, read
 from whichgpu.base.dates import parse_as_of, parse_known
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.surface.commands.session import Session

@@ -11,10 +11,10 @@ from typing import Any
 from whichgpu import api
 from whichgpu.api.measuring import MeasureAnswer, VerifyAnswer, headline
 from whichgpu.api.request.field import flag_of
-from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.machine import MeasureRequest
 from whichgpu.api.request.read import read, workload
 from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.files import user_path
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_bandwidth, format_seconds, significant
 from whichgpu.measure.bench.case import Conditions

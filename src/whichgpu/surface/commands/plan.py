@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from whichgpu.api.request.kinds import user_path
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.verbs.fleet import plan as planned
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
+from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.engine_registry import default_engine
