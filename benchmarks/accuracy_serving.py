@@ -26,8 +26,8 @@ from calibration.scores import score
 from calibration.serving_rows import served_rows
 from calibration.serving_scores import HeldRun, load
 
-from whichgpu.api.desk import Desk
-from whichgpu.api.estimates import estimate_spelled
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.estimate import estimate_spelled
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.spelling import from_object
 

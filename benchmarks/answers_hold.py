@@ -12,9 +12,9 @@ import random
 import sys
 from typing import Any
 
-from whichgpu import api
-from whichgpu.api.loads import Asked
-from whichgpu.api.serving import serve
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.workloads.load import Asked
+from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
 
@@ -34,7 +34,7 @@ def drawn(draw: random.Random, objective: bool) -> tuple[str, dict[str, Any]]:
 
 def held(model: str, asked: dict[str, Any], catalog: Catalog) -> tuple[bool, float | None]:
     """Whether the answer's rate is borne, and the share of the requests that met the objective."""
-    best = api.recommend("serve", model, catalog=catalog, own=False, **asked).answer
+    best = recommend("serve", model, catalog=catalog, own=False, **asked).answer
     layout, rate = best.parallel, asked["rate"] / (best.copies * best.parallel.dp)
     told = serve(
         model, Asked(requests=REQUESTS, curve=False), catalog=catalog, gpu=best.gpu, gpus=layout.tp * layout.pp,

@@ -27,9 +27,9 @@ from calibration.measured import Measured
 from calibration.rows import measured_rows, read_all
 from calibration.scores import gpu_of
 
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.combine import combine
 from whichgpu.estimate.time.grid import settings

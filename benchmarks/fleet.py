@@ -16,7 +16,7 @@ from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
-from whichgpu.workload.traces import read_trace
+from whichgpu.workload.traces.reader import read_trace
 
 GOAL, LARGE_GOAL = 10.0, 60.0  # seconds
 GROUPS, LARGE_RATE = 36, 200.0

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from whichgpu.catalog.engine import engine_runs_on
+from whichgpu.catalog.engines.engine import engine_runs_on
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 

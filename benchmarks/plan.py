@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.start import Result
-from whichgpu.decide.plan.problem import Floats, Pool, Problem, Solution, Way
-from whichgpu.decide.plan.prune import grouped
-from whichgpu.decide.plan.solve import solve
+from whichgpu.decide.plan.solver.problem import Floats, Pool, Problem, Solution, Way
+from whichgpu.decide.plan.solver.prune import grouped
+from whichgpu.decide.plan.solver.solve import solve
 
 KINDS = 40
 GAP = 0.03

@@ -39,10 +39,10 @@ def results() -> Iterator[Result]:
 
 
 def ask(task: str, model: str, fields: dict[str, Any]) -> object:
-    from whichgpu import api
+    from whichgpu.api.recommend.recommend import recommend
     from whichgpu.catalog.store import Catalog
 
-    return api.recommend(task, model, catalog=CATALOG.setdefault("one", Catalog()), own=False, **fields)
+    return recommend(task, model, catalog=CATALOG.setdefault("one", Catalog()), own=False, **fields)
 
 
 CATALOG: dict[str, Any] = {}
@@ -54,9 +54,9 @@ def grown(times: int) -> Callable[[], object]:
 
     from whichgpu.catalog.currency import Exchanger
     from whichgpu.catalog.store import Catalog
-    from whichgpu.decide.groups import groups_of
+    from whichgpu.decide.configurations.groups import groups_of
+    from whichgpu.decide.constraints import Wishes
     from whichgpu.decide.market import market, terms_of
-    from whichgpu.decide.wishes import Wishes
     from whichgpu.price.run import Habits, course
     from whichgpu.price.table import WORDS, price_table
 

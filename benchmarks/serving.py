@@ -16,7 +16,7 @@ from whichgpu.estimate.serving.server import server_of
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
-from whichgpu.workload.traces import read_trace
+from whichgpu.workload.traces.reader import read_trace
 
 RATE, SECONDS, GOAL = 20.0, 3600.0, 10.0
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", ROOT.parent / "shared"))

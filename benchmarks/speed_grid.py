@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.mixed_requests import LINES, mixed
 from benchmarks.start import Result, process, table, timed
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.estimate.time.grid import evaluate
 from whichgpu.workload.spelling import fill_defaults, from_object
 

@@ -6,7 +6,7 @@ import sys
 
 from tests import recorded_nvml
 from tests.machines import probe_of
-from whichgpu.measure import vendors
+from whichgpu.measure.drivers import vendors
 from whichgpu.surface.cli.main import main
 
 

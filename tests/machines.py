@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.recorded_nvml import Recorded, Recording
-from whichgpu.measure.card import Card, Sample
+from whichgpu.measure.drivers.card import Card, Sample
+from whichgpu.measure.drivers.nvidia import NvidiaProbe, open_nvidia
+from whichgpu.measure.drivers.nvml import Nvml
+from whichgpu.measure.drivers.probe import Hiccup
 from whichgpu.measure.host import Host
-from whichgpu.measure.nvidia import NvidiaProbe, open_nvidia
-from whichgpu.measure.nvml import Nvml
-from whichgpu.measure.probe import Hiccup
 from whichgpu.measure.software import Software
 
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from whichgpu.decide.plan.problem import Pool, Problem, Way
+from whichgpu.decide.plan.solver.problem import Pool, Problem, Way
 
 # Mélange's published example: 30 requests a second in four sizes, two GPU types with a price and requests a second of each size.
 TWO_TYPES: dict[str, Any] = {
@@ -40,7 +40,7 @@ def brute(problem: Problem, most: int) -> float:
     """The cheapest of all whole numbers of machines up to `most` of each, by trying them: one level, one way, no limits."""
     from itertools import product
 
-    from whichgpu.decide.plan.growth import growth
+    from whichgpu.decide.plan.solver.growth import growth
 
     prices = np.array([pool.ways[0].price for pool in problem.pools])
     best = np.inf

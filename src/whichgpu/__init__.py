@@ -14,40 +14,33 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from whichgpu.base.shown import shown_by
+from whichgpu.base.display import shown_by
 from whichgpu.base.version import __version__
 
 TYPE_CHECKING = False  # as checkers read it: the module of that name takes as long to load as all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from whichgpu.api import (
-        BuyAnswer,
-        Comparison,
-        CpusAnswer,
-        DiffAnswer,
-        EnginesAnswer,
-        EstimateAnswer,
-        FitAnswer,
-        GpusAnswer,
-        HistoryAnswer,
-        InstancesAnswer,
-        MeasureAnswer,
-        ModelsAnswer,
-        OffersAnswer,
-        PlanAnswer,
-        RecommendAnswer,
-        RegionsAnswer,
-        Reply,
-        StatusAnswer,
-        VerifyAnswer,
-    )
+    from whichgpu.api.facts.catalog import Comparison, CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
+    from whichgpu.api.facts.engines import EnginesAnswer
+    from whichgpu.api.facts.models import ModelsAnswer
+    from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
+    from whichgpu.api.plan.plan import PlanAnswer
+    from whichgpu.api.prices.buy import BuyAnswer
+    from whichgpu.api.prices.changes import DiffAnswer
+    from whichgpu.api.prices.history import HistoryAnswer
+    from whichgpu.api.prices.offers import OffersAnswer
+    from whichgpu.api.prices.store import StatusAnswer
+    from whichgpu.api.recommend.recommend import RecommendAnswer
+    from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.fit import FitAnswer
+    from whichgpu.api.workloads.stream import Reply
+    from whichgpu.base.display import Chart, Shower
     from whichgpu.base.errors import AmbiguousName, DataError, NoAnswer, UnknownName, UsageError, WhichGpuError
     from whichgpu.base.figure import Figure
     from whichgpu.base.money import Money
-    from whichgpu.base.shown import Chart, Shower
     from whichgpu.catalog.checks import CheckReport
-    from whichgpu.measure.doctor import Report
+    from whichgpu.measure.report.doctor import Report
     from whichgpu.surface.python.verbs import (
         buy,
         catalog_check,
@@ -76,14 +69,25 @@ _MODULES = {
     "surface.python.verbs": "buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines estimate "
     "estimate_requests fit gpus instances measure models offers plan recommend regions verify",
     "base.errors": "AmbiguousName DataError NoAnswer UnknownName UsageError WhichGpuError",
-    "api": "BuyAnswer Comparison CpusAnswer DiffAnswer EnginesAnswer EstimateAnswer FitAnswer GpusAnswer HistoryAnswer "
-    "InstancesAnswer MeasureAnswer ModelsAnswer OffersAnswer PlanAnswer RecommendAnswer RegionsAnswer Reply StatusAnswer "
-    "VerifyAnswer",
+    "api.facts.catalog": "Comparison CpusAnswer GpusAnswer InstancesAnswer RegionsAnswer",
+    "api.facts.engines": "EnginesAnswer",
+    "api.facts.models": "ModelsAnswer",
+    "api.measure.measure": "MeasureAnswer VerifyAnswer",
+    "api.plan.plan": "PlanAnswer",
+    "api.prices.buy": "BuyAnswer",
+    "api.prices.changes": "DiffAnswer",
+    "api.prices.history": "HistoryAnswer",
+    "api.prices.offers": "OffersAnswer",
+    "api.prices.store": "StatusAnswer",
+    "api.recommend.recommend": "RecommendAnswer",
+    "api.workloads.estimate": "EstimateAnswer",
+    "api.workloads.fit": "FitAnswer",
+    "api.workloads.stream": "Reply",
     "base.figure": "Figure",
     "base.money": "Money",
     "catalog.checks": "CheckReport",
-    "measure.doctor": "Report",
-    "base.shown": "Chart",
+    "measure.report.doctor": "Report",
+    "base.display": "Chart",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

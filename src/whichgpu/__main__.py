@@ -27,7 +27,7 @@ def _run() -> int:
     try:
         return run()
     except Exception:  # even the words of an error could not be read: a damaged file of words says so itself
-        from whichgpu.base.sealed import altered
+        from whichgpu.base.bundled_data import altered
 
         if not (names := [name for name in altered() if name.endswith(".po")]):
             raise

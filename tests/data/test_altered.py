@@ -14,12 +14,12 @@ from random import Random
 import pytest
 
 from tests.copies import copy_tables
-from whichgpu.base import sealed
+from whichgpu.base import bundled_data
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.frameworks import TABLE as FRAMEWORKS
-from whichgpu.decide.lacks import FOLDER as LACKS
+from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
+from whichgpu.decide.missing_support import FOLDER as LACKS
 from whichgpu.estimate.group.calibration import DATA_FILE as GROUPS
 from whichgpu.estimate.group.fabric import FOLDER as LINKS
 from whichgpu.estimate.time.calibration import DATA_FILE as STEPS
@@ -29,10 +29,10 @@ from whichgpu.workload.tables import TABLES_FILE
 
 # What a command that reads the file asks.
 QUESTIONS: dict[Path, tuple[str, ...]] = {
-    sealed.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
+    bundled_data.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
     TABLES_FILE: ("fit", "resnet50", "--task", "train"),
     STEPS: ("estimate", "decode", "llama-3.1-8b", "--gpu", "L4"),
-    sealed.PACKAGE / "surface/web/static/page.css": ("catalog", "check"),
+    bundled_data.PACKAGE / "surface/web/static/page.css": ("catalog", "check"),
 }
 READ = (
     *(
@@ -45,9 +45,9 @@ READ = (
         BILLING / "extras.csv",
         TABLES_FILE,
     ),
-    *(sealed.PACKAGE / "catalog/data" / f"{name}.csv" for name in ("prices", "models", "fields", "instances", "sources")),
-    sealed.PACKAGE / "catalog/data/engines/vllm.csv",
-    sealed.PACKAGE / "base/locale/en.po",
+    *(bundled_data.PACKAGE / "catalog/data" / f"{name}.csv" for name in ("prices", "models", "fields", "instances", "sources")),
+    bundled_data.PACKAGE / "catalog/data/engines/vllm.csv",
+    bundled_data.PACKAGE / "base/locale/en.po",
 )
 
 
@@ -55,7 +55,7 @@ READ = (
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as pip lays it down: no checkout around it."""
     folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(sealed.PACKAGE, folder / "whichgpu", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(bundled_data.PACKAGE, folder / "whichgpu", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -67,12 +67,12 @@ def asked(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_sums_are_those_of_the_files() -> None:
-    assert sealed.SUMS.read_text(encoding="ascii") == sealed.written(), "a data file was changed: run tools/digests"
+    assert bundled_data.SUMS.read_text(encoding="ascii") == bundled_data.written(), "a data file was changed: run tools/digests"
 
 
 @pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.name)
 def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path) -> None:
-    copy = installed / "whichgpu" / path.relative_to(sealed.PACKAGE)
+    copy = installed / "whichgpu" / path.relative_to(bundled_data.PACKAGE)
     whole, random = copy.read_bytes(), Random(path.name)
     damaged = bytearray(whole)
     damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
@@ -106,20 +106,20 @@ def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: path.name)
 def test_readers_refuse_any_flipped_byte(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed, "in_checkout", lambda: False)
+    monkeypatch.setattr(bundled_data, "in_checkout", lambda: False)
     whole, random = path.read_bytes(), Random(path.name)
-    sealed.check_data(path, whole)
+    bundled_data.check_data(path, whole)
     for _ in range(20):
         damaged = bytearray(whole)
         damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
         with pytest.raises(DataError) as refused:
-            sealed.check_data(path, bytes(damaged))
+            bundled_data.check_data(path, bytes(damaged))
         assert str(path) in str(refused.value)
 
 
 def test_every_data_file_is_read_through_the_check() -> None:
     """A reader that opens a bundled file by itself would not see what happened to it."""
-    rooms = [path for path in sealed.PACKAGE.rglob("*.py") if path.parent.joinpath("data").is_dir()]
+    rooms = [path for path in bundled_data.PACKAGE.rglob("*.py") if path.parent.joinpath("data").is_dir()]
     opened = [
         f"{path.name}: {line.strip()}"
         for path in rooms

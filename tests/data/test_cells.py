@@ -14,7 +14,7 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog import cache, tables
 from whichgpu.catalog.checks.gpus import rates
-from whichgpu.catalog.engine import _capable, support
+from whichgpu.catalog.engines.engine import _capable, support
 from whichgpu.catalog.gpu import PEAKS
 from whichgpu.catalog.mix import build_item, parse_request
 from whichgpu.catalog.store import Catalog

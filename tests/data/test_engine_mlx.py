@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from whichgpu.catalog.engine import engine_runs_on, support
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.engine import engine_runs_on, support
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import chunk_tokens
 from whichgpu.estimate.memory.inference import inference_memory

@@ -13,11 +13,11 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.catalog.accuracy import accuracy_note
 from whichgpu.catalog.checks import check_catalog
-from whichgpu.catalog.engine import Engine, engine_does, engine_runs_on, support
-from whichgpu.catalog.engine_registry import engine_entries, engine_ids
+from whichgpu.catalog.engines.engine import Engine, engine_does, engine_runs_on, support
+from whichgpu.catalog.engines.registry import engine_entries, engine_ids
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.engines import check_engine
+from whichgpu.workload.engine_support import check_engine
 from whichgpu.workload.kinds import KINDS, Word
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object

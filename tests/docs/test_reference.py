@@ -14,8 +14,8 @@ from reference.tongue import Tongue
 from tests.surface.cli import call
 from whichgpu.base.messages import languages
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.web.endpoints import ENDPOINTS
-from whichgpu.surface.web.endpoints import fields as endpoint_fields
+from whichgpu.surface.web.rest.endpoints import ENDPOINTS
+from whichgpu.surface.web.rest.endpoints import fields as endpoint_fields
 
 # mappings whose keys are names of things: of data types, parts, models, GPUs …
 BY_NAME = {

@@ -16,7 +16,7 @@ import pytest
 
 from tests.live import answers
 from tests.live.desk import TODAY
-from whichgpu.api.live import TakingAnswer, catalog_export, catalog_import
+from whichgpu.api.prices.store import TakingAnswer, catalog_export, catalog_import
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.catalog.live.importing import day_of
 from whichgpu.catalog.live.read import Wish, offers_on, quarantined, series_status

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.desk import TODAY
-from whichgpu.api.live import TakingAnswer, catalog_import
+from whichgpu.api.prices.store import TakingAnswer, catalog_import
 from whichgpu.catalog.live.read import Wish, offers_on, quarantined
 from whichgpu.catalog.live.references import ReferencePrices
 from whichgpu.catalog.live.store import reading

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu import api
-from whichgpu.api.live import TakingAnswer
+from whichgpu.api.prices.changes import catalog_watch
+from whichgpu.api.prices.history import catalog_history
+from whichgpu.api.prices.offers import OffersQuery, offers
+from whichgpu.api.prices.store import TakingAnswer, catalog_import
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.live.inspect import REASONS
 from whichgpu.catalog.store import Catalog
@@ -88,7 +90,7 @@ def taken(folder: Path, name: str, rows: list[dict[str, Any]]) -> TakingAnswer:
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)), restval="")
             writer.writeheader()
             writer.writerows(rows)
-    answer = api.catalog_import(path, catalog=CATALOG, today=TODAY, folder=folder)
+    answer = catalog_import(path, catalog=CATALOG, today=TODAY, folder=folder)
     assert not answer.failed, answer.snapshots
     assert answer.prices == answer.kept + answer.quarantined + answer.unknown
     assert set(answer.reasons) <= set(REASONS)
@@ -99,10 +101,10 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The questions that read the store; what they may say is that there is nothing."""
     monkeypatch.setenv("WHICHGPU_DATA", str(folder))
     for question in (
-        lambda: api.offers(api.OffersQuery(gpu="L4,H100", currency="EUR"), TODAY, CATALOG),
-        lambda: api.catalog_history("L4", catalog=CATALOG),
-        lambda: api.catalog_history("H100", every=True, catalog=CATALOG),
-        lambda: api.catalog_watch("L4", below=None, today=TODAY, catalog=CATALOG),
+        lambda: offers(OffersQuery(gpu="L4,H100", currency="EUR"), TODAY, CATALOG),
+        lambda: catalog_history("L4", catalog=CATALOG),
+        lambda: catalog_history("H100", every=True, catalog=CATALOG),
+        lambda: catalog_watch("L4", below=None, today=TODAY, catalog=CATALOG),
     ):
         try:
             question()

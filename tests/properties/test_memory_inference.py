@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit import shapes
-from whichgpu.catalog.engine_registry import engine_ids, engine_record
+from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import COLLECTIVES
 from whichgpu.estimate.memory.inference import inference_memory

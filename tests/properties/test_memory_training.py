@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.estimate.memory.training import training_memory
+from whichgpu.estimate.memory.training.training_step import training_memory
 from whichgpu.workload.shapes import Mlp, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.configs import configs, plausible, values
 from tests.model_files import gguf_bytes, safetensors_bytes
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.workload.gguf import read_gguf
 from whichgpu.workload.hf import shape_from_config
+from whichgpu.workload.model_files.gguf import read_gguf
+from whichgpu.workload.model_files.safetensors import read_safetensors
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.safetensors import read_safetensors
 from whichgpu.workload.shapes import Traced
 
 MOST = 16 << 20  # bytes the readers may take for a file of some kilobytes

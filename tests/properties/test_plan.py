@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.plan_cases import market
-from whichgpu.decide.plan.bound import costs, first_prices, raise_bound
-from whichgpu.decide.plan.build import without
 from whichgpu.decide.plan.capacity import Goals
-from whichgpu.decide.plan.problem import Pool, Problem, Quota, Way
-from whichgpu.decide.plan.program import Program
-from whichgpu.decide.plan.prune import beaten_pools
-from whichgpu.decide.plan.solve import solve
+from whichgpu.decide.plan.solver.bound import costs, first_prices, raise_bound
+from whichgpu.decide.plan.solver.build import without
+from whichgpu.decide.plan.solver.problem import Pool, Problem, Quota, Way
+from whichgpu.decide.plan.solver.program import Program
+from whichgpu.decide.plan.solver.prune import beaten_pools
+from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.decide.plan.traffic import levels
 from whichgpu.decide.plan.verify import summed
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from whichgpu import api
-from whichgpu.api import Query, RecommendAnswer
+from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message
 from whichgpu.base.money import parse_money
@@ -30,7 +30,7 @@ class Question:
 
     def ask(self, fields: Any = None, **wishes: Any) -> RecommendAnswer:
         query, given = Query(**(self.wishes | wishes)), self.fields | (fields or {})
-        return api.recommend(self.task, self.model, query, DAY, CATALOG, own=False, **given)
+        return recommend(self.task, self.model, query, DAY, CATALOG, own=False, **given)
 
     def ways_out(self) -> dict[str, Message]:
         with pytest.raises(NoAnswer) as none:

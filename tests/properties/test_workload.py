@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import Flag, Kind, Number, Whole
-from whichgpu.workload.jsontext import read_object
 from whichgpu.workload.kinds import KINDS, LORA_TARGETS, Word
+from whichgpu.workload.model_files.json_text import read_object
 from whichgpu.workload.spelling import (
     Spelled,
     from_argv,

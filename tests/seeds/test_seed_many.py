@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from whichgpu import api
+from whichgpu.api.workloads.estimate import estimate
 from whichgpu.base.messages import english
 from whichgpu.estimate.group.scaling import Scaling
 
 
 def rate(task: str, model: str, gpu: str, gpus: int, **fields: Any) -> float:
-    answer = api.estimate(task, model, gpu=gpu, gpus=gpus, **fields)
+    answer = estimate(task, model, gpu=gpu, gpus=gpus, **fields)
     assert answer.throughput is not None
     return answer.throughput.value
 
@@ -56,7 +56,7 @@ def test_2015_a_cluster_is_bound_by_its_network() -> None:
     slow = efficiency("train", "vgg16", "gtx-titan-x", 4, 32, nodes=2, network="ethernet", network_gbps=0.5, **fields)
     fast = efficiency("train", "vgg16", "gtx-titan-x", 4, 32, nodes=2, network="infiniband", network_gbps=28, **fields)
     assert slow < 0.3 < 0.7 < fast
-    answer = api.estimate(
+    answer = estimate(
         "train", "vgg16", gpu="gtx-titan-x", gpus=4, nodes=2, batch=128, network="ethernet", network_gbps=0.5, **fields
     )
     assert answer.bound == "interconnect"
@@ -91,7 +91,7 @@ def test_2021_the_instances_themselves_differ_so(model: str, fields: dict[str, A
     """
     seconds = {}
     for name in ("g4dn.12xlarge", "p3.8xlarge"):
-        answer = api.estimate("train", model, gpu=name, precision="amp-fp16", parallel={"dp": 4}, batch=32, **fields)
+        answer = estimate("train", model, gpu=name, precision="amp-fp16", parallel={"dp": 4}, batch=32, **fields)
         assert answer.group is not None
         seconds[name] = answer.group.communication.value + answer.group.hidden
     assert seconds["g4dn.12xlarge"] > 2 * seconds["p3.8xlarge"]
@@ -110,7 +110,7 @@ def test_2024_llama_2_on_two_gpus_takes_about_half_the_time(model: str, gpu: str
 def a_whole_node() -> tuple[Scaling, list[str]]:
     """How Llama-2-70B scales over eight A100s, and what is said of it."""
     fields: dict[str, Any] = {"batch": 64, "seq_in": 2048, "engine": "tensorrt-llm"}
-    answer = api.estimate("prefill", "llama-2-70b", gpu="a100-sxm-80gb", gpus=8, **fields)
+    answer = estimate("prefill", "llama-2-70b", gpu="a100-sxm-80gb", gpus=8, **fields)
     assert answer.group is not None
     assert answer.group.scaling is not None
     return answer.group.scaling, [english().render(warning) for warning in answer.warnings]

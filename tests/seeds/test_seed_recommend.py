@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from whichgpu import api
-from whichgpu.api import Query, RecommendAnswer
+from whichgpu.api.prices.buy import BuyInputs, buy
+from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
 
@@ -24,7 +25,7 @@ STREET = "gtx-960-4gb=230usd,gtx-680-4gb=200usd"
 
 def asked(catalog: Catalog, day: date, task: str = "train", model: str | None = None, **fields: Any) -> RecommendAnswer:
     wishes = {name: fields.pop(name) for name in list(fields) if name in Query.__dataclass_fields__}
-    return api.recommend(task, model, Query(**wishes), day, catalog, own=False, **fields)
+    return recommend(task, model, Query(**wishes), day, catalog, own=False, **fields)
 
 
 def aws(catalog: Catalog, **fields: Any) -> RecommendAnswer:
@@ -237,8 +238,8 @@ class TestHome2022:
 
     def test_dgx_a100_against_the_cloud(self, catalog: Catalog) -> None:
         """Eight A100 at the document's 15,000 dollars each: owning pays from some share of the hours on, not at any."""
-        inputs = api.BuyInputs(gpus=8, price="a100-sxm-80gb=15000usd", pue=1.56)
-        row = api.buy("A100-SXM-80GB", inputs, HOME_DAY, catalog).rows[0]
+        inputs = BuyInputs(gpus=8, price="a100-sxm-80gb=15000usd", pue=1.56)
+        row = buy("A100-SXM-80GB", inputs, HOME_DAY, catalog).rows[0]
         assert row.purchase.amount == 120_000
         assert row.break_even_use is not None
         assert 0.1 < row.break_even_use < 1

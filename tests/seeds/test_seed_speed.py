@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from whichgpu import api
+from whichgpu.api.facts.catalog import gpus
+from whichgpu.api.facts.relative_speed import relative
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate
+from whichgpu.api.workloads.fit import fit
 from whichgpu.base.messages import english
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -17,8 +20,8 @@ from whichgpu.estimate.loading import loading
 COLUMNS = ("V100 SXM 16GB", "A100 SXM 40GB", "H100 SXM", "H200 SXM")
 
 
-def asked(task: str, model: str, gpu: str, **fields: Any) -> api.EstimateAnswer:
-    return api.estimate(task, model, gpu=gpu, **fields)
+def asked(task: str, model: str, gpu: str, **fields: Any) -> EstimateAnswer:
+    return estimate(task, model, gpu=gpu, **fields)
 
 
 def rate(task: str, model: str, gpu: str, **fields: Any) -> float:
@@ -99,7 +102,7 @@ def test_2024_decoding_follows_bandwidth(gpu: Callable[[str], Gpu], name: str) -
 
 def test_2024_the_index_of_llm_inference_has_the_tables_order() -> None:
     """V100 1, A100 3-4, H100 11, H200 18: the order holds. The index is of the same work in 16 bits, so it stays below."""
-    rows = api.relative(COLUMNS, COLUMNS[0]).rows
+    rows = relative(COLUMNS, COLUMNS[0]).rows
     values = [row.relative["llm-inference"].value for row in rows]
     assert values[0] == 1
     assert values == sorted(values)
@@ -121,9 +124,9 @@ def test_2024_the_tables_factors_lie_between_the_same_batch_and_the_largest_that
 
 def largest(model: str, gpu: str) -> float:
     """Tokens a second at the largest batch that fits, in fp8 where the GPU computes in it."""
-    narrow = "fp8" in Catalog().gpu_by_id[api.gpus([gpu]).gpus[0].id].peaks
+    narrow = "fp8" in Catalog().gpu_by_id[gpus([gpu]).gpus[0].id].peaks
     precision = "fp8" if narrow else "fp16"
-    row = api.fit(model, gpu, task="decode", precision=precision, engine="cuda-graphs", seq_in=512).gpus[0]
+    row = fit(model, gpu, task="decode", precision=precision, engine="cuda-graphs", seq_in=512).gpus[0]
     return rate("decode", model, gpu, precision=precision, engine="cuda-graphs", seq_in=512, batch=max(1, row.largest_batch or 1))
 
 

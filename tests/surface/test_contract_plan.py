@@ -16,7 +16,7 @@ import pytest
 from tests.plan_cases import TWO_TYPES
 from tests.surface.cli import assert_refused_json, call
 from whichgpu.api.context import Context
-from whichgpu.api.planextras import reproduce
+from whichgpu.api.plan.extras import reproduce
 from whichgpu.api.verbs.fleet import plan_of
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
@@ -315,7 +315,7 @@ def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: 
         heard.append(asked)
         raise NoAnswer("no-plan", msg("error.no-plan"), msg("hint.plan"))
 
-    monkeypatch.setattr("whichgpu.api.planning.plan", hear)
+    monkeypatch.setattr("whichgpu.api.plan.plan.plan", hear)
     prices = tmp_path / "mine.csv"
     asked = plan_of({"what": ("llama-3.1-8b",), "rate": "1/s", flag: FLAGS[flag]}, Context())
     assert call(*shlex.split(reproduce(asked, "2026-11-15", prices, own=False))[1:]).code == 1

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.surface.speed import CASES, CNN, LLM, of, told
-from whichgpu import api
+from whichgpu.api.workloads.estimate import estimate
 from whichgpu.catalog.store import Catalog
 
 ALWAYS = "time time_device time_host throughput memory memory_device memory_parts fits bound warnings basis sources".split()
@@ -97,7 +97,7 @@ def test_the_request_is_echoed_with_the_engine_assumed(case: str) -> None:
 
 
 def test_python_gives_the_same_answer() -> None:
-    answer = api.estimate("decode", LLM, gpu="H200 SXM", batch=8, seq_in=1024)
+    answer = estimate("decode", LLM, gpu="H200 SXM", batch=8, seq_in=1024)
     assert answer.time is not None
     assert answer.throughput is not None
     reply = of("decode")

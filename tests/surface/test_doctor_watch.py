@@ -18,9 +18,9 @@ from tests.machines import HOST, SOFTWARE, JumpingClock, Played, probe_of
 from tests.recorded_nvml import A100_MIG, BARE, H200, NONSENSE, RTX_3060_X4, T4_HOT, Recording, with_changes
 from tests.surface.cli import ROOT, assert_refused, assert_refused_json, call, process
 from tests.surface.metered import run
-from whichgpu.api import machine
-from whichgpu.measure import vendors as probes
-from whichgpu.measure.card import Card, Sample
+from whichgpu.api.measure import machine
+from whichgpu.measure.drivers import vendors as probes
+from whichgpu.measure.drivers.card import Card, Sample
 from whichgpu.surface.cli import watch as watch_command
 
 Machine = Callable[..., None]

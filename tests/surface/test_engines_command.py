@@ -8,8 +8,8 @@ import pytest
 
 import whichgpu as wg
 from tests.surface.cli import assert_refused, assert_refused_json, call, rows
-from whichgpu.api import engine_facts
-from whichgpu.catalog.engine_registry import engine_ids
+from whichgpu.api.facts import engines
+from whichgpu.catalog.engines.registry import engine_ids
 
 FIELDS = {"id", "name", "maker", "what", "tasks", "precisions", "first_release", "evidence", "sources", "checked"}
 
@@ -88,7 +88,7 @@ def test_what_an_engine_rests_on_comes_from_the_calibration(monkeypatch: pytest.
             "sources": ["truth-h200"],
         }
     }
-    monkeypatch.setattr(engine_facts, "_evidence", lambda: told)
+    monkeypatch.setattr(engines, "_evidence", lambda: told)
     row = rows("engines", "vllm")[0]
     assert row["evidence"] == told["vllm"]
     assert "12 measured rows over 1 kinds of GPU" in call("engines", "vllm").err

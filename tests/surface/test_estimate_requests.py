@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import COMMAND, assert_refused, call, environment
-from whichgpu import api
-from whichgpu.api.requests import LONGEST_LINE
-from whichgpu.base import process_pool
+from whichgpu.api.workloads.remarks import LONGEST_LINE
+from whichgpu.api.workloads.stream import estimate_requests
+from whichgpu.base.parallel import process_pool
 from whichgpu.surface.commands import lines, many
 from whichgpu.workload.workload import FIELDS
 
@@ -157,7 +157,7 @@ def test_lines_read_together_are_answered_to_the_bit_as_if_alone() -> None:
         {"id": f"{task} {gpu}", "task": task, "model": model, "gpu": gpu, "batch": 4} for task, model in models for gpu in gpus
     ]
     texts = [b"{bad", *(json.dumps(request).encode() for request in asked)]
-    alone, joined = (list(api.estimate_requests(texts, together=together)) for together in (1, 100))
+    alone, joined = (list(estimate_requests(texts, together=together)) for together in (1, 100))
     assert [reply.answer for reply in alone] == [reply.answer for reply in joined]
     assert [(reply.line, reply.id, str(reply.error)) for reply in alone] == [
         (reply.line, reply.id, str(reply.error)) for reply in joined

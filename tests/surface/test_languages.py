@@ -11,7 +11,7 @@ from tests.surface.cli import call, process, terminal
 from tests.surface.web import Server
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.messages import language, languages, msg, speak
-from whichgpu.base.widths import cells
+from whichgpu.base.text_width import cells
 from whichgpu.surface.cli.main import COMMANDS
 
 FOUR = ("en", "ko", "vi", "zh")

@@ -12,10 +12,10 @@ import pytest
 from tests.machines import HOST, probe_of
 from tests.recorded_nvml import H200, T4_HOT, Recording
 from tests.surface.cli import assert_refused, assert_refused_json, call, process
-from whichgpu import api
-from whichgpu.api import measuring
-from whichgpu.measure import vendors as probes
+from whichgpu.api.measure import measure
+from whichgpu.api.workloads.estimate import estimate
 from whichgpu.measure.bench.case import Micro, Plan, Timing, timing
+from whichgpu.measure.drivers import vendors as probes
 from whichgpu.workload.spelling import to_object
 
 Machine = Callable[..., None]
@@ -39,7 +39,7 @@ class PlayedBench:
 
     def step(self, plan: Plan, watch: Any) -> Timing:
         watch()
-        told = api.estimate(own=False, **{**to_object(plan.workload), "gpu": "h200-sxm"}).time
+        told = estimate(own=False, **{**to_object(plan.workload), "gpu": "h200-sxm"}).time
         assert told is not None
         return timing([told.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
 
@@ -50,8 +50,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     def install(recording: Recording = H200, factor: float = 1.3, free: int = 130 << 30) -> None:
         monkeypatch.setattr(probes, "usual_openers", lambda: (lambda: probe_of(recording),))
-        monkeypatch.setattr(measuring, "read_host", lambda: HOST)
-        monkeypatch.setattr(measuring, "_torch_bench", lambda: PlayedBench("NVIDIA H200", factor, free))
+        monkeypatch.setattr(measure, "read_host", lambda: HOST)
+        monkeypatch.setattr(measure, "_torch_bench", lambda: PlayedBench("NVIDIA H200", factor, free))
 
     return install
 
@@ -90,7 +90,7 @@ def test_without_torch_one_line_and_exit_1(seen: Machine, monkeypatch: pytest.Mo
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(torch_bench, "import_module", missing)
-    monkeypatch.setattr(measuring, "_torch_bench", torch_bench.open_bench)
+    monkeypatch.setattr(measure, "_torch_bench", torch_bench.open_bench)
     reply = call("measure")
     assert reply.code == 1
     assert reply.err == "error: measuring needs PyTorch, which is not installed here\n"
@@ -231,5 +231,5 @@ def test_one_thing_at_a_time_and_sensible_minutes(seen: Machine) -> None:
 
 def test_a_gpu_the_catalog_lacks_is_said(monkeypatch: pytest.MonkeyPatch, seen: Machine) -> None:
     seen(T4_HOT)
-    monkeypatch.setattr(measuring, "variant", lambda *_: None)
+    monkeypatch.setattr(measure, "variant", lambda *_: None)
     assert call("measure").code == 1

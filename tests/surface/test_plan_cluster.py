@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from whichgpu.base.cluster import check_ray
 from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.parallel.ray_cluster import check_ray
 
 RAY = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed (pip install 'whichgpu[plan-ray]')")
 ASKED = "plan llama-3.1-8b --trace requests.csv --rate 5/s --gpu L4,A10G,L40S --no-simulate --as-of 2026-10-01 --json".split()

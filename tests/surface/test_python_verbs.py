@@ -304,7 +304,7 @@ def test_a_refusal_names_what_would_work() -> None:
 def test_verbs_that_bear_the_names_of_rooms_are_verbs() -> None:
     """`whichgpu.estimate` and `whichgpu.measure` are packages too; loading them must not hide the verbs."""
     import whichgpu.estimate.fit
-    import whichgpu.measure.doctor  # noqa: F401
+    import whichgpu.measure.report.doctor  # noqa: F401
 
     assert inspect.isfunction(wg.estimate)
     assert inspect.isfunction(wg.measure)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import assert_refused, call
-from whichgpu.api.desk import Desk
-from whichgpu.api.verifying import verifying
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.recommend.verification import verifying
 from whichgpu.measure.bench.able import unable
 from whichgpu.workload.spelling import fill_defaults, from_texts
 

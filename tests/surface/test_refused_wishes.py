@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.surface.cli import call
-from whichgpu import api
+from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.workloads.estimate import estimate
+from whichgpu.api.workloads.stream import estimate_requests
 
 H100 = ("--gpu", "H100 SXM")
 
@@ -61,7 +64,7 @@ def test_what_no_card_is_worth_at_the_end_may_be_said() -> None:
 
 
 def test_steps_beside_the_size_of_the_data_set_tell_an_epochs_cost() -> None:
-    answer = api.recommend("train", "resnet50", api.Query(gpu="T4"), steps=1000, batch=64, samples=128_000).answer
+    answer = recommend("train", "resnet50", Query(gpu="T4"), steps=1000, batch=64, samples=128_000).answer
     assert answer.cost_per_epoch is not None
     assert float(answer.cost_per_epoch.amount) == pytest.approx(2 * float(answer.cost.amount), rel=0.01)
 
@@ -69,18 +72,18 @@ def test_steps_beside_the_size_of_the_data_set_tell_an_epochs_cost() -> None:
 def test_an_echo_of_a_rate_can_be_sent_again() -> None:
     """The reply shows the batch it took, which nobody gave."""
     request = {"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": 1.0}
-    told = api.estimate(**request).request  # type: ignore[arg-type]
+    told = estimate(**request).request  # type: ignore[arg-type]
     assert told["batch"] is not None
-    assert next(iter(api.estimate_requests([json.dumps(told).encode()]))).error is None
+    assert next(iter(estimate_requests([json.dumps(told).encode()]))).error is None
     named = json.dumps(request | {"batch": 4}).encode()
-    error = next(iter(api.estimate_requests([named]))).error
+    error = next(iter(estimate_requests([named]))).error
     assert error is not None
     assert error.kind == "contradiction"
 
 
 def test_lists_where_one_value_is_meant_are_a_bad_line() -> None:
     lines = [{"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "batch": one} for one in ([1], {"a": 1}, "1", True, 1)]
-    replies = list(api.estimate_requests(json.dumps(line).encode() for line in lines))
+    replies = list(estimate_requests(json.dumps(line).encode() for line in lines))
     assert [reply.error.kind if reply.error else "" for reply in replies] == ["bad-field"] * 4 + [""]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import whichgpu as wg
 from tests.surface.cli import assert_refused, assert_refused_json, call
-from whichgpu.api.relative_speed import precision_for
+from whichgpu.api.facts.relative_speed import precision_for
 from whichgpu.catalog.store import Catalog
 
 INDICES = ("cnn-training", "transformer-training", "llm-inference", "vision-inference", "image-generation")

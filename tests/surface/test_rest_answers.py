@@ -10,7 +10,7 @@ import pytest
 
 from tests.surface.cli import call
 from tests.surface.web import Server
-from whichgpu.surface.web.endpoints import ENDPOINTS, Endpoint, fields
+from whichgpu.surface.web.rest.endpoints import ENDPOINTS, Endpoint, fields
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 
 from whichgpu.base.messages import english
 from whichgpu.surface.web.answering import ANSWERS
-from whichgpu.surface.web.endpoints import ENDPOINTS, PREFIX, Endpoint
-from whichgpu.surface.web.openapi import document
+from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint
+from whichgpu.surface.web.rest.openapi import document
 
 
 @cache

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import assert_refused, assert_refused_json, call
-from whichgpu import api
+from whichgpu.api.workloads.serve import serve
 from whichgpu.base.messages import english
-from whichgpu.surface.servingchart import curve_chart, curve_lines
+from whichgpu.surface.charts.serving import curve_chart, curve_lines
 
 WORDS = ("estimate", "serve", "llama-3.1-8b", "--gpu", "h100-sxm", "--in", "500", "--out", "100")
 FIGURE = {"value", "low", "high", "unit", "basis", "sources"}
@@ -219,7 +219,7 @@ def test_words_and_table_where_people_read() -> None:
 
 
 def test_the_curve_is_a_chart_and_lines() -> None:
-    answer = api.serve("llama-3.1-8b", gpu="h100-sxm", seq_in=300, seq_out=50, rate=2.0)
+    answer = serve("llama-3.1-8b", gpu="h100-sxm", seq_in=300, seq_out=50, rate=2.0)
     assert answer.serving is not None
     spec = curve_chart(answer, english())
     values = spec["data"]["values"]

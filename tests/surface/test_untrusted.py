@@ -14,14 +14,14 @@ import pytest
 
 from tests.model_files import LLAMA, gguf_bytes, safetensors_bytes
 from tests.surface.cli import call
-from tests.unit.test_measure_record import record, step
+from tests.unit.measure.test_measure_record import record, step
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure.records import import_record, write
-from whichgpu.workload.gguf import read_gguf
+from whichgpu.workload.model_files.gguf import read_gguf
+from whichgpu.workload.model_files.safetensors import read_safetensors
 from whichgpu.workload.models import find_model
-from whichgpu.workload.safetensors import read_safetensors
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
@@ -167,7 +167,7 @@ def test_a_line_without_end_is_given_up_before_it_fills_the_memory(tmp_path: Pat
     import tracemalloc
     from datetime import date
 
-    from whichgpu import api
+    from whichgpu.api.prices.store import catalog_import
 
     with gzip.open(tmp_path / "colo.csv.gz", "wb") as file:
         file.write(b"provider,gpu,price\n")
@@ -175,12 +175,10 @@ def test_a_line_without_end_is_given_up_before_it_fills_the_memory(tmp_path: Pat
             file.write(bytes(1 << 20))
     (tmp_path / "warm.csv").write_text("provider,gpu,price\ncolo,L4,1\n")
     catalog = Catalog()
-    api.catalog_import(tmp_path / "warm.csv", catalog=catalog, today=date(2026, 11, 15), folder=tmp_path / "store")
+    catalog_import(tmp_path / "warm.csv", catalog=catalog, today=date(2026, 11, 15), folder=tmp_path / "store")
     tracemalloc.start()
     try:
-        answer = api.catalog_import(
-            tmp_path / "colo.csv.gz", catalog=catalog, today=date(2026, 11, 15), folder=tmp_path / "store"
-        )
+        answer = catalog_import(tmp_path / "colo.csv.gz", catalog=catalog, today=date(2026, 11, 15), folder=tmp_path / "store")
         assert tracemalloc.get_traced_memory()[1] < 48 << 20
     finally:
         tracemalloc.stop()

@@ -26,7 +26,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", "[::]", "127.0.0.1.nip.io"])
 def test_it_listens_beyond_this_machine_only_with_a_token(host: str) -> None:
     pytest.importorskip("starlette")
-    from whichgpu.surface.web.serve import check_binding
+    from whichgpu.surface.web.server.serve import check_binding
 
     with pytest.raises(UsageError, match="token"):
         check_binding(host, None)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from whichgpu.surface.web import answering, worker
+from whichgpu.surface.web import answering
+from whichgpu.surface.web.server import worker
 
 _rest = answering.ANSWERS["rest"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from whichgpu.surface.web.frames import packed, read_frame
+from whichgpu.surface.web.server.frames import packed, read_frame
 
 if __name__ == "__main__":
     out = sys.stdout.buffer

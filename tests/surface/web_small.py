@@ -6,10 +6,10 @@ import sys
 from dataclasses import fields
 from typing import Any
 
-from whichgpu.surface.web.limits import Limits
-from whichgpu.surface.web.safety import Door, hosts_of
-from whichgpu.surface.web.serve import serve
-from whichgpu.surface.web.service import Service
+from whichgpu.surface.web.server.gate import Door, hosts_of
+from whichgpu.surface.web.server.limits import Limits
+from whichgpu.surface.web.server.serve import serve
+from whichgpu.surface.web.server.service import Service
 
 SMALL: dict[str, Any] = {
     "head_seconds": 1.5, "body_seconds": 1.5, "idle_seconds": 2, "unread_seconds": 1.5, "answer_seconds": 3.0,

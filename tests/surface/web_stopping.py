@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from whichgpu.__main__ import main
-from whichgpu.surface.web import service
+from whichgpu.surface.web.server import service
 
 if __name__ == "__main__":
     service.Service = partial(service.Service, module="tests.surface.web_stopping_worker", draws=False)  # type: ignore[assignment, misc]

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from whichgpu.surface.web.worker import main
+from whichgpu.surface.web.server.worker import main
 
 if __name__ == "__main__":
     os.killpg(os.getpgid(os.getppid()), signal.Signals[os.environ["STOP_SIGNAL"]])

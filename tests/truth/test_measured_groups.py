@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whichgpu import api
+from whichgpu.api.workloads.estimate import estimate
 
 MPT_7B = {"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 50368, "max_seq_len": 2048}
 # task, model, GPU, fields, seconds, where it was printed
@@ -35,7 +35,7 @@ MEASURED: list[tuple[str, Any, str, dict[str, Any], float, str]] = [
 def test_measured_steps_lie_in_the_range_and_within_a_quarter(
     task: str, model: Any, gpu: str, fields: dict[str, Any], seconds: float, source: str
 ) -> None:
-    answer = api.estimate(task, model, gpu=gpu, **fields)
+    answer = estimate(task, model, gpu=gpu, **fields)
     assert answer.time is not None
     assert answer.time.low <= seconds <= answer.time.high
     assert answer.time.value == pytest.approx(seconds, rel=0.25)

@@ -15,7 +15,7 @@ from tests.serving_cases import CATALOG, asked
 from whichgpu.decide.roles import Design, DesignsAnswer, Kind, Served, designs
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.workload.traces import read_trace
+from whichgpu.workload.traces.reader import read_trace
 
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 TRACE = SHARED / "traces" / "AzureLLMInferenceTrace_conv.csv"

@@ -12,26 +12,26 @@ from statistics import median
 
 import pytest
 
-from whichgpu import api
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.workload.spelling import from_object
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def answers() -> list[tuple[str, float, api.EstimateAnswer]]:
+def answers() -> list[tuple[str, float, EstimateAnswer]]:
     desk = Desk()
-    return [(row["source"], row["seconds"], api.estimate_spelled(from_object(row["request"]), desk)) for row in ROWS]
+    return [(row["source"], row["seconds"], estimate_spelled(from_object(row["request"]), desk)) for row in ROWS]
 
 
-def test_the_median_error_is_small(answers: list[tuple[str, float, api.EstimateAnswer]]) -> None:
+def test_the_median_error_is_small(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
     errors = [abs(told.time.value / seconds - 1) for _, seconds, told in answers if told.time]
     assert len(errors) == len(ROWS)
     assert median(errors) < 0.08
 
 
-def test_no_row_is_off_by_half(answers: list[tuple[str, float, api.EstimateAnswer]]) -> None:
+def test_no_row_is_off_by_half(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
     far = [
         (source, told.request["model"])
         for source, seconds, told in answers
@@ -40,11 +40,11 @@ def test_no_row_is_off_by_half(answers: list[tuple[str, float, api.EstimateAnswe
     assert not far
 
 
-def test_nine_ranges_of_ten_hold(answers: list[tuple[str, float, api.EstimateAnswer]]) -> None:
+def test_nine_ranges_of_ten_hold(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
     inside = [told.time.low <= seconds <= told.time.high for _, seconds, told in answers if told.time]
     assert sum(inside) / len(inside) >= 0.85
 
 
-def test_this_gpu_measured_is_said(answers: list[tuple[str, float, api.EstimateAnswer]]) -> None:
+def test_this_gpu_measured_is_said(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
     assert {told.tier for _, _, told in answers} == {"gpu"}
     assert {told.basis for _, _, told in answers} == {"calibrated"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import whichgpu as wg
-from whichgpu.base.shown import Shown
+from whichgpu.base.display import Shown
 from whichgpu.surface.python import verbs
 
 LIST = Path(__file__).parent / "public_names.txt"

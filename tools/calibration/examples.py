@@ -11,9 +11,9 @@ import numpy as np
 
 from calibration.fit_steps import Example
 from calibration.measured import Depth, Measured
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.gpus import columns

@@ -13,7 +13,7 @@ import numpy as np
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
 from calibration.measured import Measured
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog

@@ -15,7 +15,7 @@ import numpy as np
 
 from calibration.serving_rows import served_rows
 from calibration.serving_scores import Leaving, held
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group import eager
 

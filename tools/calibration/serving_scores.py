@@ -22,7 +22,7 @@ from calibration.group_examples import group_examples
 from calibration.group_rows import group_rows
 from calibration.rows import measured_rows
 from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.calibration import GroupCalibration

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.catalog.engine_files import Entry
-from whichgpu.catalog.engine_registry import engine_entries, engine_record
+from whichgpu.catalog.engines.files import Entry
+from whichgpu.catalog.engines.registry import engine_entries, engine_record
 from whichgpu.catalog.store import Catalog
 
 HEAD = ("field", "since", "value", "unit", "source")

@@ -8,8 +8,8 @@ from typing import Any
 from reference.commands import arguments
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.surface.web.endpoints import PREFIX
-from whichgpu.surface.web.openapi import document
+from whichgpu.surface.web.rest.endpoints import PREFIX
+from whichgpu.surface.web.rest.openapi import document
 
 
 def page(tongue: Tongue) -> str:

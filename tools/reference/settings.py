@@ -14,7 +14,7 @@ from reference import commands
 from reference.errors import SOURCE
 from reference.markdown import code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.api.planfile import LOADS, TOP, WISHES
+from whichgpu.api.plan.plan_file import LOADS, TOP, WISHES
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED
 from whichgpu.surface.cli.frame import options_of
 from whichgpu.surface.cli.settings import SHARED

@@ -16,8 +16,8 @@ from pathlib import Path
 from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE
 from whichgpu.base.po import Texts
 from whichgpu.catalog.csvfile import read_cells
-from whichgpu.catalog.engine_files import FOLDER as ENGINES
-from whichgpu.catalog.engine_files import engine_cells
+from whichgpu.catalog.engines.files import FOLDER as ENGINES
+from whichgpu.catalog.engines.files import engine_cells
 
 DATA = LOCALE_DIR.parent.parent / "catalog" / "data"
 TABLES = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichgpu.catalog.store import Catalog
 
 if TYPE_CHECKING:
-    from whichgpu.api.desk import Desk
+    from whichgpu.api.lookup_cache import Desk
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Context:
 
     def desk_for(self, own_measurements: bool) -> Desk:
         """The desk to look models and GPUs up at; `own_measurements` says whether the user's records count."""
-        from whichgpu.api.desk import Desk  # facts do without it
+        from whichgpu.api.lookup_cache import Desk  # facts do without it
 
         if self.desk is not None and self.desk.own == own_measurements:
             return self.desk

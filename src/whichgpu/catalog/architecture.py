@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichgpu.base.sealed import data_rows, record
+from whichgpu.base.bundled_data import data_rows, record
 from whichgpu.catalog.schema import DATA_DIR
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from whichgpu.base.bundled_data import check_data
 from whichgpu.base.errors import DataError
 from whichgpu.base.files import read_regular
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.sealed import check_data
 
 Line = tuple[int, list[str]]
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
-from whichgpu.catalog.city import city_called
-from whichgpu.catalog.country import countries, countries_named
 from whichgpu.catalog.exact import exactly
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
+from whichgpu.catalog.places.city import city_called
+from whichgpu.catalog.places.country import countries, countries_named
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.accuracy import Accuracy, build_accuracy
 from whichgpu.catalog.cache import cached
-from whichgpu.catalog.engine import Engine, build_engine
+from whichgpu.catalog.engines.engine import Engine, build_engine
 from whichgpu.catalog.gpu import Gpu, build_gpu
 from whichgpu.catalog.host import (
     Cpu,

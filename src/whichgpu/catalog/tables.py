@@ -14,8 +14,8 @@ from whichgpu.base.dates import is_date
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.csvfile import read_cells
-from whichgpu.catalog.engine_files import FOLDER as ENGINES
-from whichgpu.catalog.engine_files import engine_cells, record_files
+from whichgpu.catalog.engines.files import FOLDER as ENGINES
+from whichgpu.catalog.engines.files import engine_cells, record_files
 from whichgpu.catalog.schema import Field, key_of, schema
 
 Row = dict[str, Any]

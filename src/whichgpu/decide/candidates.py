@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whichgpu.decide.groups import Groups
+from whichgpu.decide.configurations.capacity_bound import waits
+from whichgpu.decide.configurations.configuration import Outcome, Refusal, Way
+from whichgpu.decide.configurations.groups import Groups
+from whichgpu.decide.constraints import TIME_WEIGHT, Rank, Wishes
 from whichgpu.decide.market import Market, terms_of
-from whichgpu.decide.serving import waits
-from whichgpu.decide.way import Outcome, Refusal, Way
-from whichgpu.decide.wishes import TIME_WEIGHT, Rank, Wishes
 from whichgpu.decide.work import Work
 from whichgpu.price.run import Course, Habits, Terms, course
 from whichgpu.price.table import Floats, Ints

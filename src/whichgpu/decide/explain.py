@@ -12,10 +12,10 @@ import numpy as np
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.catalog.pricing import ANYWHERE
-from whichgpu.decide.answer import Candidate
+from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.groups import Groups
-from whichgpu.decide.way import Outcome, Refusal
+from whichgpu.decide.configurations.configuration import Outcome, Refusal
+from whichgpu.decide.configurations.groups import Groups
 from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload

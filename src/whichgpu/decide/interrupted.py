@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
-from whichgpu.base.sweep import Progress, run_sweep
+from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet import Fleet, FleetOutcome, Interruptions, simulate_fleet
 from whichgpu.estimate.serving.fleet.answer import met_of

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
-from whichgpu.base.recent import Recent
+from whichgpu.base.lru import Recent
 from whichgpu.catalog.currency import Exchanger
-from whichgpu.catalog.engine import Engine, engine_runs_on
+from whichgpu.catalog.engines.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.frameworks import runs_frameworks
-from whichgpu.decide.wishes import Wishes
+from whichgpu.decide.constraints import Wishes
+from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.estimate.time.calibration import MEASURED_VENDORS
 from whichgpu.price.billing import billing_on, extras, machines_apart
 from whichgpu.price.run import Terms, committed_years

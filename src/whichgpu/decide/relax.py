@@ -10,8 +10,8 @@ import numpy as np
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.decide.candidates import MOST_COPIES, Bools, Candidates
-from whichgpu.decide.way import Outcome, Refusal
-from whichgpu.decide.wishes import Wishes
+from whichgpu.decide.configurations.configuration import Outcome, Refusal
+from whichgpu.decide.constraints import Wishes
 from whichgpu.price.table import Floats, Ints
 
 Settle = Callable[[Callable[[Candidates], Ints]], tuple[Candidates, Ints]]

@@ -9,7 +9,7 @@ from typing import Any
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Curve, MemoryOf, Verdict, fit, needed, verdict
 from whichgpu.workload.kinds import KINDS

@@ -11,7 +11,7 @@ from whichgpu.base.units import format_memory
 from whichgpu.catalog.find import gpus_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.measure.card import Card
+from whichgpu.measure.drivers.card import Card
 
 # A driver shows less than the label: ECC on GDDR takes 1/16, reserves the rest. The sizes of one family lie further apart.
 LEAST, MOST = 0.87, 1.02

@@ -13,7 +13,7 @@ from decimal import Decimal
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money, parse_money
-from whichgpu.measure.card import Sample
+from whichgpu.measure.drivers.card import Sample
 
 IDLE_PERCENT = 5  # at most so busy, and a GPU waits: a desktop or a monitoring tool causes blips of a few percent
 HOURS_A_MONTH = 730  # as the clouds count

@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Protocol
 
 from whichgpu.base.money import Money
-from whichgpu.measure.card import Card, Sample
-from whichgpu.measure.diagnose import Verdict, diagnose
+from whichgpu.measure.drivers.card import Card, Sample
+from whichgpu.measure.drivers.probe import Hiccup, Probe
 from whichgpu.measure.idle import Rule, Watch, step
 from whichgpu.measure.load import HostLoad, LoadReader
 from whichgpu.measure.meter import Bill, Tally, all_idle, bill, count
-from whichgpu.measure.probe import Hiccup, Probe
+from whichgpu.measure.report.diagnose import Verdict, diagnose
 
 WINDOW = 30  # readings a diagnosis looks back on
 LONGEST_RETRY = 30.0  # seconds between attempts while the driver is away

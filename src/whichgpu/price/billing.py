@@ -8,7 +8,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows
+from whichgpu.base.bundled_data import data_rows
 
 FOLDER = Path(__file__).parent / "data"
 ANY = "*"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows
+from whichgpu.base.bundled_data import data_rows
 
 TABLE = Path(__file__).parent / "data" / "habits.csv"
 ANY = "*"

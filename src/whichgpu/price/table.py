@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day, last_day
-from whichgpu.base.recent import Recent
+from whichgpu.base.lru import Recent
 from whichgpu.catalog.cache import cached
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog

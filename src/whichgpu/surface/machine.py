@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from whichgpu.base.messages import Language
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_bandwidth, format_memory, significant
-from whichgpu.measure.card import Card, PcieLink, Sample
-from whichgpu.measure.diagnose import Verdict
-from whichgpu.measure.doctor import Report, SeenGpu
-from whichgpu.measure.finding import Finding
+from whichgpu.measure.drivers.card import Card, PcieLink, Sample
 from whichgpu.measure.host import Host
+from whichgpu.measure.report.diagnose import Verdict
+from whichgpu.measure.report.doctor import Report, SeenGpu
+from whichgpu.measure.report.finding import Finding
 
 Fact = tuple[str, str]
 SHOWN = frozenset(  # of what a variant supports, what decides how it is used

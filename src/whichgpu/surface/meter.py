@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from whichgpu.base.codec import Cell
 from whichgpu.base.messages import Language
 from whichgpu.base.money import Money
+from whichgpu.base.text_width import cells as cell_width
+from whichgpu.base.text_width import cut, padded, wrapped
 from whichgpu.base.units import GIB, significant
-from whichgpu.base.widths import cells as cell_width
-from whichgpu.base.widths import cut, padded, wrapped
-from whichgpu.measure.card import Sample
+from whichgpu.measure.drivers.card import Sample
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import Reading
 from whichgpu.surface.machine import verdict_words

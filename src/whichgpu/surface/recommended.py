@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 
-from whichgpu.api.recommended import RecommendAnswer
-from whichgpu.api.saying import amount, long
+from whichgpu.api.recommend.answer import RecommendAnswer
+from whichgpu.api.recommend.sentences import amount, long
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant, with_unit
-from whichgpu.decide.answer import Candidate
+from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.explain import counted
 
 LEAST = Decimal("0.001")  # of a unit's cost that is told

@@ -9,7 +9,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.engine_registry import default_engine, engine_record
+from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
 from whichgpu.workload.denoisers import refuse_rate, refuse_requests
 from whichgpu.workload.kinds import KINDS

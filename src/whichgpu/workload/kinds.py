@@ -65,12 +65,12 @@ class EngineName(Word):
 
     @property
     def known(self) -> tuple[str, ...]:
-        from whichgpu.catalog.engine_registry import engine_ids
+        from whichgpu.catalog.engines.registry import engine_ids
 
         return engine_ids()
 
     def read(self, value: Any) -> str:
-        from whichgpu.catalog.engine_registry import engine_synonyms
+        from whichgpu.catalog.engines.registry import engine_synonyms
 
         return Word.read(self, engine_synonyms().get(squash(value), value) if isinstance(value, str) else value)
 
@@ -186,7 +186,7 @@ class Model(Base):
         return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
     def _config(self, text: str) -> Mapping[str, Any]:
-        from whichgpu.workload.jsontext import read_object
+        from whichgpu.workload.model_files.json_text import read_object
 
         try:
             return self.read(read_object(text))  # type: ignore[return-value]

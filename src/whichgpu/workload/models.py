@@ -12,9 +12,9 @@ from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
 from whichgpu.catalog.model import model_key
-from whichgpu.workload.files import read_config
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.fields import printable
+from whichgpu.workload.model_files.bounded_read import read_config
 from whichgpu.workload.shapes import Mlp, Shape
 
 SUFFIXES = (".json", ".gguf", ".safetensors")
@@ -66,7 +66,7 @@ def find_model(model: str | Mapping[str, Any], catalog: Models, trace: Tracer | 
         raise UsageError("bad-model", msg("error.bad-model", name=name[:80]), msg("hint.model"))
     if name.startswith("hf:"):
         repository = name.removeprefix("hf:")
-        from whichgpu.workload.hub import hub_config
+        from whichgpu.workload.model_files.hub import hub_config
 
         return shape_from_config(hub_config(repository), repository.rpartition("/")[2])
     if name.startswith("mlp:"):
@@ -145,7 +145,7 @@ def _from_file(path: Path) -> Shape:
         raise UsageError("file-unreadable", msg("error.no-plain-file", path=str(path)), msg("hint.model"))
     suffix = path.suffix.lower()
     if suffix == ".gguf":
-        from whichgpu.workload.gguf import read_gguf  # readers of files are loaded when a file is named
+        from whichgpu.workload.model_files.gguf import read_gguf  # readers of files are loaded when a file is named
 
         return read_gguf(path)[0]
     if suffix == ".json" and not path.name.endswith(".safetensors.index.json"):
@@ -154,7 +154,7 @@ def _from_file(path: Path) -> Shape:
     if os.path.isfile(config):
         return shape_from_config(read_config(config), _name_of(config))
     index = path.with_name(INDEX)
-    from whichgpu.workload.safetensors import read_safetensors
+    from whichgpu.workload.model_files.safetensors import read_safetensors
 
     return read_safetensors(index if os.path.isfile(index) else path)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows, record
+from whichgpu.base.bundled_data import data_rows, record
 
 FOLDER = Path(__file__).parent / "data"
 

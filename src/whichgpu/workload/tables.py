@@ -35,10 +35,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from whichgpu.base.bundled_data import check_data
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.base.sealed import check_data
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"

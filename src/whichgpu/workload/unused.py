@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.workload import Workload
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Rude, Target
 from tests.fuzz.targets.draws import as_json, as_toml, documents, from_file, objects, room, scalars
-from whichgpu import api
-from whichgpu.api.planfile import LOADS, TOP, WISHES, read_plan
+from whichgpu.api.plan.plan_file import LOADS, TOP, WISHES, read_plan
+from whichgpu.api.prices.store import catalog_import
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED, lay_over, read_overlay
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
@@ -51,7 +51,7 @@ def _prices(ending: str) -> Any:
         folder.mkdir()
         path = room() / f"list{ending}"
         path.write_bytes(data)
-        answer = api.catalog_import(path, catalog=_catalog(), today=TODAY, folder=folder)
+        answer = catalog_import(path, catalog=_catalog(), today=TODAY, folder=folder)
         if answer.prices != answer.kept + answer.quarantined + answer.unknown:
             raise Rude("counts that do not add up")
         problems = tuple(row.problem.id for row in answer.snapshots if row.problem)

@@ -12,13 +12,13 @@ from tests.configs import KEYS, TYPES, configs
 from tests.fuzz.target import Target
 from tests.fuzz.targets.draws import as_json, documents, from_file, room
 from tests.model_files import LLAMA, TENSORS, gguf_bytes, safetensors_bytes
-from whichgpu.workload.files import parse_config
-from whichgpu.workload.gguf import read_gguf
-from whichgpu.workload.gguf_header import TYPES as GGUF_TYPES
 from whichgpu.workload.hf import shape_from_config
+from whichgpu.workload.model_files.bounded_read import parse_config
+from whichgpu.workload.model_files.gguf import read_gguf
+from whichgpu.workload.model_files.gguf_header import TYPES as GGUF_TYPES
+from whichgpu.workload.model_files.safetensors import DTYPES, read_safetensors
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.safetensors import DTYPES, read_safetensors
 from whichgpu.workload.shapes import Traced
 
 NORMS = {name: told for name, told in TENSORS.items() if len(told[1]) == 1}  # small, so that a whole file is drawn

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from tests.configs import KEYS, configs
 from tests.fuzz.target import Rude, Target, refusal
 from tests.fuzz.targets.draws import as_json, documents, from_file, objects, scalars
-from whichgpu.api.stream import estimate_requests
+from whichgpu.api.workloads.stream import estimate_requests
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.messages import english
-from whichgpu.catalog.engine_registry import engine_ids
+from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.surface.commands.many import reply_document
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.tasks import TASKS
-from whichgpu.workload.traces import ALSO, SHAPES, read_trace
+from whichgpu.workload.traces.reader import ALSO, SHAPES, read_trace
 
 COLUMNS = sorted(
     {name for shape in SHAPES for name in (shape.time, shape.prompt, shape.output, shape.hashes) if name}

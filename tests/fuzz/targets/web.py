@@ -12,12 +12,12 @@ from tests.fuzz.target import Rude, Target, each
 from tests.fuzz.targets.draws import NAMES, TEXTS, objects, scalars, texts
 from whichgpu.base.messages import english
 from whichgpu.catalog.live.http import _date, _retry_after
-from whichgpu.surface.web import spelled
 from whichgpu.surface.web.answering import ANSWERS
 from whichgpu.surface.web.asking import Told
-from whichgpu.surface.web.endpoints import ENDPOINTS, fields
 from whichgpu.surface.web.page import read_state, unknown_names, view_named
-from whichgpu.surface.web.safety import _host
+from whichgpu.surface.web.rest import parameters
+from whichgpu.surface.web.rest.endpoints import ENDPOINTS, fields
+from whichgpu.surface.web.server.gate import _host
 from whichgpu.surface.web.speech import choices, named_in, preferred
 from whichgpu.surface.web.views import PAGES
 
@@ -32,7 +32,7 @@ def _query(data: bytes) -> Hashable:
     endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
     query = data[1:].decode("latin-1")
     if endpoint.path in LONG:
-        return endpoint.path, len(spelled.request_of(endpoint, spelled.from_query(query)))
+        return endpoint.path, len(parameters.request_of(endpoint, parameters.from_query(query)))
     return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": query}, english(), None))
 
 
@@ -40,7 +40,7 @@ def _body(data: bytes) -> Hashable:
     """The same with a JSON body."""
     endpoint = ENDPOINTS[(data[0] if data else 0) % len(ENDPOINTS)]
     if endpoint.path in LONG:
-        return endpoint.path, len(spelled.request_of(endpoint, spelled.from_body(data[1:])))
+        return endpoint.path, len(parameters.request_of(endpoint, parameters.from_body(data[1:])))
     return endpoint.path, *_told(ANSWERS["rest"]({"endpoint": endpoint.path, "query": "", "body": data[1:]}, english(), None))
 
 

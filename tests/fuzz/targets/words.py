@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Target, each
 from tests.fuzz.targets.draws import texts
-from whichgpu.api.planfile import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
-from whichgpu.api.plansweep import parse_sweep
-from whichgpu.api.wanted import OffersQuery, wanted
+from whichgpu.api.plan.plan_file import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
+from whichgpu.api.plan.sweep import parse_sweep
+from whichgpu.api.prices.filters import OffersQuery, wanted
 from whichgpu.base.dates import is_date, parse_as_of, parse_known
 from whichgpu.base.kinds import Refused
 from whichgpu.base.money import parse_money
 from whichgpu.base.names import nearest, split_count, words
 from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
-from whichgpu.catalog.country import countries_named
 from whichgpu.catalog.currency import parse_rates
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, gpus_named
 from whichgpu.catalog.live.importing import day_of
 from whichgpu.catalog.live.sources.gpuhunt import version_day
-from whichgpu.catalog.place import city_point
+from whichgpu.catalog.places.country import countries_named
+from whichgpu.catalog.places.distance import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.kinds import KINDS, LAYOUT

@@ -6,7 +6,7 @@ from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import File, Names, Pairs
 from whichgpu.api.request.types import FilePath, Histogram, ModelName, NameList
 from whichgpu.api.request.workload import WorkloadFields, work_field
-from whichgpu.api.requests import MOST_COUNT
+from whichgpu.api.workloads.remarks import MOST_COUNT
 from whichgpu.base.kinds import Flag, Number, Whole
 from whichgpu.workload.kinds import Model
 

@@ -16,7 +16,7 @@ NUMBER = Quantity("")
 
 
 def _tools() -> tuple[str, ...]:
-    from whichgpu.decide.plan.hints import tools
+    from whichgpu.decide.plan.launch_hints import tools
 
     return tuple(tools())
 

@@ -18,7 +18,7 @@ TIME, MONEY, SIZE = Quantity("s"), Quantity(""), Quantity("B")
 
 
 def _ranks() -> tuple[str, ...]:
-    from whichgpu.decide.wishes import RANKS
+    from whichgpu.decide.constraints import RANKS
 
     return RANKS
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.context import Context
-from whichgpu.api.planfile import READERS, WISHES, model_asked, owned_text, quotas_text, read_plan, read_setting
-from whichgpu.api.planrequest import PlanRequest as Plan
+from whichgpu.api.plan.plan_file import READERS, WISHES, model_asked, owned_text, quotas_text, read_plan, read_setting
+from whichgpu.api.plan.request import PlanRequest as Plan
 from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.kinds import plain
 from whichgpu.api.request.plan import PlanRequest
@@ -21,7 +21,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.kinds import KINDS
 
 if TYPE_CHECKING:
-    from whichgpu.decide.plan.answer import PlanAnswer
+    from whichgpu.decide.plan.plan_answer import PlanAnswer
 
 SERVING = tuple(fields_of(ServingFields))
 TRAFFIC = ("trace", "hourly", "in_spread", "out_spread", "in_histogram", "out_histogram", "latency")
@@ -31,7 +31,7 @@ PLAN_FILE = ".toml"
 
 def plan(request: PlanRequest, context: Context) -> PlanAnswer:
     """The cheapest fleet, solved and simulated."""
-    from whichgpu.api.planning import plan as planned
+    from whichgpu.api.plan.plan import plan as planned
 
     prices = read(PlanRequest, request, context.spell, ("prices",)).get("prices")
     own = not request.get("no_own_measurements")

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu import api
 from whichgpu.api.context import Context
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
 from whichgpu.api.request.read import read, refusal, workload
 from whichgpu.base.errors import UsageError
@@ -20,9 +19,12 @@ from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.tasks import RUN_TASKS
 
 if TYPE_CHECKING:
-    from whichgpu.api.estimates import EstimateAnswer
-    from whichgpu.api.loads import Asked
+    from whichgpu.api.facts.catalog import Comparison
+    from whichgpu.api.recommend.recommend import RecommendAnswer
     from whichgpu.api.request.recommend import RecommendRequest
+    from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.fit import FitAnswer
+    from whichgpu.api.workloads.load import Asked
 
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
@@ -31,25 +33,30 @@ HISTOGRAMS = ("in_histogram", "out_histogram")
 _PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
 
 
-def fit(request: FitRequest, context: Context) -> api.FitAnswer:
+def fit(request: FitRequest, context: Context) -> FitAnswer:
     """What a model needs, and which GPUs have it."""
+    from whichgpu.api.workloads.fit import fit_spelled
+
     names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
     asked = workload({"task": "serve", **request}, context.spell, without=("gpu",))
     if "task" not in request:
         asked = Spelled(asked.workload, asked.given - {"task"})
     filter, catalog = GpuFilter(as_of=context.as_of), context.catalog
-    answer = api.fit_spelled(asked, names, filter, catalog, helpful=bool(names) or context.is_whole)
+    answer = fit_spelled(asked, names, filter, catalog, helpful=bool(names) or context.is_whole)
     if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
-        answer = api.fit_spelled(asked, names, filter, catalog)
+        answer = fit_spelled(asked, names, filter, catalog)
     return answer
 
 
-def compare(request: CompareRequest, context: Context) -> api.Comparison:
+def compare(request: CompareRequest, context: Context) -> Comparison:
     """Facts, and with a task and a model speeds."""
-    answer = api.compare(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
+    from whichgpu.api.facts import catalog as verbs
+    from whichgpu.api.workloads.side_by_side import compare_speed
+
+    answer = verbs.compare(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
     stated = request.keys() - {"names"}
     if {"task", "model"} <= stated:
-        speeds = api.compare_speed(answer.compared, workload(request, context.spell), context.catalog)
+        speeds = compare_speed(answer.compared, workload(request, context.spell), context.catalog)
         return replace(answer, speed=speeds)
     if stated:
         raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
@@ -58,19 +65,21 @@ def compare(request: CompareRequest, context: Context) -> api.Comparison:
 
 def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     """Time, throughput and memory of one request; under its load where it has one."""
+    from whichgpu.api.workloads.estimate import estimate_spelled
+
     desk = context.desk_for(not request.get("no_own_measurements"))
     asked = workload(request, context.spell)
     load = {name: value for name, value in request.items() if name in (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES, "plot")}
     chosen = _laid_out(asked, desk, load, context) if request.get("best_layout") else asked
-    return _loaded(chosen, desk, load, context) if load or _rated(chosen) else api.estimate_spelled(chosen, desk)
+    return _loaded(chosen, desk, load, context) if load or _rated(chosen) else estimate_spelled(chosen, desk)
 
 
 def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> Spelled:
     """In the best layout: for a load where there is one, for a single step otherwise."""
-    from whichgpu.api.group_layouts import laid_out_best
+    from whichgpu.api.workloads.layouts import laid_out_best
 
     if asked.workload.serving and (_rated(asked) or "trace" in load):
-        from whichgpu.api.serving_layouts import laid_out_for_load
+        from whichgpu.api.workloads.serving_layouts import laid_out_for_load
 
         return laid_out_for_load(asked, desk, load_of(load, context))
     return laid_out_best(asked, desk)
@@ -82,16 +91,18 @@ def _rated(asked: Spelled) -> bool:
 
 def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
     """Under a load, simulated."""
+    from whichgpu.api.workloads.serve import serve_spelled
+
     if not asked.workload.serving:
         flags = tuple(context.spell(name) for name in load)
         raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
     follow = context.progress
-    return api.serve_spelled(asked, desk, load_of(load, context), follow and (lambda done: follow("simulating", done)))
+    return serve_spelled(asked, desk, load_of(load, context), follow and (lambda done: follow("simulating", done)))
 
 
 def load_of(given: Mapping[str, Any], context: Context) -> Asked:
     """The load that fields of a request spell."""
-    from whichgpu.api.loads import Asked
+    from whichgpu.api.workloads.load import Asked
     from whichgpu.estimate.serving.limits import Overrides
 
     values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
@@ -110,11 +121,11 @@ def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
     return found
 
 
-def recommend(request: RecommendRequest, context: Context) -> api.RecommendAnswer:
+def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     """Which GPU, on which offer, in which layout, at what cost, and why."""
-    from whichgpu.api.recommending import ANY_MODEL
+    from whichgpu.api.recommend.offers import Query
+    from whichgpu.api.recommend.recommend import ANY_MODEL, recommend_spelled
     from whichgpu.api.request.recommend import RecommendRequest
-    from whichgpu.api.shopping import Query
 
     task, model = request.get("task"), request.get("model")
     if task not in RUN_TASKS:
@@ -128,4 +139,4 @@ def recommend(request: RecommendRequest, context: Context) -> api.RecommendAnswe
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     asked = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
     desk = context.desk_for(not request.get("no_own_measurements"))
-    return api.recommend_spelled(asked, query, context.as_of, desk, prices, model is not None)
+    return recommend_spelled(asked, query, context.as_of, desk, prices, model is not None)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_files import Entry, read_records
-from whichgpu.catalog.engine_registry import build_record
+from whichgpu.catalog.engines.files import Entry, read_records
+from whichgpu.catalog.engines.registry import build_record
 from whichgpu.catalog.mix import parse_request
 from whichgpu.catalog.tables import Finding, Row, Table
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from whichgpu.base.bundled_data import altered, in_checkout
+from whichgpu.base.display import Shown
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.base.sealed import altered, in_checkout
-from whichgpu.base.shown import Shown
 from whichgpu.catalog.checks import architectures, engines, gpus, hosts, models, prices, structure
 from whichgpu.catalog.schema import DATA_DIR, schema
 from whichgpu.catalog.tables import Finding, Row, Table, read_table

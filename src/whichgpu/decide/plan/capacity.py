@@ -9,11 +9,11 @@ import numpy as np
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.decide.generating import in_precision
-from whichgpu.decide.plan.problem import Bools, Floats
+from whichgpu.decide.configurations.capacity_bound import BUSIEST
+from whichgpu.decide.configurations.configuration import Asked
+from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.plan.solver.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
-from whichgpu.decide.serving import BUSIEST
-from whichgpu.decide.way import Asked
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.group.step import Devices, tokens_pass, told

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichgpu.decide.evaluate import ways
-from whichgpu.decide.groups import Group
-from whichgpu.decide.plan.problem import Job
+from whichgpu.decide.configurations.configuration import Asked
+from whichgpu.decide.configurations.configuration import Way as Able
+from whichgpu.decide.configurations.evaluate import ways
+from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.plan.solver.problem import Job
 from whichgpu.decide.plan.supply import Stand
-from whichgpu.decide.way import Asked
-from whichgpu.decide.way import Way as Able
 from whichgpu.decide.work import work_of
 from whichgpu.price.run import Habits
 

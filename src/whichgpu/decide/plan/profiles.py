@@ -17,7 +17,7 @@ import numpy as np
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import read_regular
 from whichgpu.base.messages import Message, msg
-from whichgpu.decide.plan.problem import Floats, Pool, Problem, Way
+from whichgpu.decide.plan.solver.problem import Floats, Pool, Problem, Way
 
 MOST_BYTES = 1 << 26
 

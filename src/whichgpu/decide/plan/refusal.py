@@ -12,11 +12,11 @@ import numpy as np
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.decide.plan.build import Built, Served
 from whichgpu.decide.plan.capacity import Copy, Goals
-from whichgpu.decide.plan.problem import Problem, Quota, Solution
-from whichgpu.decide.plan.program import servable
-from whichgpu.decide.plan.solve import solve
+from whichgpu.decide.plan.solver.build import Built, Served
+from whichgpu.decide.plan.solver.problem import Problem, Quota, Solution
+from whichgpu.decide.plan.solver.program import servable
+from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.decide.plan.verify import Checked
 
 SECONDS = 4.0  # a trial

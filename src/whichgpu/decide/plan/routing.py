@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from whichgpu.decide.plan.problem import Floats
+from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.serving.fleet import Routing
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.groups import Group, Groups, groups_of
+from whichgpu.decide.configurations.groups import Group, Groups, groups_of
+from whichgpu.decide.constraints import Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
-from whichgpu.decide.plan.problem import Bools, Pool, Way
-from whichgpu.decide.wishes import Owned
+from whichgpu.decide.plan.solver.problem import Bools, Pool, Way
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.run import Habits, sustained
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS

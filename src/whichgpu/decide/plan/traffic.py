@@ -9,9 +9,9 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.plan.problem import Floats
+from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.estimate.serving.load import Lengths
-from whichgpu.workload.traces import Trace
+from whichgpu.workload.traces.reader import Trace
 
 DRAWN = 20_000  # requests that stand for a distribution
 LEAST_DRAWN = 500  # of a distribution, for every value of a histogram

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.decide.generating import in_precision
-from whichgpu.decide.plan.build import Built, Column, Served
+from whichgpu.decide.configurations.generating import in_precision
 from whichgpu.decide.plan.capacity import Goals
-from whichgpu.decide.plan.problem import Floats, Solution
 from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
+from whichgpu.decide.plan.solver.build import Built, Column, Served
+from whichgpu.decide.plan.solver.problem import Floats, Solution
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.fleet import Fleet, Routing, Station, simulate_fleet
 from whichgpu.estimate.serving.limits import Overrides

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.sweep import Progress
+from whichgpu.base.parallel.sweep import Progress
 from whichgpu.decide.roles.answer import Compared, IdleGpus, ModelRoles, RolesAnswer
 from whichgpu.decide.roles.asked import Kind, Served
 from whichgpu.decide.roles.copies import Copy, copies

@@ -12,7 +12,7 @@ from whichgpu.estimate.serving.fleet import Fleet, simulate_fleet
 from whichgpu.estimate.serving.fleet.answer import met_of
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.summary import summary
-from whichgpu.workload.traces import Trace
+from whichgpu.workload.traces.reader import Trace
 
 LEAST, MOST = 600, 24_000  # requests simulated at a rate
 BEYOND = 20  # of them that lie beyond the percentile asked

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.sweep import Progress, run_sweep
+from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.base.units import format_seconds
-from whichgpu.decide.generating import in_precision
+from whichgpu.decide.configurations.generating import in_precision
 from whichgpu.decide.roles.asked import Kind, Served
 from whichgpu.decide.roles.bears import ROUGH, bears
 from whichgpu.estimate.group.answer import group_time_of

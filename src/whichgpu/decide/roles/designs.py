@@ -12,7 +12,7 @@ from decimal import Decimal
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
-from whichgpu.base.sweep import Progress
+from whichgpu.base.parallel.sweep import Progress
 from whichgpu.decide.roles.answer import Design, DesignsAnswer
 from whichgpu.decide.roles.asked import Kind, Served
 from whichgpu.decide.roles.bears import bears

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric

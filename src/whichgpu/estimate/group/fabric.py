@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows
+from whichgpu.base.bundled_data import data_rows
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichgpu.catalog.engine_record import HostCosts
-from whichgpu.catalog.engine_registry import default_engine, engine_record
+from whichgpu.catalog.engines.record import HostCosts
+from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.time.calibration import Calibration, setting_of

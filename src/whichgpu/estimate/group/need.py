@@ -15,10 +15,10 @@ import numpy as np
 from whichgpu.estimate.fit import needed
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.memory.dispatch import check_training, memory
-from whichgpu.estimate.memory.operators import WIDTHS
 from whichgpu.estimate.memory.overhead import context, workspace
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.transformer import Step, allocated_parts
+from whichgpu.estimate.memory.training.operators import WIDTHS
+from whichgpu.estimate.memory.training.transformer import Step, allocated_parts
 from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload

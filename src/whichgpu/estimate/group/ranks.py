@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.lower.inference import fused_pass
+from whichgpu.estimate.time.lower.eager.training import TrainingStep, eager_pass, training_parts
+from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.training import TrainingStep, eager_pass, training_parts
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer

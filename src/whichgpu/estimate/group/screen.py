@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.need import laid_out
 from whichgpu.estimate.group.parts import Parts, together
@@ -18,7 +18,7 @@ from whichgpu.estimate.group.worked import PHASES, Worked
 from whichgpu.estimate.time.combine import corrected_parts
 from whichgpu.estimate.time.curves.gpus import columns_of
 from whichgpu.estimate.time.grid import settings
-from whichgpu.estimate.time.lower.training import Section
+from whichgpu.estimate.time.lower.eager.training import Section
 from whichgpu.estimate.time.terms import Terms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer

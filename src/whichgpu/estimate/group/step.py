@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichgpu.base.messages import Message
-from whichgpu.catalog.engine_registry import default_engine, engine_record
+from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.calibration import GroupCalibration, group_setting, load_group_calibration
 from whichgpu.estimate.group.collectives import Array, cost

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import Kind, Ring
 from whichgpu.estimate.memory.quantisation import is_mixture
+from whichgpu.estimate.time.lower.eager.training import trained
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.lower.training import trained
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer

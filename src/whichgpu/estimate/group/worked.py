@@ -11,7 +11,7 @@ from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.time.curves.evaluate import CLASSES, STREAM, Evaluated, seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.grid import heat
-from whichgpu.estimate.time.lower.training import Section
+from whichgpu.estimate.time.lower.eager.training import Section
 from whichgpu.estimate.time.operators import KINDS
 from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, STEP, TERMS, Terms, heaviest_unit
 

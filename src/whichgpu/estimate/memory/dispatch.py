@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.lru import Recent
 from whichgpu.base.messages import msg
-from whichgpu.base.recent import Recent
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
@@ -50,7 +50,7 @@ def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
 
         return traced_memory(workload, shape, gpu)
     if workload.training:
-        from whichgpu.estimate.memory.training import training_memory
+        from whichgpu.estimate.memory.training.training_step import training_memory
 
         return training_memory(workload, shape, gpu)
     from whichgpu.estimate.memory.inference import inference_memory

@@ -6,8 +6,8 @@ Where a user sets an engine's options otherwise, its defaults do not hold.
 from __future__ import annotations
 
 from whichgpu.base.units import GIB, MIB
-from whichgpu.catalog.engine_record import EngineMemory, EngineRecord, step_below
-from whichgpu.catalog.engine_registry import default_engine, engine_record
+from whichgpu.catalog.engines.record import EngineMemory, EngineRecord, step_below
+from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.tasks import TASK_TRAITS, Task
 from whichgpu.workload.workload import Workload

@@ -12,8 +12,8 @@ from math import sqrt
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_record import EngineMemory, EngineRecord
-from whichgpu.catalog.engine_registry import default_engine, engine_record
+from whichgpu.catalog.engines.record import EngineMemory, EngineRecord
+from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.activations import Step, live_bytes, perceptron_bytes, recommendation_bytes
 from whichgpu.estimate.memory.engine_memory import (

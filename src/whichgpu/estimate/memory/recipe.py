@@ -10,7 +10,7 @@ import numpy as np
 
 from whichgpu.estimate.allocator import Replay
 from whichgpu.estimate.course import BIRTH, Array, Course, whole_numbers
-from whichgpu.estimate.memory.optimizer import STATES, optimizer_bytes, step_temporary
+from whichgpu.estimate.memory.training.optimizer import STATES, optimizer_bytes, step_temporary
 from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload
 

@@ -8,7 +8,7 @@ from typing import Any
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.base.units import format_memory
-from whichgpu.catalog.engine_record import EngineRecord
+from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, device_share_budget, engine_of, is_large

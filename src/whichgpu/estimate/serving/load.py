@@ -10,7 +10,7 @@ from itertools import cycle, islice
 import numpy as np
 
 from whichgpu.estimate.serving.simulator import Arrival
-from whichgpu.workload.traces import Trace
+from whichgpu.workload.traces.reader import Trace
 
 Array = np.ndarray
 LONGEST = 10_000_000  # tokens: a heavy tail is cut there

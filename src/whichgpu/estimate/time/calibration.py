@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.architecture import architecture_of
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
 from whichgpu.estimate.time.terms import TERMS
 from whichgpu.workload.precisions import PRECISION_BY_NAME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS
 from whichgpu.workload.workload import Workload

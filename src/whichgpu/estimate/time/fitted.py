@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from whichgpu.base.bundled_data import read_data
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.base.sealed import read_data
 
 if TYPE_CHECKING:
     from whichgpu.catalog.gpu import Gpu

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichgpu.base.messages import Message
-from whichgpu.catalog.engine_registry import default_engine, engine_record
+from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import Calibration, Setting, load_calibration, setting_of
 from whichgpu.estimate.time.combine import Seconds, combine

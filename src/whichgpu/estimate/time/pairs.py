@@ -8,7 +8,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from whichgpu.base.sealed import data_rows
+from whichgpu.base.bundled_data import data_rows
 
 PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 

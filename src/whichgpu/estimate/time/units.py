@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whichgpu.base.sealed import data_rows, record
+from whichgpu.base.bundled_data import data_rows, record
 
 TABLE = Path(__file__).parent / "data" / "units.csv"
 

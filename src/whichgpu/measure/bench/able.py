@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_registry import engine_ids, engine_record
+from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
 from whichgpu.workload.workload import Workload

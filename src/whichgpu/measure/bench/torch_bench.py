@@ -12,7 +12,7 @@ from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
-from whichgpu.catalog.engine_registry import engine_record
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.measure.bench.able import unable
 from whichgpu.measure.bench.case import CannotRun, Micro, Plan, Timing, Watch
 from whichgpu.measure.bench.clocking import Clocking

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from whichgpu import api
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.live.sources import source_names
@@ -20,9 +19,11 @@ QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term
 @option("--source", metavar="NAME", help="option.quarantine-source")
 def quarantine(session: Session, source: str | None) -> int:
     """Rows of the newest snapshots that were not believed, and why; exit 1 where there are none."""
+    from whichgpu.api.prices.store import catalog_quarantine
+
     if source is not None and source not in (*source_names(), "own"):
         raise unknown_word("source", source, (*source_names(), "own"))
-    rows = api.catalog_quarantine(source)
+    rows = catalog_quarantine(source)
     session.say(msg("prices.quarantined", n=len(rows)))
     if rows or session.format == "json":
         session.show({"quarantined": rows}, rows, QUARANTINE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from whichgpu.base.widths import cells, padded, wrapped
+from whichgpu.base.text_width import cells, padded, wrapped
 
 
 class HelpFormatter(click.HelpFormatter):

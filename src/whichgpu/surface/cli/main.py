@@ -18,7 +18,7 @@ from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
 from whichgpu.surface.cli.frame import HELP_NAMES, Group, click_command, options_of
 from whichgpu.surface.cli.settings import config_path, early, read_config
-from whichgpu.surface.commands.output import CannotWrite, Output, ReaderGone, silence, write_error
+from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.commands.session import Session, chosen_language
 
 # Command -> module of this folder that holds it, in the order help lists them; an empty one is declared by its request.

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from whichgpu import api
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
@@ -35,7 +34,9 @@ def parse_limit(text: str) -> Money:
 @option("--prices", "overlay", type=Parsed("path", user_path), metavar="FILE")
 def watch(session: Session, below: Money | None, term: tuple[str, ...] | None, **wanted: Any) -> int:
     """Exit 0 with the offers below a price; otherwise tell what changed since the last look, and exit 1."""
-    answer = api.catalog_watch(
+    from whichgpu.api.prices.changes import catalog_watch
+
+    answer = catalog_watch(
         below=below, terms=term or ("on-demand", "spot"), today=session.today, catalog=session.catalog, **wanted
     )
     say_without_rate(session, answer.without_rate)

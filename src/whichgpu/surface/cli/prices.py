@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from whichgpu import api
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
@@ -16,6 +16,9 @@ from whichgpu.surface.cli.frame import GPU, Parsed, command, option
 from whichgpu.surface.cli.progress import progress_for
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.replies import document
+
+if TYPE_CHECKING:
+    from whichgpu.api.prices.store import SnapshotRow, TakingAnswer
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
 UNTRIED = "error.http-still-unreachable"
@@ -52,7 +55,9 @@ def listed(text: str) -> tuple[str, ...]:
 @option("--trust", is_flag=True)
 def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] | None, currency: str | None, trust: bool) -> int:
     """Ask sources for prices."""
-    answer = api.catalog_refresh(
+    from whichgpu.api.prices.store import catalog_refresh
+
+    answer = catalog_refresh(
         sources,
         catalog=session.catalog,
         today=session.today,
@@ -70,8 +75,10 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
 @option("--trust", is_flag=True)
 def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
     """Take prices from files."""
+    from whichgpu.api.prices.store import catalog_import
+
     seen = None if date is None else parse_as_of(date, session.today)
-    answer = api.catalog_import(user_path(path), seen=seen, catalog=session.catalog, today=session.today, trusting=trust)
+    answer = catalog_import(user_path(path), seen=seen, catalog=session.catalog, today=session.today, trusting=trust)
     return _tell(session, answer)
 
 
@@ -80,8 +87,10 @@ def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
 @option("--gpu", type=GPU, metavar="NAME")
 def export(session: Session, file: str | None, gpu: str | None) -> None:
     """Write prices for other tools."""
+    from whichgpu.api.prices.store import catalog_export
+
     form = ".json" if session.format == "json" else ".csv"
-    count = api.catalog_export(
+    count = catalog_export(
         file, session.out, form=form, gpu=gpu, as_of=session.as_of, known=session.as_known, catalog=session.catalog
     )
     if file is not None:
@@ -92,14 +101,16 @@ def export(session: Session, file: str | None, gpu: str | None) -> None:
 @click.argument("name", metavar="SOURCE[/PART]")
 def forget(session: Session, name: str) -> None:
     """Take a source out of the store."""
-    snapshots, offers = api.catalog_forget(name)
+    from whichgpu.api.prices.store import catalog_forget
+
+    snapshots, offers = catalog_forget(name)
     if session.format == "json":
         session.show({"forgotten": name, "snapshots": snapshots, "offers": offers}, [], ())
         return
     session.say(msg("prices.forgotten", n=snapshots, name=name, offers=offers))
 
 
-def _tell(session: Session, answer: api.TakingAnswer) -> int:
+def _tell(session: Session, answer: TakingAnswer) -> int:
     """The summary: every count, every reason, every unknown GPU; exit 3 where no source at all could be read."""
     good = [row for row in answer.snapshots if row.problem is None]
     code = 0 if good or not answer.failed else 3
@@ -127,7 +138,7 @@ def _tell(session: Session, answer: api.TakingAnswer) -> int:
     return code
 
 
-def _tell_problems(session: Session, failed: list[api.SnapshotRow]) -> None:
+def _tell_problems(session: Session, failed: list[SnapshotRow]) -> None:
     """Each for itself; those that were not even tried after another of their host are counted."""
     untried = Counter(row.source for row in failed if row.problem and row.problem.id == UNTRIED)
     for row in failed:

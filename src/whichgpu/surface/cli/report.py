@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from whichgpu import api
 from whichgpu.base.codec import flat
 from whichgpu.surface.cli.frame import Names, command, gpu_names, instance_names
 from whichgpu.surface.commands.session import Session
@@ -14,7 +13,9 @@ from whichgpu.surface.commands.session import Session
 @click.argument("id", type=Names(lambda catalog: gpu_names(catalog) + instance_names(catalog)), metavar="ID")
 def report_error(session: Session, id: str) -> None:
     """The row, its sources, the versions, and blanks for what is wrong."""
-    answer = api.report_error(id, session.catalog)
+    from whichgpu.api.facts import catalog as verbs
+
+    answer = verbs.report_error(id, session.catalog)
     if session.format in ("json", "csv"):
         session.show(answer, [answer.row], ())
         return

@@ -11,7 +11,6 @@ from types import FrameType
 import click
 from click.core import ParameterSource
 
-from whichgpu import api
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
@@ -52,6 +51,8 @@ def watch(
     explain: bool,
 ) -> int:
     """Read, print, warn; run the command that was given when it is due."""
+    from whichgpu.api.measure import machine as verbs
+
     _check(every, idle, then, countdown)
     if then is not None and click.get_current_context().get_parameter_source("then") is not ParameterSource.COMMANDLINE:
         raise UsageError("then-elsewhere", msg("error.then-elsewhere"), msg("hint.then"))
@@ -59,7 +60,7 @@ def watch(
     settings = Settings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
     try:
-        watching = api.watch(settings, session.catalog, clock)
+        watching = verbs.watch(settings, session.catalog, clock)
     except NoAnswer as none:  # one line for people; programs get the hint too
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
     names = [seen.match.name or seen.card.name for seen in watching.gpus]

@@ -37,10 +37,10 @@ def web(
 ) -> int:
     """Serve until interrupted."""
     _check_extra()
-    from whichgpu.surface.web.limits import Limits
-    from whichgpu.surface.web.safety import Door, hosts_of
-    from whichgpu.surface.web.serve import serve
-    from whichgpu.surface.web.service import Service
+    from whichgpu.surface.web.server.gate import Door, hosts_of
+    from whichgpu.surface.web.server.limits import Limits
+    from whichgpu.surface.web.server.serve import serve
+    from whichgpu.surface.web.server.service import Service
 
     token = _token(token_file)
 

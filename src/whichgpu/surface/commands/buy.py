@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from whichgpu.api.buying import BuyAnswer, BuyRow
+from whichgpu.api.prices.buy import BuyAnswer, BuyRow
+from whichgpu.api.recommend.sentences import amount
 from whichgpu.api.request.offers import BuyRequest
-from whichgpu.api.saying import amount
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.price.own import HOST_LEAST, HOST_SHARE
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources
 from whichgpu.surface.replies import document
 
 HEADS = ("gpu", "price", "hour", "rent", "use", "months")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichgpu import api
 from whichgpu.api.request.catalog import DataRequest, StatusRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import msg
@@ -13,17 +12,20 @@ from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.session import Session
 
+if TYPE_CHECKING:
+    from whichgpu.api.prices.store import StatusAnswer
+
 SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quarantined", "unknown", "snapshots", "last_snapshot")
 
 
 @command("catalog status", StatusRequest, undated="hint.no-as-of-status")
-def status(session: Session, request: Request) -> api.StatusAnswer:
+def status(session: Session, request: Request) -> StatusAnswer:
     """Size, age and digest of the catalog, and the age of what the user's own store holds."""
     return verbs.status(request, session.context())  # type: ignore[arg-type]
 
 
 @status.shows
-def show_status(session: Session, answer: api.StatusAnswer) -> None:
+def show_status(session: Session, answer: StatusAnswer) -> None:
     """The tables and a word on the store; with --live the store."""
     own = answer.live
     if session.asked.get("live"):

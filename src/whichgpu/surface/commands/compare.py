@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichgpu import api
 from whichgpu.api.request.load import CompareRequest
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.codec import Cell
@@ -13,12 +12,16 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources
+from whichgpu.surface.commands.render.workload import assumed
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources
-from whichgpu.surface.commands.workload import assumed
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 from whichgpu.surface.replies import document
 from whichgpu.workload.models import own_name
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.catalog import Comparison
+    from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
 USUAL = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
@@ -30,13 +33,13 @@ SPEED = ("time", "throughput", "memory_device")  # figures of an estimate, each 
 
 
 @command("compare", CompareRequest, has_examples=True)
-def compare(session: Session, request: Request) -> api.Comparison:
+def compare(session: Session, request: Request) -> Comparison:
     """Facts, and with a task and a model speeds."""
     return verbs.compare(request, session.context())  # type: ignore[arg-type]
 
 
 @compare.shows
-def show(session: Session, answer: api.Comparison) -> None:
+def show(session: Session, answer: Comparison) -> None:
     """Facts in rows, what is compared in columns; speed first where it was asked for."""
     speeds = answer.speed
     rows = flat_rows([column.gpu for column in answer.compared])
@@ -72,7 +75,7 @@ def show(session: Session, answer: api.Comparison) -> None:
     say_sources(session, answer.sources)
 
 
-def _ranked(speeds: Sequence[api.ComparedSpeed]) -> Message | None:
+def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
     """How fast each is against the first, and that one batch was taken for all."""
     told = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
     if not told or told[0][1]["rate"] is not None:  # under a rate the batch is the engine's affair
@@ -85,12 +88,12 @@ def _ranked(speeds: Sequence[api.ComparedSpeed]) -> Message | None:
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
 
-def _document(session: Session, answer: api.Comparison) -> dict[str, Any]:
+def _document(session: Session, answer: Comparison) -> dict[str, Any]:
     speed = {} if answer.speed is None else {"speed": document(answer.speed, session.language)}
     return {"compared": answer.compared, **speed, "sources": answer.sources}
 
 
-def _speeds(speeds: Sequence[api.ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
+def _speeds(speeds: Sequence[ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
     """Rows of the estimates, in words or bare: figures, the verdict on memory, what bounds, how many times the first's speed."""
     if not speeds:
         return []

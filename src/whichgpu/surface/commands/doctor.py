@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu import api
 from whichgpu.api.request.machine import DoctorRequest
 from whichgpu.api.request.read import read
 from whichgpu.base.messages import Language, Message, msg, printable
-from whichgpu.measure.doctor import Report
+from whichgpu.measure.report.doctor import Report
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.machine import card_facts, gpu_label, host_facts, told, verdict_words
@@ -23,11 +22,13 @@ LONGEST_SECONDS = 600.0
 @command("doctor", DoctorRequest, has_examples=True)
 def doctor(session: Session, request: Request) -> Report:
     """Everything that can be seen."""
+    from whichgpu.api.measure import machine as verbs
+
     lasting = read(DoctorRequest, request, session.spell).get("lasting")
     seconds = min(lasting or USUAL_SECONDS, LONGEST_SECONDS) if request.get("running") or lasting else None
     if seconds is not None:
         session.say(msg("doctor.watching", seconds=f"{seconds:g}"))
-    return api.doctor(session.catalog, seconds)
+    return verbs.doctor(session.catalog, seconds)
 
 
 @doctor.shows

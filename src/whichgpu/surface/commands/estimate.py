@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.estimates import EstimateAnswer
 from whichgpu.api.request.load import EstimateRequest
-from whichgpu.api.stream import Reply
 from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads.estimate import EstimateAnswer
+from whichgpu.api.workloads.stream import Reply
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.surface.commands import serving
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.many import answer_requests, reply_document
-from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.render import serving
+from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
+from whichgpu.surface.commands.render.workload import assumed, part_name
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.workload import assumed, part_name
 from whichgpu.workload.tasks import TASK_TRAITS
 
 if TYPE_CHECKING:
-    from whichgpu.api.runs import Run
+    from whichgpu.api.workloads.runs import Run
 
 TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
 
@@ -41,8 +41,8 @@ def estimate(session: Session, request: Request) -> EstimateAnswer | int:
     with serving.progress(session) as follow:
         answer = verbs.estimate(request, session.context(follow and (lambda _, done: follow(done))))  # type: ignore[arg-type]
     if path := plot_path(request):
-        from whichgpu.surface.charts import write_chart
-        from whichgpu.surface.servingchart import curve_chart
+        from whichgpu.surface.charts.serving import curve_chart
+        from whichgpu.surface.charts.vega import write_chart
 
         write_chart(curve_chart(answer, session.language), path)
     return answer
@@ -141,7 +141,7 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 def _run(run: Run) -> Message:
     """The whole run, and its cost where such GPUs are for rent."""
-    from whichgpu.api.saying import long  # with all of `recommend`, which few estimates need
+    from whichgpu.api.recommend.sentences import long  # with all of `recommend`, which few estimates need
 
     time = run.time
     values: dict[str, Any] = {"amount": f"{run.amount:,.0f}", "unit": msg(f"unit.{run.unit}"), "time": long(time.value)}

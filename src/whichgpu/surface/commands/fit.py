@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from whichgpu.api.memory import FitAnswer, FitRow
 from whichgpu.api.request.load import FitRequest
 from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.estimate.remedies import Remedy
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
+from whichgpu.surface.commands.render.workload import assumed, part_name
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.workload import assumed, part_name
 from whichgpu.surface.replies import document, error_body
 
 USUAL = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
@@ -30,7 +30,7 @@ def fit(session: Session, request: Request) -> FitAnswer:
     check_plot(request)
     answer = verbs.fit(request, session.context())  # type: ignore[arg-type]
     if path := plot_path(request):
-        from whichgpu.surface.charts import memory_chart, write_chart
+        from whichgpu.surface.charts.vega import memory_chart, write_chart
 
         write_chart(memory_chart(answer, session.language), path)
     return answer

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichgpu import api
 from whichgpu.api.request.catalog import GpusRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.api.verbs.catalog import RELATIVE
@@ -15,21 +14,25 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.units import format_bandwidth, format_flops
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources, say_where_from
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources, say_where_from
 from whichgpu.surface.fields import sorted_by
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.catalog import GpusAnswer
+    from whichgpu.api.facts.relative_speed import RelativeAnswer, RelativeRow
 
 USUAL = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
 
 
 @command("gpus", GpusRequest, has_examples=True)
-def gpus(session: Session, request: Request) -> api.GpusAnswer:
+def gpus(session: Session, request: Request) -> GpusAnswer:
     """GPUs, ordered by a field's name or heading."""
     return verbs.gpus(sorted_by(request, Gpu, session.language, RELATIVE), session.context())  # type: ignore[arg-type]
 
 
 @gpus.shows
-def show(session: Session, answer: api.GpusAnswer) -> None:
+def show(session: Session, answer: GpusAnswer) -> None:
     """A list, or every fact about the one named."""
     document = {"gpus": answer.gpus, "sources": answer.sources}
     if answer.relative is not None:
@@ -43,7 +46,7 @@ def show(session: Session, answer: api.GpusAnswer) -> None:
         say_where_from(session, answer.gpus, answer.sources)
 
 
-def _show_relative(session: Session, answer: api.GpusAnswer, speeds: api.RelativeAnswer) -> None:
+def _show_relative(session: Session, answer: GpusAnswer, speeds: RelativeAnswer) -> None:
     """The list with a column for each index; as JSON the figures stand beside the facts."""
     sort = session.asked.get("sort") or ""
     rows = _by(
@@ -56,7 +59,7 @@ def _show_relative(session: Session, answer: api.GpusAnswer, speeds: api.Relativ
     session.say(msg("relative.against", against=speeds.against_name, n=len(speeds.mix)))
 
 
-def _indices(row: api.RelativeRow) -> dict[str, Cell]:
+def _indices(row: RelativeRow) -> dict[str, Cell]:
     return {f"{RELATIVE}{index}": figure.value for index, figure in row.relative.items()}
 
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from whichgpu import api
+from typing import TYPE_CHECKING
+
 from whichgpu.api.request.catalog import CpusRequest, RegionsRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Cpu, Region
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources, say_where_from
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources, say_where_from
 from whichgpu.surface.fields import sorted_by
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.catalog import CpusAnswer, RegionsAnswer
 
 CPU_COLUMNS = ("name", "cores", "threads", "boost_clock_hz", "memory_channels", "pcie_lanes")
 REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitude")
 
 
 @command("cpus", CpusRequest, has_examples=True)
-def cpus(session: Session, request: Request) -> api.CpusAnswer:
+def cpus(session: Session, request: Request) -> CpusAnswer:
     """Host processors."""
     return verbs.cpus(sorted_by(request, Cpu, session.language), session.context())  # type: ignore[arg-type]
 
 
 @cpus.shows
-def show_cpus(session: Session, answer: api.CpusAnswer) -> None:
+def show_cpus(session: Session, answer: CpusAnswer) -> None:
     """A list, or every fact about the one named."""
     headline = _sentence(answer.cpus[0]) if len(answer.cpus) == 1 else msg("cpus.count", n=len(answer.cpus))
     if session.named and len(answer.cpus) == 1:
@@ -40,13 +44,13 @@ def _sentence(cpu: Cpu) -> Message:
 
 
 @command("regions", RegionsRequest, has_examples=True)
-def regions(session: Session, request: Request) -> api.RegionsAnswer:
+def regions(session: Session, request: Request) -> RegionsAnswer:
     """Places."""
     return verbs.regions(sorted_by(request, Region, session.language), session.context())  # type: ignore[arg-type]
 
 
 @regions.shows
-def show_regions(session: Session, answer: api.RegionsAnswer) -> None:
+def show_regions(session: Session, answer: RegionsAnswer) -> None:
     """A list."""
     session.show(answer, answer.regions, REGION_COLUMNS, msg("regions.count", n=len(answer.regions)))
     say_where_from(session, answer.regions, answer.sources)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from whichgpu import api
+from typing import TYPE_CHECKING
+
 from whichgpu.api.request.catalog import InstancesRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Language, Message, msg
@@ -10,21 +11,24 @@ from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.naming import NamePart
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources, say_where_from
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources, say_where_from
 from whichgpu.surface.fields import sorted_by
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.catalog import InstancesAnswer
 
 USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 
 
 @command("instances", InstancesRequest, has_examples=True)
-def instances(session: Session, request: Request) -> api.InstancesAnswer:
+def instances(session: Session, request: Request) -> InstancesAnswer:
     """Machines, and the parts of a name."""
     return verbs.instances(sorted_by(request, Instance, session.language), session.context())  # type: ignore[arg-type]
 
 
 @instances.shows
-def show(session: Session, answer: api.InstancesAnswer) -> None:
+def show(session: Session, answer: InstancesAnswer) -> None:
     """A list, or every fact about the one named with the parts of its name."""
     if session.named and len(answer.instances) == 1:
         row = answer.instances[0]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from whichgpu.api.requests import LONGEST_LINE
+from whichgpu.api.workloads.remarks import LONGEST_LINE
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu import api
-from whichgpu.api.measuring import MeasureAnswer, VerifyAnswer, headline
+from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer, headline
 from whichgpu.api.request.field import flag_of
 from whichgpu.api.request.machine import MeasureRequest
 from whichgpu.api.request.read import read, workload
@@ -41,17 +40,19 @@ class PassedOn:
 @command("measure", MeasureRequest, has_examples=True)
 def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | PassedOn:
     """Measure, or one of the things done with what was measured."""
+    from whichgpu.api.measure.measure import import_record, share_record, verify
+
     values = read(MeasureRequest, request, session.spell)
     if sum(name in values for name in ("verify", "share", "imported")) > 1:
         raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
     if path := values.get("share"):
-        return PassedOn("measure.shared", api.share_record(path), str(request["share"]))
+        return PassedOn("measure.shared", share_record(path), str(request["share"]))
     if path := values.get("imported"):
-        taken = api.import_record(path, session.catalog, session.today)
+        taken = import_record(path, session.catalog, session.today)
         return PassedOn("measure.imported", taken, str(request["imported"]))
     try:
         if (claim := values.get("verify")) is not None:
-            return api.verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
+            return verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
         return _measure(session, values.get("minutes", USUAL_MINUTES), keep=not values.get("no_keep"))
     except NoAnswer as none:  # one line for people where there is no GPU; programs get the hint too
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
@@ -76,6 +77,8 @@ def read_claim(text: str) -> Spelled:
 
 
 def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
+    from whichgpu.api.measure import measure as verbs
+
     live = sys.stderr.isatty() and session.format != "json"
 
     def progress(case: str) -> None:
@@ -83,7 +86,7 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
             session.err.write(f"\r\x1b[K{session.language.text('measure.running', case=case)}")
             session.err.flush()
 
-    answer = api.measure(60.0 * minutes, session.catalog, keep, progress)
+    answer = verbs.measure(60.0 * minutes, session.catalog, keep, progress)
     if live:
         session.err.write("\r\x1b[K")
     return answer

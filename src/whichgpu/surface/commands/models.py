@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from whichgpu import api
+from typing import TYPE_CHECKING
+
 from whichgpu.api.request.catalog import ModelsRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import msg
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.models import ModelsAnswer
 
 USUAL = ("id", "kind", "parameters", "layers", "license", "released")
 
 
 @command("models", ModelsRequest, has_examples=True)
-def models(session: Session, request: Request) -> api.ModelsAnswer:
+def models(session: Session, request: Request) -> ModelsAnswer:
     """Built-in models."""
     return verbs.models(request, session.context())  # type: ignore[arg-type]
 
 
 @models.shows
-def show(session: Session, answer: api.ModelsAnswer) -> None:
+def show(session: Session, answer: ModelsAnswer) -> None:
     """A list, or every fact about the one named."""
     headline = msg("models.count", n=len(answer.models))
     if session.named and len(answer.models) == 1:

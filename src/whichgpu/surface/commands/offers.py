@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from whichgpu import api
 from whichgpu.api.request.offers import OffersRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Fact, Language, Message, msg
@@ -16,23 +16,26 @@ from whichgpu.price.asof import LATELY
 from whichgpu.price.offers import Offer
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.commands.command import Request, command
+from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources
 from whichgpu.surface.fields import sorted_by
+
+if TYPE_CHECKING:
+    from whichgpu.api.prices.offers import OffersAnswer
 
 ROWS = 40  # of a table on a terminal, where no limit is asked for
 SOURCES = 8  # named under an answer
 
 
 @command("offers", OffersRequest, has_examples=True)
-def offers(session: Session, request: Request) -> api.OffersAnswer:
+def offers(session: Session, request: Request) -> OffersAnswer:
     """Prices; on a terminal the first so many, unless asked otherwise."""
     limited = {"limit": str(ROWS), **request} if session.for_eyes else request
     return verbs.offers(sorted_by(limited, Offer, session.language), session.context())  # type: ignore[arg-type]
 
 
 @offers.shows
-def show(session: Session, answer: api.OffersAnswer) -> None:
+def show(session: Session, answer: OffersAnswer) -> None:
     """A list of prices, and what is to be known of them."""
     per, asked = session.asked.get("per"), session.asked
     ordered = not asked or "sort" in asked or "max_latency" in asked  # shown alone, who knows how
@@ -52,7 +55,7 @@ def show(session: Session, answer: api.OffersAnswer) -> None:
 Column = tuple[str, Callable[[Offer], str]]
 
 
-def _columns(answer: api.OffersAnswer, per: Sequence[str], language: Language) -> list[Column]:
+def _columns(answer: OffersAnswer, per: Sequence[str], language: Language) -> list[Column]:
     columns: list[Column] = [
         ("machine", lambda offer: f"{offer.provider} {offer.instance}"),
         ("gpus", lambda offer: f"{offer.gpus:g}x {offer.gpu_name}"),
@@ -104,7 +107,7 @@ def _seen(offer: Offer, language: Language) -> str:
     return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
 
 
-def headline(answer: api.OffersAnswer, language: Language) -> Message:
+def headline(answer: OffersAnswer, language: Language) -> Message:
     """How many, and the cheapest with the day it was seen; where that is long ago, the cheapest of those seen lately too."""
     first = answer.cheapest
     sentence = msg("offers.sentence", n=answer.matching, day=answer.as_of, offer=_told(first, answer.near, language))
@@ -130,7 +133,7 @@ def _told(offer: Offer, near: str | None, language: Language) -> Message:
     return msg("offers.told", price=money(offer.price_per_gpu_hour), where=where, seen=seen)
 
 
-def notes(answer: api.OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
+def notes(answer: OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
     """What else to say of the offers shown."""
     said = []
     shown = answer.offers

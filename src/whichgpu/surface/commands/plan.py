@@ -14,15 +14,15 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
-from whichgpu.catalog.engine_registry import default_engine
-from whichgpu.decide.plan.answer import GroupRow, PlanAnswer
-from whichgpu.decide.plan.hints import exported
+from whichgpu.catalog.engines.registry import default_engine
+from whichgpu.decide.plan.launch_hints import exported
+from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
 from whichgpu.decide.relax import up
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.planlines import lines
-from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.render.plan_lines import lines
+from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
+from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources
 from whichgpu.surface.replies import document, error_document
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
@@ -45,8 +45,8 @@ def plan(session: Session, request: Request) -> PlanAnswer:
     with progress(session) as follow:
         answer = planned(request, session.context(follow))  # type: ignore[arg-type]
     if path := plot_path(request):
-        from whichgpu.surface.charts import write_chart
-        from whichgpu.surface.planchart import plan_chart
+        from whichgpu.surface.charts.plan import plan_chart
+        from whichgpu.surface.charts.vega import write_chart
 
         write_chart(plan_chart(answer, session.language), path)
     if "export" in request:

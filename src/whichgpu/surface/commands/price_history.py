@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from whichgpu import api
+from typing import TYPE_CHECKING
+
 from whichgpu.api.request.catalog import DiffRequest, HistoryRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import significant
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.session import Session
+
+if TYPE_CHECKING:
+    from whichgpu.api.prices.changes import ChangeRow, DiffAnswer
+    from whichgpu.api.prices.history import HistoryAnswer, Trend
 
 KINDS = ("new", "gone", "up", "down")
 
 
 @command("catalog history", HistoryRequest, has_examples=True)
-def history(session: Session, request: Request) -> api.HistoryAnswer:
+def history(session: Session, request: Request) -> HistoryAnswer:
     """How prices went."""
     check_plot(request)
     answer = verbs.history(request, session.context())  # type: ignore[arg-type]
     if path := plot_path(request):
-        from whichgpu.surface.charts import write_chart
-        from whichgpu.surface.pricechart import history_chart
+        from whichgpu.surface.charts.price import history_chart
+        from whichgpu.surface.charts.vega import write_chart
 
         write_chart(history_chart(answer, session.language, str(request["gpu"])), path)
     return answer
 
 
 @history.shows
-def show_history(session: Session, answer: api.HistoryAnswer) -> None:
+def show_history(session: Session, answer: HistoryAnswer) -> None:
     """Price by price, or the lowest of each seller."""
     rows = answer.history
     headline = msg("history.lowest" if answer.summary else "history.every", n=len(rows), first=rows[0].observed)
@@ -60,13 +65,13 @@ def show_history(session: Session, answer: api.HistoryAnswer) -> None:
 
 
 @command("catalog diff", DiffRequest, has_examples=True, undated="hint.no-as-of-diff")
-def diff(session: Session, request: Request) -> api.DiffAnswer:
+def diff(session: Session, request: Request) -> DiffAnswer:
     """What changed between two moments."""
     return verbs.diff(request, session.context())  # type: ignore[arg-type]
 
 
 @diff.shows
-def show_diff(session: Session, answer: api.DiffAnswer) -> int:
+def show_diff(session: Session, answer: DiffAnswer) -> int:
     """Change by change; exit 1 where there is none."""
     counts = {kind: sum(row.kind == kind for row in answer.changes) for kind in KINDS}
     session.say(msg("diff.sentence", a=answer.a, b=answer.b, same=answer.same, **counts))
@@ -74,7 +79,7 @@ def show_diff(session: Session, answer: api.DiffAnswer) -> int:
     return 0 if answer.changes else 1
 
 
-def _trend(trend: api.Trend) -> Message:
+def _trend(trend: Trend) -> Message:
     """The lowest then, now, and the change."""
     first, last = trend.first, trend.last
     values = {"before": words(first.price_per_gpu_hour), "after": words(last.price_per_gpu_hour)}
@@ -91,7 +96,7 @@ def say_without_rate(session: Session, without_rate: dict[str, int]) -> None:
         session.say(msg("history.without-rate", n=count, currency=code))
 
 
-def show_changes(session: Session, answer: object, changes: tuple[api.ChangeRow, ...]) -> None:
+def show_changes(session: Session, answer: object, changes: tuple[ChangeRow, ...]) -> None:
     """Changes of prices, one a row."""
     if session.format in ("json", "csv") or (session.columns and changes):
         session.show(answer, changes, ())

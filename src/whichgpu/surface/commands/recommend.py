@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from whichgpu.api.recommending import RecommendAnswer
+from whichgpu.api.recommend.recommend import RecommendAnswer
+from whichgpu.api.recommend.sentences import amount as amount
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.api.saying import amount as amount
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.plots import check_plot, plot_path
+from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
+from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.commands.sources import say_sources
 from whichgpu.surface.recommended import cell, columns, short, unit_costs
 from whichgpu.surface.recommended import run_time as run_time  # pages tell lengths with it
 from whichgpu.surface.replies import document
@@ -25,8 +25,8 @@ def recommend(session: Session, request: Request) -> RecommendAnswer:
     check_plot(request)
     answer = verbs.recommend(request, session.context())  # type: ignore[arg-type]
     if path := plot_path(request):
-        from whichgpu.surface.charts import write_chart
-        from whichgpu.surface.frontchart import front_chart
+        from whichgpu.surface.charts.front import front_chart
+        from whichgpu.surface.charts.vega import write_chart
 
         write_chart(front_chart(answer, session.language), path)
     return answer

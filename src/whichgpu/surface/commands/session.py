@@ -16,7 +16,7 @@ from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
 from whichgpu.base.messages import Language, Message, code_of, language, languages, msg
 from whichgpu.surface import tables
-from whichgpu.surface.commands.output import silence
+from whichgpu.surface.commands.render.output import silence
 from whichgpu.surface.fields import chosen, flat_rows, human, label
 from whichgpu.surface.replies import error_document
 

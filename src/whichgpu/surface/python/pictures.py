@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.surface.charts import check_plot, write_chart
+from whichgpu.surface.charts.vega import check_plot, write_chart
 
 VEGA_LITE = "application/vnd.vegalite.v5+json"
 

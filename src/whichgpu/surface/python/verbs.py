@@ -22,14 +22,27 @@ from whichgpu.base.errors import UsageError
 from whichgpu.surface.python.asking import asked
 
 if TYPE_CHECKING:
-    from whichgpu import api
+    from whichgpu.api.facts.catalog import Comparison, CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
+    from whichgpu.api.facts.engines import EnginesAnswer
+    from whichgpu.api.facts.models import ModelsAnswer
+    from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
+    from whichgpu.api.plan.plan import PlanAnswer
+    from whichgpu.api.prices.buy import BuyAnswer
+    from whichgpu.api.prices.changes import DiffAnswer
+    from whichgpu.api.prices.history import HistoryAnswer
+    from whichgpu.api.prices.offers import OffersAnswer
+    from whichgpu.api.prices.store import StatusAnswer
+    from whichgpu.api.recommend.recommend import RecommendAnswer
+    from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.fit import FitAnswer
+    from whichgpu.api.workloads.stream import Reply
     from whichgpu.catalog.checks import CheckReport
-    from whichgpu.measure.doctor import Report
+    from whichgpu.measure.report.doctor import Report
 
 Named = str | Sequence[str]
 
 
-def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> api.GpusAnswer:
+def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
     """GPUs by name (a family's name means all its variants), filtered and ordered; all of them where none is named.
 
     >>> import whichgpu as wg
@@ -38,66 +51,66 @@ def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> api.GpusAnswe
     >>> [gpu.name for gpu in wg.gpus(vendor="nvidia", min_memory="180GB", form_factor="sxm", sort="memory").gpus][:1]
     ['B200']
     """
-    found: api.GpusAnswer = asked("gpus", named, options)
+    found: GpusAnswer = asked("gpus", named, options)
     return found
 
 
-def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> api.InstancesAnswer:
+def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
     """Cloud machines and servers, by name or by the beginning of one.
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
     'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of main memory.'
     """
-    found: api.InstancesAnswer = asked("instances", named, options)
+    found: InstancesAnswer = asked("instances", named, options)
     return found
 
 
-def cpus(*named: Named, **options: Unpack[catalog.CpusRequest]) -> api.CpusAnswer:
+def cpus(*named: Named, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
     """Host processors, by name or by words of it.
 
     >>> import whichgpu as wg
     >>> len(wg.cpus().cpus) > 10
     True
     """
-    found: api.CpusAnswer = asked("cpus", named, options)
+    found: CpusAnswer = asked("cpus", named, options)
     return found
 
 
-def regions(*named: Named, **options: Unpack[catalog.RegionsRequest]) -> api.RegionsAnswer:
+def regions(*named: Named, **options: Unpack[catalog.RegionsRequest]) -> RegionsAnswer:
     """Places by name, city or country.
 
     >>> import whichgpu as wg
     >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
     {'Northern Virginia'}
     """
-    found: api.RegionsAnswer = asked("regions", named, options)
+    found: RegionsAnswer = asked("regions", named, options)
     return found
 
 
-def models(*named: Named, **options: Unpack[catalog.ModelsRequest]) -> api.ModelsAnswer:
+def models(*named: Named, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
     """Built-in models and their sizes.
 
     >>> import whichgpu as wg
     >>> wg.models("llama-3.1-8b").models[0].parameters
     8030261248
     """
-    found: api.ModelsAnswer = asked("models", named, options)
+    found: ModelsAnswer = asked("models", named, options)
     return found
 
 
-def engines(*named: Named, **options: Unpack[catalog.EnginesRequest]) -> api.EnginesAnswer:
+def engines(*named: Named, **options: Unpack[catalog.EnginesRequest]) -> EnginesAnswer:
     """The software that can be named, and what is known of it.
 
     >>> import whichgpu as wg
     >>> wg.engines("vllm").engines[0].name
     'vLLM'
     """
-    found: api.EnginesAnswer = asked("engines", named, options)
+    found: EnginesAnswer = asked("engines", named, options)
     return found
 
 
-def offers(**options: Unpack[prices.OffersRequest]) -> api.OffersAnswer:
+def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
     """Prices that held on a day.
 
     >>> import whichgpu as wg
@@ -105,11 +118,11 @@ def offers(**options: Unpack[prices.OffersRequest]) -> api.OffersAnswer:
     >>> [row["gpu_name"] for row in found.to_records()]
     ['H100 SXM', 'H100 SXM', 'H100 SXM']
     """
-    found: api.OffersAnswer = asked("offers", (), options)
+    found: OffersAnswer = asked("offers", (), options)
     return found
 
 
-def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> api.Comparison:
+def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> Comparison:
     """GPUs and machines side by side; with a task and a model their speed too.
 
     >>> import whichgpu as wg
@@ -119,24 +132,24 @@ def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> api.Compar
     >>> found.speed[1].relative > 0.8
     True
     """
-    found: api.Comparison = asked("compare", named, options)
+    found: Comparison = asked("compare", named, options)
     return found
 
 
-def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]) -> api.FitAnswer:
+def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]) -> FitAnswer:
     """Whether a model fits each GPU named, or every GPU there is, and what takes the space. Where nothing fits, the rows say so.
 
     >>> import whichgpu as wg
     >>> [(row.gpu_name, row.fits) for row in wg.fit("llama-3.1-8b", gpu=["T4", "L40S"], seq_in=4096).gpus]
     [('T4', 'no'), ('L40S', 'fits')]
     """
-    found: api.FitAnswer = asked("fit", (model,), options)
+    found: FitAnswer = asked("fit", (model,), options)
     return found
 
 
 def estimate(
     task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[load.EstimateRequest]
-) -> api.EstimateAnswer:
+) -> EstimateAnswer:
     """Time, throughput and memory of a task on a stated device group; with a `rate` (or a `trace`), under that load.
 
     >>> import whichgpu as wg
@@ -144,11 +157,11 @@ def estimate(
     >>> found.time.low < found.time.value < found.time.high
     True
     """
-    found: api.EstimateAnswer = asked("estimate", (task, model), options)
+    found: EstimateAnswer = asked("estimate", (task, model), options)
     return found
 
 
-def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], together: int = 1) -> Iterator[api.Reply]:
+def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], together: int = 1) -> Iterator[Reply]:
     """Many estimates, one reply a request in order; a bad request is a reply with its error.
 
     Requests are dicts or lines of JSON, as `whichgpu estimate --requests` reads them. So many read `together` are quicker.
@@ -158,14 +171,14 @@ def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], toget
     >>> [reply.error is None for reply in wg.estimate_requests(asked)]
     [True, False]
     """
-    from whichgpu.api import estimate_requests as replies
+    from whichgpu.api.workloads.stream import estimate_requests as replies
 
     return replies((_line(one) for one in requests), together=together)
 
 
 def recommend(
     task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[RecommendRequest]
-) -> api.RecommendAnswer:
+) -> RecommendAnswer:
     """Which GPUs, on which offer, in which layout, at what cost, and why; without a model, for the reference mix.
 
     >>> import whichgpu as wg
@@ -173,11 +186,11 @@ def recommend(
     >>> found.answer.provider, found.answer.cost.currency
     ('aws', 'USD')
     """
-    found: api.RecommendAnswer = asked("recommend", (task, model), options)
+    found: RecommendAnswer = asked("recommend", (task, model), options)
     return found
 
 
-def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> api.PlanAnswer:
+def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> PlanAnswer:
     """The cheapest fleet for models and their traffic, or for a plan file. `simulation` says whether it keeps its objectives.
 
     >>> import whichgpu as wg
@@ -188,11 +201,11 @@ def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanR
     >>> {row["gpu_name"] for row in found.to_records()}
     {'L40S'}
     """
-    found: api.PlanAnswer = asked("plan", models, options)
+    found: PlanAnswer = asked("plan", models, options)
     return found
 
 
-def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> api.BuyAnswer:
+def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
     """What GPUs cost to own, against renting the same.
 
     >>> import whichgpu as wg
@@ -200,7 +213,7 @@ def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> api.BuyAnswer:
     >>> 0 < row.break_even_use < 1
     True
     """
-    found: api.BuyAnswer = asked("buy", named, options)
+    found: BuyAnswer = asked("buy", named, options)
     return found
 
 
@@ -215,7 +228,7 @@ def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = Non
     return found
 
 
-def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | None = None) -> api.MeasureAnswer:
+def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | None = None) -> MeasureAnswer:
     """Benchmark this machine's GPU and keep its own calibration; `NoAnswer` where there is none, or no torch.
 
     >>> import whichgpu as wg
@@ -225,11 +238,11 @@ def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | No
     ...     print(refused)
     not a number of minutes: 1000
     """
-    found: api.MeasureAnswer = asked("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
+    found: MeasureAnswer = asked("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
     return found
 
 
-def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath | None = None) -> api.VerifyAnswer:
+def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath | None = None) -> VerifyAnswer:
     """Run what a command line of `estimate` claims on this machine's GPU: an answer's own `verify` is such a line.
 
     >>> import whichgpu as wg
@@ -240,18 +253,18 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath |
     not a command of estimate: make me a sandwich
     """
     given = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
-    found: api.VerifyAnswer = asked("measure", (), given)
+    found: VerifyAnswer = asked("measure", (), given)
     return found
 
 
-def catalog_status(**options: Unpack[catalog.DataRequest]) -> api.StatusAnswer:
+def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
     """Size, age and digest of the catalog, and the age of what your own price store holds.
 
     >>> import whichgpu as wg
     >>> wg.catalog_status().bundled
     True
     """
-    found: api.StatusAnswer = asked("catalog status", (), options)
+    found: StatusAnswer = asked("catalog status", (), options)
     return found
 
 
@@ -266,7 +279,7 @@ def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
     return found
 
 
-def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> api.HistoryAnswer:
+def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> HistoryAnswer:
     """How the price of a GPU went.
 
     >>> import whichgpu as wg
@@ -274,11 +287,11 @@ def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.History
     >>> found.history[0].observed < found.history[-1].observed
     True
     """
-    found: api.HistoryAnswer = asked("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
+    found: HistoryAnswer = asked("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
     return found
 
 
-def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> api.DiffAnswer:
+def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> DiffAnswer:
     """What changed in your own price store between two days or snapshots.
 
     >>> import whichgpu as wg
@@ -288,7 +301,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
     ...     print(refused)
     'yesterday-ish' is not a date this catalog can know
     """
-    found: api.DiffAnswer = asked("catalog diff", (a, b), options)
+    found: DiffAnswer = asked("catalog diff", (a, b), options)
     return found
 
 

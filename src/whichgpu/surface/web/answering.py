@@ -12,11 +12,11 @@ from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as speech
-from whichgpu.surface.web import spelled
 from whichgpu.surface.web.asking import CONTENT, Progress, Told, answered, catalog, refused
-from whichgpu.surface.web.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
 from whichgpu.surface.web.guard import permitted
 from whichgpu.surface.web.private import without_paths
+from whichgpu.surface.web.rest import parameters
+from whichgpu.surface.web.rest.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
 from whichgpu.surface.web.speech import PARAMETER, chosen
 
 Question = Mapping[str, Any]
@@ -27,13 +27,13 @@ def rest(question: Question, language: Language, progress: Progress | None) -> T
     """A command through its endpoint; `files` are fields that name files of the server's own making."""
     endpoint = BY_PATH[question["endpoint"]]
     try:
-        values = spelled.from_query(question.get("query", ""))
+        values = parameters.from_query(question.get("query", ""))
         if question.get("body"):
-            values |= spelled.from_body(question["body"])
+            values |= parameters.from_body(question["body"])
         named = values.pop(PARAMETER, None)  # in a body it comes too late to be asked for otherwise
         if named:
             language = speech(chosen(str(named[-1])))
-        request = spelled.request_of(endpoint, values) | question.get("files", {})
+        request = parameters.request_of(endpoint, values) | question.get("files", {})
         if endpoint.rows is None:
             status, document = answered(endpoint.command, request, language, progress)
             headers: dict[str, str] = {}
@@ -46,10 +46,10 @@ def rest(question: Question, language: Language, progress: Progress | None) -> T
 
 
 def _paged(
-    endpoint: Endpoint, values: spelled.Values, request: dict[str, Any], language: Language, named: str | None
+    endpoint: Endpoint, values: parameters.Values, request: dict[str, Any], language: Language, named: str | None
 ) -> tuple[int, Any, dict[str, str]]:
     """A page of the rows, with how many there are and where the next page is."""
-    limit, offset = spelled.page(endpoint, values)
+    limit, offset = parameters.page(endpoint, values)
     if endpoint.command == "offers" and limit is not None:
         request = {**request, "limit": offset + limit}  # rows nobody sees are not written out
     status, document = answered(endpoint.command, request, language)
@@ -80,10 +80,10 @@ def _fields(document: Any) -> dict[str, Any]:
 def check(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
     """Whether a question can be read, before a job is made of it."""
     try:
-        values = spelled.from_body(question["body"])
+        values = parameters.from_body(question["body"])
         if named := values.pop(PARAMETER, None):
             chosen(str(named[-1]))
-        spelled.request_of(BY_PATH[question["endpoint"]], values)
+        parameters.request_of(BY_PATH[question["endpoint"]], values)
     except WhichGpuError as error:
         return refused(error, language)
     return Told(200, CONTENT["json"], b"{}")
@@ -91,17 +91,17 @@ def check(question: Question, language: Language, progress: Progress | None) -> 
 
 def requests(question: Question, language: Language, progress: Progress | None) -> Told:
     """`estimate --requests`: a line for each, in order."""
-    from whichgpu import api
+    from whichgpu.api.workloads.stream import Reply, estimate_requests
     from whichgpu.surface.commands.many import reply_document
 
     asked: Sequence[Any] = question["requests"]
     checked = [_checked(request) for request in asked]
     lines = [json.dumps(request).encode() for request in checked if not isinstance(request, WhichGpuError)]
-    replies = api.estimate_requests(lines, catalog(), TOGETHER)
+    replies = estimate_requests(lines, catalog(), TOGETHER)
     out: list[str] = []
     for number, (request, found) in enumerate(zip(asked, checked, strict=True), start=1):
         refused = isinstance(found, WhichGpuError)
-        reply = api.Reply(number, request.get("id"), error=found) if refused else replace(next(replies), line=number)
+        reply = Reply(number, request.get("id"), error=found) if refused else replace(next(replies), line=number)
         if reply.error is not None:
             reply = replace(reply, error=without_paths(reply.error))
         out.append(to_json_line(reply_document(reply, language)))
@@ -129,14 +129,14 @@ def page(question: Question, language: Language, progress: Progress | None) -> T
 
 def schema(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
     """The OpenAPI document."""
-    from whichgpu.surface.web.openapi import document
+    from whichgpu.surface.web.rest.openapi import document
 
     return Told(200, CONTENT["json"], to_json(document(language)).encode())
 
 
 def reference(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
     """The page that lists the endpoints."""
-    from whichgpu.surface.web.reference import drawn
+    from whichgpu.surface.web.rest.reference import drawn
 
     return Told(200, "text/html; charset=utf-8", drawn(language, question.get("query", "")).encode())
 

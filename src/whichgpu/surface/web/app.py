@@ -18,10 +18,10 @@ from starlette.types import ASGIApp
 from whichgpu.surface.web.bundle import is_made
 from whichgpu.surface.web.drawing import HERE, TYPES
 from whichgpu.surface.web.replies import FOREVER, REVALIDATE, Refusal, refused, replied
-from whichgpu.surface.web.rest import api_routes
+from whichgpu.surface.web.rest.routes import api_routes
 from whichgpu.surface.web.routes import answering, asked
-from whichgpu.surface.web.safety import Door, Gate
-from whichgpu.surface.web.service import Service, page_question
+from whichgpu.surface.web.server.gate import Door, Gate
+from whichgpu.surface.web.server.service import Service, page_question
 from whichgpu.surface.web.speech import language_of
 from whichgpu.surface.web.views import PAGES
 

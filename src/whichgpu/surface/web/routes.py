@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from whichgpu.surface.web.cache import Answer
-from whichgpu.surface.web.pool import Question
 from whichgpu.surface.web.replies import Refusal, refused
-from whichgpu.surface.web.service import Service, client_of
+from whichgpu.surface.web.server.cache import Answer
+from whichgpu.surface.web.server.pool import Question
+from whichgpu.surface.web.server.service import Service, client_of
 
 Handler = Callable[..., Awaitable[Response]]  # takes the request, and the path's parameters by name
 Endpoint = Callable[[Request], Awaitable[Response]]

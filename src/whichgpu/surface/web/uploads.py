@@ -10,9 +10,9 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from whichgpu.surface.web.limits import Limits
 from whichgpu.surface.web.reading import body_parts
 from whichgpu.surface.web.replies import Refusal
+from whichgpu.surface.web.server.limits import Limits
 
 TYPES = {"text/csv": ".csv", "application/json": ".jsonl", "application/x-ndjson": ".jsonl", "text/plain": ".csv"}
 

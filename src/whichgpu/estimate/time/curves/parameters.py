@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whichgpu.base.sealed import read_data
+from whichgpu.base.bundled_data import read_data
 
 DATA_FILE = Path(__file__).parent.parent / "data" / "calibration.json"
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.engine_registry import engine_record
-from whichgpu.estimate.time.lower.inference import fused_pass
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
+from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
+from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.perceptrons import perceptron_step, recommendation_pass
-from whichgpu.estimate.time.lower.training import eager_pass, training_step
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 

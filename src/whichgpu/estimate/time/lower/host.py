@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from whichgpu.estimate.time.lower.aten import VIEWS
-from whichgpu.estimate.time.lower.call import Call
+from whichgpu.estimate.time.lower.eager.aten import VIEWS
+from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.operators import Op
 
 # The host's time for lighter calls, in calls of an operator that launches a kernel.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.estimate.time.lower.call import Call
-from whichgpu.estimate.time.lower.passes import retouched, short_name
+from whichgpu.estimate.time.lower.eager.call import Call
+from whichgpu.estimate.time.lower.eager.torch_fast_path import retouched, short_name
 from whichgpu.workload.precisions import trace_of
 from whichgpu.workload.shapes import Traced
 from whichgpu.workload.tables import Dims, TableOperator, load_table

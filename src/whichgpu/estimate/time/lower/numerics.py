@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.memory.operators import Widths
+from whichgpu.estimate.memory.training.operators import Widths
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 unless told otherwise (PyTorch's CUDA notes).

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engine_record import Fusion
-from whichgpu.catalog.engine_registry import engine_record
-from whichgpu.estimate.time.lower.aten import kernels
-from whichgpu.estimate.time.lower.call import IMAGE_AXES, Settings
-from whichgpu.estimate.time.lower.fusion import fused
+from whichgpu.catalog.engines.record import Fusion
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.time.lower.eager.aten import kernels
+from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Settings
+from whichgpu.estimate.time.lower.eager.optimizer import adding, stepping
+from whichgpu.estimate.time.lower.fused.fusion_rules import fused
 from whichgpu.estimate.time.lower.host import hosted, view_shares
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.lower.model import Model, model_of
 from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
-from whichgpu.estimate.time.lower.stepping import adding, stepping
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
 from whichgpu.workload.shapes import Traced

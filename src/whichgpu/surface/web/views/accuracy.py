@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from whichgpu import api
-from whichgpu.api.evidence import KEYS, AccuracyAnswer
+from whichgpu.api.facts.accuracy import KEYS, AccuracyAnswer
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
@@ -36,11 +35,13 @@ class State:
 @view("accuracy", State)
 def accuracy(page: Page[State]) -> Shown:
     """The cloud of points, errors by group, and the farthest off."""
+    from whichgpu.api.facts import accuracy as verbs
+
     state, language = page.state, page.language
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
         worst = max(1, min(state.worst, 500))
-        answer = api.accuracy(state.gpu, state.task, state.source, state.by, worst, desk().catalog)
+        answer = verbs.accuracy(state.gpu, state.task, state.source, state.by, worst, desk().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("accuracy.html", context | {"error": told}, document={"ok": False, "error": told}, status=status)

@@ -6,7 +6,7 @@ from datetime import date
 from functools import cache, lru_cache
 
 from whichgpu.api.context import Context
-from whichgpu.api.desk import Desk
+from whichgpu.api.lookup_cache import Desk
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.asking import catalog
 

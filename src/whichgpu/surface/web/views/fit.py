@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu import api
-from whichgpu.api.memory import FitAnswer, GpuNeed
 from whichgpu.api.request.read import workload
+from whichgpu.api.workloads.fit import FitAnswer, GpuNeed
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import GIB, format_memory
-from whichgpu.catalog.engine_registry import engine_ids
-from whichgpu.surface.charts import GREYS
+from whichgpu.catalog.engines.registry import engine_ids
+from whichgpu.surface.charts.vega import GREYS
 from whichgpu.surface.commands.fit import sentence
-from whichgpu.surface.commands.workload import part_name
+from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import Form, given, problem_of
@@ -67,6 +66,8 @@ class State:
 @view("fit", State)
 def fit(page: Page[State]) -> Shown:
     """Bars by GPU, verdicts, largest sizes."""
+    from whichgpu.api.workloads import fit as verbs
+
     state = page.state
     texts = given(state, FIELDS)
     names = state.gpu or USUAL_GPUS
@@ -82,7 +83,7 @@ def fit(page: Page[State]) -> Shown:
     }
     try:
         asked = workload(request, str, without=("gpu",))
-        needs = api.needs(asked, names, desk())
+        needs = verbs.needs(asked, names, desk())
         charts = {"memory": memory_picture(needs.gpus[:MOST_BARS], page.language)}
         context |= {"needs": _cells(needs.gpus, page.language), "request": needs.request}
         if state.quick:
@@ -95,7 +96,9 @@ def fit(page: Page[State]) -> Shown:
 
 
 def _whole(asked: Spelled, names: tuple[str, ...]) -> FitAnswer:
-    return api.fit_spelled(asked, names, catalog=desk().catalog)
+    from whichgpu.api.workloads.fit import fit_spelled
+
+    return fit_spelled(asked, names, catalog=desk().catalog)
 
 
 def _told(answer: FitAnswer, language: Language) -> dict[str, Any]:

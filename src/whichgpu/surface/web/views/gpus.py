@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from whichgpu import api
 from whichgpu.base.codec import columns as columns_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
@@ -23,6 +22,9 @@ from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
 from whichgpu.surface.web.views.pictures import PLAIN, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.catalog import Comparison
 
 USUAL = (
     "name", "architecture", "memory_bytes", "memory_bandwidth", "peaks.bf16", "peaks.fp16", "peaks.fp8", "tdp_watts",
@@ -56,14 +58,16 @@ class State:
 @view("gpus", State)
 def gpus(page: Page[State]) -> Shown:
     """The table, the basket's GPUs side by side, and their rooflines."""
+    from whichgpu.api.facts import catalog as verbs
+
     state, language, catalog = page.state, page.language, desk().catalog
     texts = given(state, (*FILTERS, "sort", "columns"))
     command = "gpus", {**texts, "names": state.name}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "rows": None, "error": None, "compared": None}
     try:
         sort = field_named(state.sort, Gpu, language)
-        answer = api.gpus(state.name, _filter(state), sort, catalog)
-        basket = api.compare(state.compare, catalog) if state.compare else None
+        answer = verbs.gpus(state.name, _filter(state), sort, catalog)
+        basket = verbs.compare(state.compare, catalog) if state.compare else None
         cells = flat_rows(answer.gpus)
         names = chosen(",".join(("name", *state.columns)) if state.columns else None, cells, USUAL, language)
         lines = [one.gpu for one in basket.compared] if basket else _roofed(answer.gpus)
@@ -111,7 +115,7 @@ def _order(sort: str, name: str) -> str:
     return "descending" if sort.startswith("-") else "ascending"
 
 
-def _side_by_side(basket: api.Comparison, language: Language) -> dict[str, Any]:
+def _side_by_side(basket: Comparison, language: Language) -> dict[str, Any]:
     cells = flat_rows([one.gpu for one in basket.compared])
     facts = [name for name in COMPARED if any(row.get(name) not in (None, "") for row in cells)]
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from whichgpu.surface.charts import PALETTE
+from whichgpu.surface.charts.vega import PALETTE
 
 INK, SOFT, GRID = "var(--ink, #1b2430)", "var(--soft, #55606e)", "var(--line, #d9dde3)"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

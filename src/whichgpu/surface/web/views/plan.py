@@ -8,10 +8,10 @@ from typing import Any
 
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.catalog.engine_registry import engine_ids
+from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.offer import TERMS
-from whichgpu.surface.web.endpoints import BY_PATH
 from whichgpu.surface.web.page import Page, Shown, view
+from whichgpu.surface.web.rest.endpoints import BY_PATH
 from whichgpu.surface.web.views.desks import context_of
 from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.planned import fleets, planned

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from whichgpu.api.shopping import Query
+from whichgpu.api.recommend.offers import Query
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.price.asof import STALE_DAYS
@@ -27,7 +27,7 @@ Charts = dict[str, dict[str, Any]]
 @cache
 def fleets() -> bool:
     """Whether there is a planner."""
-    return find_spec("whichgpu.api.planning") is not None
+    return find_spec("whichgpu.api.plan.plan") is not None
 
 
 def planned(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichgpu import api
-from whichgpu.api.history import HistoryAnswer
+from whichgpu.api.prices.history import HistoryAnswer
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import parse_bytes, parse_seconds
@@ -22,6 +21,9 @@ from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
 from whichgpu.surface.web.views.pictures import coloured, dashed, picture, quantity, tips
 from whichgpu.surface.web.views.words import words
+
+if TYPE_CHECKING:
+    from whichgpu.api.prices.offers import OffersAnswer, OffersQuery
 
 WANTED = ("gpu", "instance", "provider", "region", "near", "term", "currency", "group_by")
 MOST_LINES = 8
@@ -58,13 +60,15 @@ class State:
 @view("prices", State)
 def prices(page: Page[State]) -> Shown:
     """Offers of a day, and the history of the first GPU named."""
+    from whichgpu.api.prices.offers import offers
+
     state, language = page.state, page.language
     gpu = () if state.every_gpu else state.gpu
     texts = given(state, (*WANTED[1:], "max_latency", "gpus", "min_memory", "sort", "as_of")) | given(state, ("limit",))
     command = "offers", {"gpu": gpu, "per": state.per, **texts}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
-        answer = api.offers(_query(state, gpu, language), day_of(state.as_of), desk().catalog)
+        answer = offers(_query(state, gpu, language), day_of(state.as_of), desk().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("prices.html", context | {"error": told}, command, status=status)
@@ -91,8 +95,10 @@ def prices(page: Page[State]) -> Shown:
     )
 
 
-def _query(state: State, gpu: Sequence[str], language: Language) -> api.OffersQuery:
-    return api.OffersQuery(
+def _query(state: State, gpu: Sequence[str], language: Language) -> OffersQuery:
+    from whichgpu.api.prices.offers import OffersQuery
+
+    return OffersQuery(
         gpu=gpu,
         instance=state.instance,
         gpus=parse_span(state.gpus) if state.gpus else None,
@@ -111,17 +117,19 @@ def _query(state: State, gpu: Sequence[str], language: Language) -> api.OffersQu
 
 def _history(gpu: Sequence[str], state: State) -> HistoryAnswer | None:
     """How the first GPU's prices went; None where nothing is known of it."""
+    from whichgpu.api.prices.history import catalog_history
+
     if not gpu:
         return None
     terms = tuple(term for term in state.term if term in TERMS) or ("on-demand", "spot")
     provider = state.provider[0] if len(state.provider) == 1 else None
     try:
-        return api.catalog_history(gpu[0], provider=provider, terms=terms, catalog=desk().catalog)
+        return catalog_history(gpu[0], provider=provider, terms=terms, catalog=desk().catalog)
     except WhichGpuError:
         return None
 
 
-def _columns(answer: api.OffersAnswer, per: str, language: Language) -> list[tuple[str, Any]]:
+def _columns(answer: OffersAnswer, per: str, language: Language) -> list[tuple[str, Any]]:
     columns: list[tuple[str, Any]] = [
         ("machine", lambda offer: f"{offer.provider} {offer.instance}"),
         ("gpu-hour", lambda offer: money(offer.price_per_gpu_hour)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.api.recommending import RecommendAnswer
+from whichgpu.api.recommend.recommend import RecommendAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, format_seconds, significant
-from whichgpu.decide.answer import Candidate, Cost
+from whichgpu.decide.candidate import Candidate, Cost
+from whichgpu.surface.charts.front import HOURS
 from whichgpu.surface.commands.recommend import amount, run_time
-from whichgpu.surface.frontchart import HOURS
 from whichgpu.surface.web.views.naming import NAME_SIZE, ONE_NAME, PLACE, place_names
 from whichgpu.surface.web.views.pictures import CHOSEN, COLOURS, INK, PLAIN, coloured, dashed, picture, quantity, tips
 

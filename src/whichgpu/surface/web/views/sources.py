@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from whichgpu import api
 from whichgpu.base.dates import last_day
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
@@ -32,10 +31,12 @@ class State:
 @view("sources", State)
 def sources(page: Page[State]) -> Shown:
     """How old each table is, and the documents behind it."""
+    from whichgpu.api.facts import sources as verbs
+
     state, language = page.state, page.language
     context: dict[str, Any] = {"form": _form(page), "answer": None, "error": None}
     try:
-        answer = api.sources(state.find, state.table, state.sort, desk().catalog)
+        answer = verbs.sources(state.find, state.table, state.sort, desk().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("sources.html", context | {"error": told}, document={"ok": False, "error": told}, status=status)

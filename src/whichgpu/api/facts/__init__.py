@@ -1,0 +1,1 @@
+"""Verbs about the catalog: GPUs, instances, models, engines, sources, accuracy."""

@@ -1,0 +1,242 @@
+"""Verbs about facts: each finds them in the catalog and returns them as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest
+from whichgpu.base.version import __version__
+from whichgpu.catalog.checks import CheckReport, check_catalog
+from whichgpu.catalog.find import (
+    exact_instances,
+    find_cpus,
+    find_gpus,
+    find_instances,
+    find_provider,
+    find_regions,
+    gpus_named,
+    join_names,
+)
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Cpu, Instance, Region, Source
+from whichgpu.catalog.naming import NamePart, explain_name
+from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, open_on, ordered, passing
+from whichgpu.catalog.status import catalog_status as read_status
+from whichgpu.catalog.store import Catalog
+
+if TYPE_CHECKING:
+    from whichgpu.api.facts.relative_speed import RelativeAnswer
+    from whichgpu.api.workloads.side_by_side import ComparedSpeed
+
+T = TypeVar("T")
+Row = Gpu | Instance | Cpu | Region
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GpusAnswer(Shown):
+    """GPUs that were asked for, the documents that state their figures, and their speed against one where that was asked."""
+
+    gpus: tuple[Gpu, ...]
+    sources: tuple[Source, ...]
+    relative: RelativeAnswer | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InstancesAnswer(Shown):
+    """Machines that were asked for; `name_parts` explains the name where one machine was named."""
+
+    instances: tuple[Instance, ...]
+    name_parts: tuple[NamePart, ...]
+    undated: int  # with `as_of`: how many were considered whose first day is not known; they count from our check on
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CpusAnswer(Shown):
+    """Processors that were asked for."""
+
+    cpus: tuple[Cpu, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RegionsAnswer(Shown):
+    """Regions that were asked for."""
+
+    regions: tuple[Region, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One column of a comparison: a GPU, or a machine with the GPU it holds."""
+
+    name: str
+    gpu: Gpu
+    instance: Instance | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
+    """GPUs and machines side by side; with `speed`, one workload on each of them."""
+
+    compared: tuple[Compared, ...]
+    sources: tuple[Source, ...]
+    speed: tuple[ComparedSpeed, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactReport:
+    """What a report of a wrong fact needs: the row as the catalog has it, its sources, and the catalog it came from."""
+
+    kind: str
+    id: str
+    row: Row
+    sources: tuple[Source, ...]
+    version: str
+    catalog_digest: str
+
+
+def gpus(
+    names: Sequence[str] | str | None = (),
+    filter: GpuFilter = GpuFilter(),  # noqa: B008 - frozen
+    sort: str | None = None,
+    catalog: Catalog | None = None,
+) -> GpusAnswer:
+    """GPUs by name (a family name means all its variants), filtered and ordered."""
+    catalog, names = catalog or Catalog(), _listed(names)
+    names = join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False)))
+    rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
+    check_supports(filter.supports, catalog.gpus)
+    found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
+    return GpusAnswer(_some(found, "gpu", rows, filter.wishes()), catalog.cited(*(gpu.sources for gpu in found)))
+
+
+def instances(
+    names: Sequence[str] | str | None = (),
+    filter: InstanceFilter = InstanceFilter(),  # noqa: B008 - frozen
+    sort: str | None = None,
+    catalog: Catalog | None = None,
+) -> InstancesAnswer:
+    """Machines by name or by the beginning of one, filtered and ordered."""
+    catalog, names = catalog or Catalog(), _listed(names)
+    rows = _named(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
+    found = ordered([row for row in rows if filter.matches(row)], sort, Instance)
+    parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
+    cited = catalog.cited(*(row.sources for row in found), *(part.sources for part in parts))
+    undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
+    return InstancesAnswer(_some(found, "instance", rows, filter.wishes()), parts, undated, cited)
+
+
+def cpus(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
+    """Host processors by name or by words of it."""
+    catalog, names = catalog or Catalog(), _listed(names)
+    rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
+    found = ordered(rows, sort, Cpu)
+    return CpusAnswer(_some(found, "cpu", rows, {}), catalog.cited(*(row.sources for row in found)))
+
+
+def regions(
+    names: Sequence[str] | str | None = (),
+    provider: str | None = None,
+    sort: str | None = None,
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
+) -> RegionsAnswer:
+    """Regions by name, city, country or provider, open on a day."""
+    catalog, names = catalog or Catalog(), _listed(names)
+    rows = _named(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
+    wishes: dict[str, Callable[[Region], bool]] = {}
+    if provider:
+        wanted = find_provider(catalog, provider)
+        wishes["provider"] = lambda row: row.provider == wanted
+    if as_of:
+        wishes["as_of"] = lambda row: open_on(row, as_of)
+    found = ordered([row for row in rows if all(test(row) for test in wishes.values())], sort, Region)
+    return RegionsAnswer(_some(found, "region", rows, wishes), catalog.cited(*(row.sources for row in found)))
+
+
+def compare(names: Sequence[str] | str, catalog: Catalog | None = None) -> Comparison:
+    """GPUs and machines side by side; a family name means all its variants."""
+    catalog, names = catalog or Catalog(), _listed(names)
+    columns: dict[str, Compared] = {}
+    for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
+        for column in _compared(catalog, name):
+            columns.setdefault(column.name, column)
+    cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
+    return Comparison(tuple(columns.values()), catalog.cited(*cited))
+
+
+def _compared(catalog: Catalog, name: str) -> list[Compared]:
+    machines = () if gpus_named(catalog, name) else exact_instances(catalog.instances, name)
+    if machines:
+        return [Compared(row.instance, catalog.gpu_in(row), row) for row in machines]
+    return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
+
+
+def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
+    """The row behind an id (a GPU, an instance, a processor or a region), with all that a correction needs."""
+    catalog = catalog or Catalog()
+    finders: tuple[tuple[str, Callable[[Catalog, str], tuple[Row, ...]]], ...] = (
+        ("gpu", gpus_named),
+        ("instance", find_instances),
+        ("cpu", find_cpus),
+        ("region", find_regions),
+    )
+    for kind, find in finders:
+        try:
+            found = find(catalog, id)
+        except UnknownName:
+            continue
+        if len(found) > 1:
+            choices = tuple(row_id(row) for row in found)
+            raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
+        if found:
+            digest = read_status(catalog, bundled=False).digest
+            return FactReport(kind, row_id(found[0]), found[0], catalog.cited(found[0].sources), __version__, digest)
+    rows: tuple[Row, ...] = (*catalog.gpus, *catalog.instances, *catalog.cpus, *catalog.regions)
+    choices = nearest(id, [row_id(row) for row in rows])
+    hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-ids")
+    raise UnknownName("unknown-id", msg("error.unknown-id", name=id), hint, choices)
+
+
+def row_id(row: Row) -> str:
+    """What names a row in reports: `a100-sxm-80gb`, `aws/p3.2xlarge`."""
+    if isinstance(row, Instance):
+        return f"{row.provider}/{row.instance}"
+    return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id
+
+
+def catalog_check(folder: Path | None = None, today: date | None = None) -> CheckReport:
+    """Every integrity check on the bundled catalog or on another folder of the same tables."""
+    return check_catalog(Catalog(folder).folder, today or date.today())
+
+
+def _listed(names: Sequence[str] | str | None) -> Sequence[str]:
+    """A single name is a list of one: in Python a text is a sequence of letters, which nobody means."""
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+    """What the names mean, each once, in the order named."""
+    return tuple({id(row): row for name in names for row in find(name)}.values())
+
+
+def _some(found: tuple[T, ...], what: str, rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
+    if not found:
+        alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(rows, wishes).items())
+        message = msg(f"error.no-{what}", n=len(rows))
+        if alone and rows:
+            message = msg("error.because", what=message, why=alone)
+        raise NoAnswer(f"no-{what}", message, msg("hint.loosen" if rows else "hint.nothing-known"))
+    return found

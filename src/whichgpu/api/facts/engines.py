@@ -1,0 +1,92 @@
+"""The verb `engines`: the software a request can name, where it runs, and the measurements its speeds rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import NoAnswer, UnknownName
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest, squash, words
+from whichgpu.catalog.engines.engine import Engine
+from whichgpu.catalog.engines.registry import engine_synonyms
+from whichgpu.catalog.host import Source
+from whichgpu.catalog.select import ordered
+from whichgpu.catalog.store import Catalog
+
+MEASURED_TASKS = ("train", "forward", "prefill", "decode", "generate")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEvidence:
+    """Measured rows behind an engine's speeds: how many, on which GPUs, of which tasks, from which years."""
+
+    rows: int = 0
+    gpus: tuple[str, ...] = ()
+    tasks: Mapping[str, int] = field(default_factory=dict, metadata={"keys": MEASURED_TASKS})
+    years: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow(Engine):
+    """An engine with what it rests on."""
+
+    evidence: EngineEvidence = EngineEvidence()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EnginesAnswer(Shown):
+    """Engines that were asked for."""
+
+    engines: tuple[EngineRow, ...]
+    sources: tuple[Source, ...]
+
+
+def engines(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> EnginesAnswer:
+    """Engines by name or synonym, by the beginning of one (`tensorrt`), or by what they do (`train`, `serve`)."""
+    catalog = catalog or Catalog()
+    if not catalog.engines:
+        raise NoAnswer("no-engine", msg("error.no-engine"), msg("hint.nothing-known"))
+    asked = (names,) if isinstance(names, str) else tuple(names or ())
+    chosen = {engine.id: engine for name in asked for engine in _named(catalog, name)}.values() if asked else catalog.engines
+    evidence = _evidence()
+    rows = ordered(
+        [EngineRow(**asdict(engine), evidence=_read(evidence.get(engine.id, {}))) for engine in chosen], sort, EngineRow
+    )
+    return EnginesAnswer(rows, catalog.cited(*((*row.sources, *row.evidence.sources) for row in rows)))
+
+
+def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
+    wanted, joined = set(words(name)), squash(engine_synonyms().get(squash(name), name))
+    tests: tuple[Callable[[Engine], bool], ...] = (
+        lambda engine: joined in map(squash, (engine.id, engine.name)),
+        lambda engine: any(squash(text).startswith(joined) for text in (engine.id, engine.name)),
+        lambda engine: wanted <= {*engine.tasks, *words(f"{engine.name} {engine.maker}")},
+    )
+    for test in tests:
+        if joined and (found := tuple(engine for engine in catalog.engines if test(engine))):
+            return found
+    known = [engine.id for engine in catalog.engines]
+    choices = nearest(name, known) or tuple(known)
+    raise UnknownName("unknown-engine", msg("error.unknown-engine", name=name), msg("hint.nearest", choices=choices), choices)
+
+
+def _evidence() -> Mapping[str, Any]:
+    """What the calibration says it rests on, by engine; nothing where there is none yet."""
+    from whichgpu.estimate.time.calibration import DATA_FILE, load_calibration
+
+    found = load_calibration().evidence.get("engines", {}) if DATA_FILE.is_file() else {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _read(told: Mapping[str, Any]) -> EngineEvidence:
+    return EngineEvidence(
+        rows=int(told.get("rows", 0)),
+        gpus=tuple(told.get("gpus", ())),
+        tasks=dict(told.get("tasks", {})),
+        years=tuple(told.get("years", ())),
+        sources=tuple(told.get("sources", ())),
+    )

@@ -1,0 +1,104 @@
+"""The verb `models`: what can be named without a file, and how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import NoAnswer, UnknownName
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest, squash, words
+from whichgpu.catalog.host import Source
+from whichgpu.catalog.model import Model
+from whichgpu.catalog.select import ordered
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.denoisers import denoiser
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A built-in model; layers, widths and context where it is a transformer."""
+
+    id: str
+    name: str
+    aliases: tuple[str, ...]
+    kind: str
+    denoiser: str | None
+    publisher: str
+    license: str | None
+    released: str | None
+    parameters: int
+    active_parameters: int
+    layers: int | None
+    hidden: int | None
+    heads: int | None
+    kv_heads: int | None
+    experts: int | None
+    max_context: int | None
+    sources: tuple[str, ...]
+    recorded: str
+    checked: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelsAnswer(Shown):
+    """Models that were asked for."""
+
+    models: tuple[ModelRow, ...]
+    sources: tuple[Source, ...]
+
+
+def models(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | None = None) -> ModelsAnswer:
+    """Built-in models by name, by the words or the beginning of one (`llama`, `qwen 3`), or by kind."""
+    catalog = catalog or Catalog()
+    if not catalog.models:
+        raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
+    chosen = {model.id: model for name in names for model in _named(catalog, name)}.values() if names else catalog.models
+    rows = ordered([_row(model, catalog) for model in chosen], sort, ModelRow)
+    return ModelsAnswer(rows, catalog.cited(*(row.sources for row in rows)))
+
+
+def _named(catalog: Catalog, name: str) -> tuple[Model, ...]:
+    wanted, joined = set(words(name)), squash(name)
+    tests: tuple[Callable[[Model], bool], ...] = (
+        lambda model: joined in map(squash, (model.id, model.name, *model.aliases)),
+        lambda model: any(squash(text).startswith(joined) for text in (model.id, model.name, *model.aliases)),
+        lambda model: wanted <= set(words(f"{model.id} {model.name} {model.kind} {model.publisher}")),
+    )
+    for test in tests:
+        if joined and (found := tuple(model for model in catalog.models if test(model))):
+            return found
+    choices = nearest(name, [model.id for model in catalog.models])
+    hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-models")
+    raise UnknownName("unknown-model", msg("error.unknown-model", name=name), hint, choices)
+
+
+def _row(model: Model, catalog: Catalog) -> ModelRow:
+    from whichgpu.workload.parameters import count_parameters
+
+    shape = find_model(model.id, catalog)
+    text = shape if isinstance(shape, Transformer) else None
+    return ModelRow(
+        id=model.id,
+        name=model.name,
+        aliases=model.aliases,
+        kind=model.kind,
+        denoiser=denoiser(shape) or None,
+        publisher=model.publisher,
+        license=model.license,
+        released=model.released,
+        parameters=model.parameters,
+        active_parameters=count_parameters(shape).active if text and text.experts else model.parameters,
+        layers=text.layers + text.encoder_layers if text else None,
+        hidden=text.hidden if text else None,
+        heads=text.heads if text else None,
+        kv_heads=text.kv_heads if text else None,
+        experts=text.experts.count if text and text.experts else None,
+        max_context=text.max_context or None if text else None,
+        sources=model.sources,
+        recorded=model.recorded,
+        checked=model.checked,
+    )

@@ -1,0 +1,1 @@
+"""Verbs about the GPUs of this machine: detect, measure, verify, watch."""

@@ -1,0 +1,250 @@
+"""Verbs that run something on this machine's GPU: measure it, check a claim on it, pass records on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Protocol
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.measure.machine import no_gpu
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import AmbiguousName, NoAnswer, WhichGpuError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_memory
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.measure import records
+from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, Micro, Plan, Step, Timing
+from whichgpu.measure.bench.micros import micros
+from whichgpu.measure.bench.runner import Claim, LeftOut, Progress, Runner, Taken
+from whichgpu.measure.bench.steps import steps
+from whichgpu.measure.clock import SystemClock
+from whichgpu.measure.drivers.card import Card
+from whichgpu.measure.drivers.probe import Hiccup, Probe
+from whichgpu.measure.drivers.vendors import open_probes
+from whichgpu.measure.host import read_host
+from whichgpu.measure.match import match_card, variant
+from whichgpu.measure.physics import peak_share
+from whichgpu.measure.record import Predicted, Record, Where, micro_result, sealed, stamp, step_result
+from whichgpu.measure.watcher import Clock
+from whichgpu.workload.spelling import Spelled, fill_defaults, from_object
+
+NOTHING = "error.no-gpu-to-measure"
+MEMORY_SHARE = 0.95  # of the free memory that a claim may take
+
+
+class OpenedBench(Bench, Protocol):
+    """A bench that says which GPU it runs on."""
+
+    @property
+    def name(self) -> str:
+        """As the driver names it."""
+        ...
+
+
+Opener = Callable[[], OpenedBench]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MeasureAnswer(Shown):
+    """The record, where it is kept, what was left out and why."""
+
+    record: Record
+    gpu_name: str
+    path: str | None
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyAnswer(Shown):
+    """A claim and what came of it."""
+
+    claim: EstimateAnswer
+    measured: Timing
+    inside: bool
+    ratio: float  # measured over predicted
+    conditions: Conditions
+
+
+def measure(
+    seconds: float = 180.0,
+    catalog: Catalog | None = None,
+    keep: bool = True,
+    progress: Progress = lambda _: None,
+    opener: Opener | None = None,
+    clock: Clock | None = None,
+) -> MeasureAnswer:
+    """Measure this machine's GPU, fit its own calibration, and keep the record."""
+    catalog, clock = catalog or Catalog(), clock or SystemClock()
+    with _Machine(catalog, opener) as machine:
+        gpu, desk = machine.gpu, Desk(catalog, own=False)
+        runner = Runner(machine.bench, seconds, clock.now, machine.reading, progress)
+        runner.micros(micros(gpu, machine.bench.free_bytes(), len(machine.cards) > 1))
+        runner.steps(steps(gpu), lambda step: _claim(step.request, desk))
+        record = _record(machine, runner, desk, stamp(clock.date()))
+    path = str(records.keep(record)) if keep and (record.micro or record.steps) else None
+    return MeasureAnswer(record, gpu.name, path, tuple(runner.left_out))
+
+
+def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, opener: Opener | None = None) -> VerifyAnswer:
+    """Run what an estimate claims, as far as this hardware allows."""
+    catalog = catalog or Catalog()
+    with _Machine(catalog, opener) as machine:
+        desk = Desk(catalog, own=own)
+        spelled = _on_this_gpu(spelled, machine.gpu, desk)
+        claim = estimate_spelled(spelled, desk)
+        if claim.time is None:
+            raise NoAnswer("no-time", msg("error.verify-no-time"), msg("hint.verify"))
+        shape = desk.shape_for(spelled.workload)
+        plan = Plan(fill_defaults(spelled.workload, shape), shape)
+        free = machine.bench.free_bytes()
+        why = unable(plan.workload, shape)
+        if why is None and claim.memory.value > MEMORY_SHARE * free:
+            why = msg("measure.no-memory", needed=format_memory(int(claim.memory.value)), free=format_memory(free))
+        if why is not None:
+            raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=why), msg("hint.verify"))
+        seen: list[Conditions] = []
+        try:
+            measured = machine.bench.step(plan, lambda: seen.append(machine.reading()))
+        except CannotRun as problem:
+            raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=problem.why), msg("hint.verify")) from problem
+    inside = claim.time.low <= measured.seconds <= claim.time.high
+    return VerifyAnswer(claim, measured, inside, measured.seconds / claim.time.value, seen[-1] if seen else Conditions())
+
+
+def share_record(path: Path) -> Record:
+    """Write the newest own record, redacted, to a file."""
+    return records.share(path)
+
+
+def import_record(path: Path, catalog: Catalog | None = None, today: date | None = None) -> Record:
+    """Take in someone else's record."""
+    return records.import_record(path, catalog or Catalog(), load_calibration(), today or date.today())
+
+
+class _Machine:
+    """The GPU here: its driver's answers, its catalog variant, and what runs on it."""
+
+    def __init__(self, catalog: Catalog, opener: Opener | None) -> None:
+        self._probe, absences = open_probes()
+        try:
+            self.cards = self._probe.cards() if self._probe else ()
+            if not self.cards:
+                raise no_gpu(absences, NOTHING)
+            self.bench = (opener or _torch_bench)()
+            self.card = _card_named(self.cards, self.bench.name)
+            match = match_card(self.card, catalog)
+            found = variant(match, catalog)
+            if found is None:
+                why = match.why or msg("match.none", name=self.card.name)
+                raise NoAnswer("unknown-gpu-here", msg("error.unknown-gpu-here", why=why), msg("hint.doctor"))
+            self.gpu: Gpu = found
+        except Hiccup as problem:
+            self.close()
+            raise no_gpu(absences, NOTHING) from problem
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> _Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._probe:
+            self._probe.close()
+
+    def reading(self) -> Conditions:
+        """The GPU as it is now."""
+        return reading(self._probe, self.card.index)
+
+
+def reading(probe: Probe | None, index: int) -> Conditions:
+    """Clocks, temperature and power of one GPU; nothing where the driver does not answer."""
+    try:
+        now = next(one for one in probe.samples() if one.index == index) if probe else None
+    except (Hiccup, StopIteration):
+        now = None
+    if now is None:
+        return Conditions()
+    return Conditions(now.sm_clock_hz, now.temperature_celsius, now.power_watts, now.throttle)
+
+
+def _torch_bench() -> OpenedBench:
+    from whichgpu.measure.bench.torch_bench import open_bench
+
+    return open_bench()
+
+
+def _card_named(cards: Sequence[Card], name: str) -> Card:
+    return next((card for card in cards if card.name == name), cards[0])
+
+
+def _claim(request: Mapping[str, Any], desk: Desk) -> Claim:
+    """A step made ready, and the memory it is said to take."""
+    try:
+        spelled = from_object(request)
+        shape = desk.shape_for(spelled.workload)
+        answer = estimate_spelled(spelled, desk)
+    except WhichGpuError as problem:
+        raise CannotRun(problem.message) from problem
+    return Claim(Plan(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
+
+
+def _record(machine: _Machine, runner: Runner, desk: Desk, made: str) -> Record:
+    gpu = machine.gpu
+    where = Where(gpu.id, len(machine.cards), machine.card.driver, read_host().cpu, machine.bench.about())
+    found = [_micro(taken, gpu) for taken in runner.taken if isinstance(taken.case, Micro)]
+    timed = [_step(taken, desk) for taken in runner.taken if isinstance(taken.case, Step)]
+    record = Record(made, where, tuple(found), tuple(timed))
+    if timed:
+        record = replace(record, fitted=records.fitted(record, desk.catalog, load_calibration()))
+    return sealed(record)
+
+
+def _micro(taken: Taken, gpu: Gpu) -> Any:
+    assert isinstance(taken.case, Micro)
+    share = peak_share(taken.case.kind, taken.case.dtype, taken.case.rate(taken.timing.seconds), gpu)
+    return micro_result(taken, taken.case, share)
+
+
+def _step(taken: Taken, desk: Desk) -> Any:
+    assert isinstance(taken.case, Step)
+    said = estimate_spelled(from_object(taken.case.request), desk).time
+    predicted = Predicted(said.value, said.low, said.high, said.basis) if said else None
+    return step_result(taken, taken.case, predicted)
+
+
+def _on_this_gpu(spelled: Spelled, here: Gpu, desk: Desk) -> Spelled:
+    """With the GPU of this machine, where none was named or the name may mean it; another one cannot be checked here."""
+    name = spelled.workload.gpu
+    count = None
+    try:
+        found = desk.device(name) if name else None
+        gpu, count = (found.gpu, found.count) if found else (here, None)
+    except AmbiguousName as several:
+        if here.id not in several.choices and here.name not in several.choices:
+            raise
+        gpu = here
+    if gpu.id != here.id:
+        why = msg("verify.other-gpu", asked=gpu.name, here=here.name)
+        raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=why), msg("hint.verify"))
+    told = replace(spelled.workload, gpu=here.id, gpus=count or spelled.workload.gpus)
+    return Spelled(told, spelled.given | {"gpu"})
+
+
+def headline(answer: MeasureAnswer) -> Message:
+    """How the measured steps compare with what was said, in a sentence."""
+    judged = [step for step in answer.record.steps if step.inside is not None]
+    inside = sum(bool(step.inside) for step in judged)
+    count = len(answer.record.micro) + len(answer.record.steps)
+    return msg("measure.headline", gpu=answer.gpu_name, n=count, steps=len(judged), inside=inside)

@@ -1,0 +1,1 @@
+"""Verbs about prices: offers, their history, the user's own price store, buying."""

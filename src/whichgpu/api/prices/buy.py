@@ -1,0 +1,260 @@
+"""The verb `buy`: what GPUs cost to own, against renting the same; the inputs are the user's, and there is no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+from whichgpu.api.prices.filters import OffersQuery, listed
+from whichgpu.api.prices.offers import offers
+from whichgpu.api.recommend.limits import bad_wish
+from whichgpu.base.dates import first_day
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.money import Money, parse_money
+from whichgpu.base.names import split_count
+from whichgpu.catalog.currency import DOLLAR, Exchanger
+from whichgpu.catalog.find import find_gpu
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Source
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.candidate import money
+from whichgpu.decide.host_fit import build_advice
+from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_beside
+from whichgpu.price.billing import extras
+from whichgpu.price.offers import Offer
+from whichgpu.price.own import (
+    HOST_LEAST,
+    HOST_WATTS,
+    IDLE,
+    LOAD,
+    POWER_PRICE,
+    POWER_SOURCE,
+    PUE_SOURCE,
+    RESIDUAL,
+    USE,
+    YEARS,
+    Against,
+    Owning,
+    against,
+    host_price,
+    sensitivity,
+)
+from whichgpu.price.terms import YEAR_HOURS
+
+FAR = 20.0  # times the use: how far sensitivity is told
+MOST_GPUS = 100_000
+ABOVE = "wants.number"  # above the least, not at it
+SPANS = {
+    "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE), "pue": (1.0, FAR, "wants.pue"), "years": (0.0, FAR, ABOVE),
+}  # fmt: skip
+RENTED = ("on-demand",)
+
+
+@dataclass(frozen=True, slots=True)
+class BuyInputs:
+    """What owning is reckoned with; None means the default, which the answer marks. Money as texts with their currency."""
+
+    gpus: int | None = None
+    price: str | None = None  # "RTX 3090=700usd": of one card
+    host_price: str | None = None
+    power_price: str | None = None
+    pue: float | None = None
+    years: float | None = None
+    residual: float | None = None
+    use: float | None = None
+    upkeep: str | None = None
+    provider: Sequence[str] | str = ()
+    region: Sequence[str] | str = ()
+    term: Sequence[str] | str = RENTED
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuyRow:
+    """One GPU owned against the cheapest that rents it. Shares are of all hours; None where owning never pays."""
+
+    gpu: str
+    gpu_name: str
+    gpus: int
+    purchase: Money
+    host: Money
+    power_per_hour: Money  # while it works
+    own_per_hour: Money  # of work, all in all
+    hour_lines: Mapping[str, Money]  # its parts: loss of value of GPUs and host, power (waiting included), upkeep
+    own_per_month: Money
+    residual_value: Money
+    rent: Offer | None
+    rent_per_hour: Money | None  # its host included
+    rent_host: Money | None  # an hour, where the GPU is priced alone
+    break_even_use: float | None
+    break_even_hours: float | None
+    break_even_months: float | None
+    sensitivity: Mapping[str, tuple[float | None, float | None]]
+    host_advice: tuple[Message, ...]
+    price_basis: str  # given or list
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BuyAnswer(Shown):
+    """Owning against renting, with everything that was put in and which of it nobody gave."""
+
+    as_of: str
+    inputs: Mapping[str, str | float]
+    defaults: tuple[str, ...]
+    rows: tuple[BuyRow, ...]
+    sources: tuple[Source, ...]
+    assumptions: tuple[Message, ...]  # what no input changes
+
+
+def buy(
+    names: Sequence[str] | str,
+    inputs: BuyInputs = BuyInputs(),  # noqa: B008 - frozen
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
+    overlay: Path | None = None,
+) -> BuyAnswer:
+    """What so many of each GPU cost to own, and from which use on that is cheaper than renting them."""
+    catalog = catalog or Catalog()
+    day = as_of or catalog.as_known or date.today()
+    exchanger = Exchanger(day, catalog.exchange)
+    currency = exchanger.check(inputs.currency) if inputs.currency else DOLLAR
+    asked = [split_count(name) for name in listed(names)]
+    if not asked:
+        raise UsageError(
+            "missing-argument", msg("error.missing-argument", name="GPU"), msg("hint.see-help", command="whichgpu buy")
+        )
+    for count in (inputs.gpus, *(count for count, _ in asked)):
+        if count is not None and not 1 <= count <= MOST_GPUS:
+            raise bad_wish("gpus", count, msg("wants.whole", low=1, high=f"{MOST_GPUS:,}"))
+    rows = tuple(
+        _row(find_gpu(catalog, bare), count or inputs.gpus or 1, inputs, day, catalog, exchanger, currency, overlay)
+        for count, bare in asked
+    )
+    filled, defaults = _filled(inputs)
+    cited = [row.rent.source for row in rows if row.rent]
+    gpus = tuple(source for row in rows for source in catalog.gpu_by_id[row.gpu].sources[:1])
+    sources = catalog.cited(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
+    drawn = msg("buy.power-usual", load=f"{LOAD:.0%}", idle=f"{IDLE:.0%}", host=f"{HOST_WATTS:g} W")
+    return BuyAnswer(day.isoformat(), filled, defaults, rows, sources, (drawn,))
+
+
+def _row(
+    gpu: Gpu,
+    count: int,
+    inputs: BuyInputs,
+    day: date,
+    catalog: Catalog,
+    exchanger: Exchanger,
+    currency: str,
+    overlay: Path | None,
+) -> BuyRow:
+    if first_day(gpu.launch_date) > day:
+        raise NoAnswer("not-yet", msg("error.not-launched", gpu=gpu.name, day=gpu.launch_date), msg("hint.not-launched"))
+    own, basis = _owning(gpu, count, inputs, catalog, exchanger, currency)
+    found = _rent(gpu, count, inputs, day, catalog, exchanger, currency, overlay)
+    rent, beside = found if found else (None, 0.0)
+    hourly = (float(rent.price_per_gpu_hour.amount) + beside) * count if rent else None
+    even = against(own, hourly) if hourly is not None else Against(0.0, None, None, None)
+    return BuyRow(
+        gpu=gpu.id, gpu_name=gpu.name, gpus=count, purchase=money(own.gpu_price, currency), host=money(own.host_price, currency),
+        power_per_hour=money(own.power(0.9) * own.power_price, currency), own_per_hour=money(own.hour, currency),
+        hour_lines={name: money(value, currency) for name, value in _parts(own).items() if value},
+        own_per_month=money(own.hour * own.use * 730, currency), residual_value=money(own.price * own.residual, currency),
+        rent=rent,
+        rent_per_hour=money(hourly, currency) if hourly is not None else None,
+        rent_host=money(beside * count, currency) if beside else None, break_even_use=even.break_even_use,
+        break_even_hours=even.break_even_hours, break_even_months=even.break_even_months,
+        sensitivity=sensitivity(own, hourly) if hourly is not None else {},
+        host_advice=build_advice(gpu, count), price_basis=basis,
+    )  # fmt: skip
+
+
+def _parts(own: Owning) -> dict[str, float]:
+    """What an hour of work is made of; hours of waiting are borne by those of work."""
+    worn = (1.0 - own.residual) / (own.years * YEAR_HOURS) / own.use
+    lost, host, upkeep = own.gpu_price * worn, own.host_price * worn, own.upkeep / YEAR_HOURS / own.use
+    return {"gpu-value": lost, "host-value": host, "power": own.hour - lost - host - upkeep, "upkeep": upkeep}
+
+
+def _owning(gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger: Exchanger, currency: str) -> tuple[Owning, str]:
+    def read(text: str | None) -> float | None:
+        return None if text is None else float(exchanger.convert(parse_money(text)[0], currency)[0].amount)
+
+    given = None
+    for part in listed(inputs.price or ()):
+        name, equals, text = part.rpartition("=")
+        if not equals or find_gpu(catalog, name.strip()).id == gpu.id:
+            given = read(text)
+    price = given
+    if price is None and gpu.launch_price is not None:
+        price = float(exchanger.convert(gpu.launch_price, currency)[0].amount)
+    if price is None:
+        raise NoAnswer("no-price", msg("error.no-card-price", gpu=gpu.name), msg("hint.no-card-price", gpu=gpu.name))
+    whole = price * count
+    usual, least = (
+        float(exchanger.convert(Money(Decimal(str(dollars)), DOLLAR), currency)[0].amount)
+        for dollars in (POWER_PRICE, HOST_LEAST)
+    )
+    host, power, upkeep = read(inputs.host_price), read(inputs.power_price), read(inputs.upkeep)
+    host = host_price(whole, least) if host is None else host
+    filled, _ = _filled(inputs)
+    return Owning(
+        gpu_price=whole, watts=float(gpu.tdp_watts or 0) * count, host_price=host,
+        power_price=power if power is not None else usual, pue=float(filled["pue"]), years=float(filled["years"]),
+        residual=float(filled["residual"]), use=float(filled["use"]), upkeep=upkeep or 0.0,
+    ), "list" if given is None else "given"  # fmt: skip
+
+
+def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]:
+    """Every input with the value it took, and the names of those nobody gave."""
+    usual: dict[str, str | float] = {
+        "power_price": f"{POWER_PRICE}usd", "pue": 1.0, "years": YEARS, "residual": RESIDUAL, "use": USE, "upkeep": "0usd",
+    }  # fmt: skip
+    for name, (low, high, wants) in SPANS.items():
+        value = getattr(inputs, name)
+        if value is not None and not (low < value <= high or (value == low and wants != ABOVE)):
+            raise bad_wish(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
+    told = {name: getattr(inputs, name) for name in usual}
+    unsaid = (*(name for name in usual if told[name] is None), *(("host_price",) if inputs.host_price is None else ()))
+    return {name: usual[name] if told[name] is None else told[name] for name in usual}, unsaid
+
+
+def _rent(
+    gpu: Gpu, count: int, inputs: BuyInputs, day: date, catalog: Catalog, exchanger: Exchanger, currency: str,
+    overlay: Path | None,
+) -> tuple[Offer, float] | None:  # fmt: skip
+    """The cheapest GPU hour of the same kind for rent with its host, in machines of no more than so many; and what of it is host.
+
+    Prices too old for `recommend` to go by count only where there are no others, or where their provider is named.
+    """
+    query = OffersQuery(
+        gpu=gpu.id,
+        provider=inputs.provider,
+        region=inputs.region,
+        term=inputs.term,
+        currency=currency,
+        gpus=(1.0, float(max(count, 8))),
+    )
+    try:
+        found = offers(query, day, catalog, overlay).offers
+    except NoAnswer:
+        return None
+    markets = {one.id for one in catalog.providers if one.kind == MARKETPLACE} if not listed(inputs.provider) else set()
+
+    def old(one: Offer) -> bool:
+        moves = one.provider in markets or (one.term == "spot" and "spot" not in listed(inputs.term))
+        return not listed(inputs.provider) and one.age_days > (MOVING_DAYS if moves else LASTING_DAYS)
+
+    def beside(one: Offer) -> float:
+        if one.includes != "gpu":
+            return 0.0
+        host = host_beside(extras(one.provider))
+        return float(exchanger.convert(Money(Decimal(repr(host)), DOLLAR), currency)[0].amount)
+
+    best = min(found, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + beside(one)))
+    return best, beside(best)

@@ -1,0 +1,264 @@
+"""Verbs about changes of prices: what is different between two days or looks, and whether a price has fallen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from hashlib import blake2b
+from pathlib import Path
+
+from whichgpu.api.prices.history import USUAL_TERMS, asked
+from whichgpu.api.prices.store import no_store, wish_of
+from whichgpu.base.dates import first_day, parse_as_of
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import DataError, UnknownName
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money
+from whichgpu.base.units import whole_number
+from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
+from whichgpu.catalog.live.overlay import lay_over, read_overlay
+from whichgpu.catalog.live.read import Wish, changes_since, last_batch, offers_on, snapshot
+from whichgpu.catalog.live.store import reading, transaction, writing
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import standings
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """What became of an offer: `new`, `gone`, `up` or `down`; per hour for the whole instance."""
+
+    kind: str
+    provider: str
+    instance: str
+    region: str
+    gpu: str
+    gpu_name: str
+    gpus: int | float
+    term: str
+    payment: str | None
+    before: Money | None
+    after: Money | None
+    change: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DiffAnswer(Shown):
+    """Changes from one moment to another."""
+
+    a: str
+    b: str
+    same: int
+    changes: tuple[ChangeRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRow:
+    """An offer below the limit; availability is what the source said, and no promise."""
+
+    provider: str
+    instance: str
+    region: str
+    gpu: str
+    gpu_name: str
+    gpus: int | float
+    term: str
+    price: Money
+    price_per_gpu_hour: Money
+    observed_at: str
+    age_days: int
+    availability: str | None
+    standing: str  # list, discounted, contract or owned
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchAnswer:
+    """Offers below the limit, or else what changed since the last look; `too_old` is how many prices are too old to count."""
+
+    met: bool
+    below: Money | None
+    offers: tuple[WatchRow, ...]
+    changes: tuple[ChangeRow, ...]
+    compared: int
+    too_old: int
+    without_rate: dict[str, int]  # fresh offers that cannot be compared with the limit, by their currency
+    first: bool  # nobody looked at these before, so that there is nothing to compare with
+
+
+def catalog_diff(
+    a: str,
+    b: str,
+    *,
+    gpu: str | None = None,
+    provider: str | None = None,
+    today: date | None = None,
+    catalog: Catalog | None = None,
+    folder: Path | None = None,
+) -> DiffAnswer:
+    """What is different between two days (2026-08-01) or two looks (@12)."""
+    catalog, day = catalog or Catalog(), today or date.today()
+    wish = wish_of(catalog, gpu, provider)
+    before, after = (_moment(text, catalog, wish, day, folder) for text in (a, b))
+    names = {found.id: found.name for found in catalog.gpus}
+    changes = [_changed(before.get(key), after.get(key), names) for key in {**before, **after}]
+    found = sorted((row for row in changes if row), key=lambda row: (row.provider, row.instance, row.region, row.term))
+    return DiffAnswer(a, b, len(changes) - len(found), tuple(found))
+
+
+def catalog_watch(
+    gpu: str | None = None,
+    *,
+    below: Money | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    terms: tuple[str, ...] = USUAL_TERMS,
+    max_age: int = 30,
+    overlay: Path | None = None,
+    today: date | None = None,
+    catalog: Catalog | None = None,
+    folder: Path | None = None,
+) -> WatchAnswer:
+    """Offers of the store below a price per GPU and hour; where there are none, what changed since this was last asked."""
+    catalog, day = catalog or Catalog(), today or date.today()
+    wish = wish_of(catalog, gpu, provider, region, None, terms)
+    names = {found.id: found.name for found in catalog.gpus}
+    exchanger = Exchanger(day, catalog.exchange)
+    if below is not None:
+        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # an error where there is none
+    name = _look_name(gpu, below, provider, region, terms)
+    with reading(folder) as connection:
+        if connection is None:
+            raise no_store()
+        since = connection.execute("SELECT batch FROM look WHERE name = ?", (name,)).fetchone()
+        newest = last_batch(connection)
+        runs = offers_on(connection, day, catalog.known, wish, also_ended=True)
+        changes = () if since is None else tuple(_told(changes_since(connection, since[0], wish), names))
+    stood = [one.observation for one in standings(runs, day)]
+    standing = [run for run in lay_over(stood, read_overlay(overlay, catalog, day), day) if _fits(run, wish)]
+    fresh = [run for run in standing if (day - first_day(run.last_observed)).days <= max_age]
+    limit = below.currency if below else None
+    without_rate = Counter(run.currency for run in fresh if limit and not exchanger.converts(run.currency, limit))
+    comparable = [run for run in fresh if run.currency not in without_rate]
+    met = tuple(
+        _watched(run, names, day) for run in comparable if below and _each_in(run, below.currency, exchanger) <= below.amount
+    )
+    _remember(name, newest, folder)
+    rows = tuple(sorted(met, key=lambda row: row.price_per_gpu_hour.amount))
+    return WatchAnswer(
+        bool(rows), below, rows, changes, len(comparable), len(standing) - len(fresh), dict(without_rate), since is None
+    )
+
+
+def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path | None) -> dict[object, Observation]:
+    """Offers at a moment, by what makes them the same offer."""
+    if not text.startswith("@"):
+        day = parse_as_of(text, today)
+        seen = [
+            run
+            for row in catalog.prices(wish.gpus)
+            if asked(row.provider, row.instance, row.term, wish)
+            for run in row.observations()
+        ]
+        with reading(folder) as connection:
+            seen += [] if connection is None else offers_on(connection, day, catalog.known, wish, also_ended=True)
+        return {(*one.observation.key, one.observation.currency): one.observation for one in standings(seen, day)}
+    with reading(folder) as connection:
+        if connection is None:
+            raise no_store()
+        number = whole_number(text[1:], 10**10)
+        found = None if number is None else snapshot(connection, number)
+        if found is None:
+            hint = msg("hint.unknown-snapshot", n=last_batch(connection))
+            raise UnknownName("unknown-snapshot", msg("error.unknown-snapshot", name=text), hint)
+    chosen = (run for run in found if (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider))
+    return {(*run.key, run.currency): run for run in chosen}
+
+
+def _changed(before: Observation | None, after: Observation | None, names: dict[str, str]) -> ChangeRow | None:
+    if before and after and before.price == after.price:
+        return None
+    run = after or before
+    assert run is not None
+    ratio = float(after.price / before.price - 1) if before and after else None
+    kind = "new" if before is None else "gone" if after is None else "up" if (ratio or 0) > 0 else "down"
+    return ChangeRow(
+        kind,
+        run.provider,
+        run.instance,
+        run.region,
+        run.gpu,
+        names.get(run.gpu, run.gpu),
+        run.gpus,
+        run.term,
+        run.payment,
+        Money(before.price, before.currency) if before else None,
+        Money(after.price, after.currency) if after else None,
+        None if ratio is None else round(ratio, 4),
+        run.source,
+    )
+
+
+def _told(changes: Iterable[tuple[Observation, bool]], names: dict[str, str]) -> Iterator[ChangeRow]:
+    """Runs that ended and began since, put together offer by offer."""
+    ended: dict[object, Observation] = {}
+    began: dict[object, Observation] = {}
+    for run, is_new in changes:
+        key: object = (*run.key, run.currency, run.source)
+        if is_new:
+            began[key] = run
+        else:
+            ended.setdefault(key, run)
+    for key in dict.fromkeys([*ended, *began]):
+        before, after = ended.get(key), began.get(key)
+        after = None if after is None or after.ended else after
+        row = _changed(before, after, names) if before or after else None
+        if row is not None:
+            yield row
+
+
+def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
+    return WatchRow(
+        run.provider,
+        run.instance,
+        run.region,
+        run.gpu,
+        names.get(run.gpu, run.gpu),
+        run.gpus,
+        run.term,
+        Money(run.price, run.currency),
+        Money(rounded(run.price_each), run.currency),
+        run.last_observed,
+        (day - first_day(run.last_observed)).days,
+        run.note,
+        run.standing,
+        run.source,
+    )
+
+
+def _fits(run: Observation, wish: Wish) -> bool:
+    """Whether a contract or an owned machine is one of those asked for; discounts fall on offers that are."""
+    own = run.standing in ("contract", "owned")
+    asked_for = (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider)
+    return not own or (asked_for and wish.region in (None, run.region) and run.term in (wish.terms or (run.term,)))
+
+
+def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:
+    return exchanger.convert(Money(run.price_each, run.currency), currency)[0].amount
+
+
+def _look_name(*words: object) -> str:
+    return blake2b(repr(words).encode(), digest_size=12).hexdigest()
+
+
+def _remember(name: str, batch: int, folder: Path | None) -> None:
+    """Where the next look goes on from; a store that cannot be written is only read, and tells the same again."""
+    try:
+        with writing(folder) as connection, transaction(connection):
+            connection.execute("INSERT OR REPLACE INTO look(name, batch) VALUES (?, ?)", (name, batch))
+    except DataError:
+        return

@@ -1,0 +1,220 @@
+"""The verb about how prices went."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+from whichgpu.api.prices.store import wish_of
+from whichgpu.base.dates import first_day, last_day
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.base.money import Money
+from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
+from whichgpu.catalog.live.read import Wish, runs
+from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import STALE_DAYS
+from whichgpu.price.trend import lows
+
+USUAL_TERMS = ("on-demand", "spot")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A price and how long it held; of a summary, the lowest a GPU cost at a provider."""
+
+    gpu: str
+    gpu_name: str
+    provider: str
+    instance: str
+    region: str
+    term: str
+    payment: str | None
+    price_per_gpu_hour: Money
+    change: float | None  # against the price before, as a share
+    observed: str
+    last_observed: str
+    ended: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The lowest price of a term when it was first seen and as last seen, and the change between them as a share."""
+
+    term: str
+    first: HistoryRow
+    last: HistoryRow
+    change: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HistoryAnswer(Shown):
+    """Prices over time, oldest first."""
+
+    history: tuple[HistoryRow, ...]
+    summary: bool  # the lowest price of each provider and term, not every run
+    without_rate: dict[str, int]  # prices left out of a summary, by their currency: it has no exchange rate of their day
+    trends: tuple[Trend, ...]  # of a summary: each term from its first day until now
+
+
+def catalog_history(
+    gpu: str,
+    *,
+    provider: str | None = None,
+    region: str | None = None,
+    instance: str | None = None,
+    terms: tuple[str, ...] = USUAL_TERMS,
+    every: bool = False,
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
+    folder: Path | None = None,
+) -> HistoryAnswer:
+    """How prices of a GPU went: the lowest of each provider and term, or every price there was; up to a day."""
+    catalog = catalog or Catalog()
+    wish = wish_of(catalog, gpu, provider, region, instance, terms)
+    found = (_until(run, as_of) for run in _all_runs(catalog, wish, folder))
+    seen = sorted((run for run in found if run is not None), key=lambda run: (run.observed, run.last_observed))
+    names = {found.id: found.name for found in catalog.gpus}
+    without_rate: Counter[str] = Counter()
+    rows = tuple(_every(seen, names) if every else _lowest(seen, names, catalog, without_rate))
+    if not rows and without_rate:
+        message = msg("error.only-without-rate", n=without_rate.total(), currencies=tuple(without_rate))
+        raise NoAnswer("no-exchange-rate", message, msg("hint.only-without-rate"))
+    if not rows:
+        raise NoAnswer("no-history", msg("error.no-history"), msg("hint.no-history" if as_of is None else "hint.no-history-by"))
+    return HistoryAnswer(rows, not every, dict(without_rate), () if every else tuple(_trends(rows)))
+
+
+def _trends(rows: tuple[HistoryRow, ...]) -> Iterator[Trend]:
+    """Prices that nobody saw for a month before the newest sighting of their term are no prices of now."""
+    for term in dict.fromkeys(row.term for row in rows):
+        own = [row for row in rows if row.term == term]
+        newest = last_day(max(row.last_observed for row in own))
+        still = [row for row in own if row.ended is None and (newest - last_day(row.last_observed)).days <= STALE_DAYS]
+        if not still:
+            continue
+        began = min(row.observed for row in own)
+        first = min((row for row in own if row.observed == began), key=_amount)
+        last = min(still, key=_amount)
+        yield Trend(term, first, last, round(float(_amount(last) / _amount(first) - 1), 4))
+
+
+def _amount(row: HistoryRow) -> Decimal:
+    return row.price_per_gpu_hour.amount
+
+
+def _all_runs(catalog: Catalog, wish: Wish, folder: Path | None) -> Iterator[Observation]:
+    for row in catalog.prices(wish.gpus):
+        if asked(row.provider, row.instance, row.term, wish):
+            yield from (run for run in row.observations() if wish.region in (None, run.region))
+    if catalog.folder == DATA_DIR or folder is not None:
+        with reading(folder) as connection:
+            if connection is not None:
+                yield from runs(connection, wish, catalog.known)
+
+
+def _until(run: Observation, day: date | None) -> Observation | None:
+    """A run as it stood at the end of a day; None where it had not begun."""
+    if day is None or (last_day(run.last_observed) <= day and (run.ended is None or first_day(run.ended) <= day)):
+        return run
+    if first_day(run.observed) > day:
+        return None
+    ended = run.ended if run.ended is not None and first_day(run.ended) <= day else None
+    return replace(run, last_observed=min(run.last_observed, day.isoformat()), ended=ended)
+
+
+def asked(provider: str, instance: str, term: str, wish: Wish) -> bool:
+    """Whether a bundled price is one a wish asks for."""
+    return wish.provider in (None, provider) and wish.instance in (None, instance) and (wish.terms is None or term in wish.terms)
+
+
+def _every(seen: Iterable[Observation], names: dict[str, str]) -> Iterator[HistoryRow]:
+    last: dict[object, Decimal] = {}
+    for run in seen:
+        key = (*run.key, run.currency, run.source)
+        before = last.get(key)
+        last[key] = run.price
+        yield _history(run, names, None if before is None else float(run.price / before - 1))
+
+
+def _lowest(
+    seen: Iterable[Observation], names: dict[str, str], catalog: Catalog, without_rate: Counter[str]
+) -> Iterator[HistoryRow]:
+    """The cheapest GPU hour of each provider and term, one row each time it changes; what has no rate is counted."""
+    groups: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
+    dollars = _Dollars(catalog)
+    for run in seen:
+        if run.includes != "gpu+host":
+            continue
+        if dollars.has(run):
+            groups[run.gpu, run.provider, run.term].append(run)
+        else:
+            without_rate[run.currency] += 1
+    rows: list[HistoryRow] = []
+    for group in groups.values():
+        before: Decimal | None = None
+        for low in lows(group, dollars.of):
+            change = None if before is None else float(low.price / before - 1)
+            rows.append(_history(low.run, names, change, low.price, low.day, low.until))
+            before = low.price
+    yield from sorted(rows, key=lambda row: (row.observed, row.gpu, row.provider, row.term))
+
+
+def _history(
+    run: Observation,
+    names: dict[str, str],
+    change: float | None,
+    dollars: Decimal | None = None,
+    observed: str | None = None,
+    ended: str | None = None,
+) -> HistoryRow:
+    each = Money(dollars, DOLLAR) if dollars is not None else Money(rounded(run.price_each), run.currency)
+    place = (run.provider, run.instance, run.region, run.term, run.payment)
+    first = observed or run.observed
+    last = max(first, run.last_observed) if ended is None else max(first, min(run.last_observed, ended))
+    shown = None if change is None else round(change, 4)
+    return HistoryRow(
+        run.gpu,
+        names.get(run.gpu, run.gpu),
+        *place,
+        each,
+        shown,
+        first,
+        last,
+        ended if dollars is not None else run.ended,
+        run.source,
+    )
+
+
+class _Dollars:
+    """GPUs for an hour in dollars, each at the rate of the day it was seen."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._table = catalog.exchange
+        self._days: dict[date, Exchanger] = {}
+
+    def has(self, run: Observation) -> bool:
+        """Whether there is a rate of that day."""
+        return run.currency == DOLLAR or self._on(run).converts(run.currency, DOLLAR)
+
+    def of(self, run: Observation) -> Decimal:
+        """The price of one GPU."""
+        each = run.price_each
+        if run.currency != DOLLAR:
+            each = self._on(run).convert(Money(each, run.currency), DOLLAR)[0].amount
+        return rounded(each)
+
+    def _on(self, run: Observation) -> Exchanger:
+        day = last_day(run.observed)
+        if day not in self._days:
+            self._days[day] = Exchanger(day, self._table)
+        return self._days[day]

@@ -1,0 +1,174 @@
+"""The verb about prices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+from whichgpu.api.prices.filters import OffersQuery as OffersQuery
+from whichgpu.api.prices.filters import countries_meant, listed, wanted
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import msg
+from whichgpu.base.names import unknown_word
+from whichgpu.catalog.currency import DOLLAR, Exchanger
+from whichgpu.catalog.host import Region, Source
+from whichgpu.catalog.live.offers import last_snapshot, live_offers
+from whichgpu.catalog.live.overlay import lay_over, overlay_path, read_overlay
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.places.distance import city_point, round_trip
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.select import passing
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import LATELY, Standing, standing, standings
+from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
+from whichgpu.price.terms import derived
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OffersAnswer(Shown):
+    """Offers as of a day, and the documents that state them."""
+
+    as_of: str
+    hours_per_month: int | float
+    near: str | None
+    offers: tuple[Offer, ...]
+    snapshot: int | None  # the newest of the user's own that counts: --catalog-as-known @N answers the same again
+    matching: int  # how many there are, where a limit leaves some out
+    stale: int  # how many prices shown are carried from more than 30 days before
+    cheapest: Offer  # the cheapest GPU hour of all that match, whatever the order
+    recent: Offer  # the cheapest GPU hour seen in the last 30 days; where none was, in the last 90, 180 or 365, else of all
+    nearest: Offer | None  # with `near`: the one with the shortest round trip, the cheapest of several
+    without_rate: dict[str, int]  # offers left out, by their currency: it has no exchange rate on that day
+    unused_rates: tuple[str, ...]  # currencies of rates given that converted nothing
+    countries: dict[str, tuple[str, ...]]  # codes of the countries that a continent or union asked for stands for
+    sources: tuple[Source, ...]
+
+
+def offers(
+    query: OffersQuery = OffersQuery(),  # noqa: B008 - frozen
+    as_of: date | None = None,
+    catalog: Catalog | None = None,
+    overlay: Path | None = None,
+) -> OffersAnswer:
+    """Prices that held on a day, newest knowledge first; the cheapest GPU hour first where no order is asked for.
+
+    `overlay` is the user's file of discounts, contracts and owned machines, where it is not in its usual place.
+    """
+    catalog = catalog or Catalog()
+    day = as_of or catalog.as_known or date.today()
+    exchanger = Exchanger(day, catalog.exchange, query.exchange_rate or {})
+    currency = exchanger.check(query.currency) if query.currency else None
+    if currency is not None:
+        exchanger.rate(DOLLAR, currency)  # an error where there is none that day
+    filter = wanted(catalog, query)
+    groups = listed(query.group_by)
+    for name in groups:
+        if name not in GROUPS:
+            raise unknown_word("group", name, GROUPS)
+    trips = _Trips(catalog, query.near)
+    if filter.max_latency is not None and query.near is None:
+        raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
+    names = {gpu.id: gpu.name for gpu in catalog.gpus}
+    stood = _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
+    lacking = {code for code in {one.observation.currency for one in stood} if not exchanger.converts(code, currency)}
+    found = [
+        priced(
+            one, names.get(run.gpu, run.gpu), exchanger, None if run.currency in lacking else currency, query.hours, trips.to(run)
+        )
+        for one in stood
+        for run in (one.observation,)
+    ]
+    wishes = filter.wishes(catalog.gpu_by_id)
+    matching = [offer for offer in found if all(test(offer) for test in wishes.values())]
+    fitting = [offer for offer in matching if offer.listed_price.currency not in lacking]
+    without_rate = Counter(offer.listed_price.currency for offer in matching if offer.listed_price.currency in lacking)
+    if without_rate and not fitting:
+        exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # says what is missing
+    if not fitting:
+        alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(found, wishes).items())
+        message = msg("error.no-offer" if found else "error.no-offer-then", n=len(found), day=day.isoformat())
+        if alone and found:
+            message = msg("error.because", what=message, why=alone)
+        raise NoAnswer("no-offer", message, msg("hint.no-offer" if found else "hint.no-offer-then"))
+    by_price = ordered(fitting, None, exchanger)
+    recent = _recent(by_price)
+    nearest = min((offer for offer in by_price if offer.round_trip), key=_trip_seconds, default=None)
+    used = {code for offer in fitting if offer.exchange_rate for code in (offer.listed_price.currency, offer.price.currency)}
+    unused = tuple(code for code in query.exchange_rate or {} if code not in used)
+    if groups:
+        fitting = grouped(fitting, groups, exchanger)
+    shown = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
+    rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in shown if offer.exchange_rate))
+    trips_from = tuple(dict.fromkeys(source for offer in shown if offer.round_trip for source in offer.round_trip.sources[:1]))
+    cited = catalog.cited(tuple(offer.source for offer in shown), rates, trips_from)
+    hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
+    snapshot = last_snapshot(catalog.known) if catalog.folder == DATA_DIR else None
+    stale = sum(offer.stale for offer in shown)
+    return OffersAnswer(
+        day.isoformat(),
+        hours,
+        trips.city,
+        shown,
+        snapshot,
+        len(fitting),
+        stale,
+        by_price[0],
+        recent,
+        nearest,
+        dict(without_rate),
+        unused,
+        countries_meant(query),
+        cited,
+    )
+
+
+def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[Standing]:
+    """What stood on the day, of the GPUs and providers asked for; rules applied."""
+    gpus = filter.gpu_ids
+    seen: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
+    if catalog.folder == DATA_DIR:
+        seen += live_offers(day, catalog.known, gpus=gpus)
+    found = list(standings(seen, day))
+    return found + list(derived(found, catalog.discounts, day, hours))
+
+
+def _laid_over(found: list[Standing], catalog: Catalog, day: date, overlay: Path | None) -> list[Standing]:
+    """The same as the user's own file makes of it."""
+    terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
+    if terms is None:
+        return found
+    changed = lay_over([one.observation for one in found], terms, day)
+    own = [standing([run], day) for run in changed[len(found) :]]
+    return [replace(one, observation=run) for one, run in zip(found, changed, strict=False)] + [one for one in own if one]
+
+
+def _recent(by_price: list[Offer]) -> Offer:
+    """The cheapest of the last days in which any was seen: one dear offer seen last says little of what an hour costs."""
+    fresh = next((offer for offer in by_price if not offer.stale), None)
+    lately = (offer for days in LATELY for offer in by_price if offer.age_days <= days)
+    return fresh or next(lately, by_price[0])
+
+
+def _trip_seconds(offer: Offer) -> float:
+    return offer.round_trip.value if offer.round_trip else float("inf")
+
+
+class _Trips:
+    """Round trips from one city to every region asked after, each once."""
+
+    def __init__(self, catalog: Catalog, city: str | None) -> None:
+        self.city: str | None = None
+        if city is not None:
+            self.city, self._point = city_point(catalog.regions, city)
+            self._regions: dict[tuple[str, str], Region] = {(row.provider, row.region): row for row in catalog.regions}
+            self._measured = catalog.latencies
+
+    def to(self, run: Observation) -> Figure | None:
+        """Seconds to the region of an offer and back."""
+        region = self._regions.get((run.provider, run.region)) if self.city else None
+        return round_trip(self.city or "", self._point, region, self._measured) if region else None

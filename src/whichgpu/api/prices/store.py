@@ -1,0 +1,279 @@
+"""Verbs about the user's own prices: bring them in, take them out, see how they went, be told when they fall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TextIO
+
+from whichgpu.api.prices.filters import provider_named
+from whichgpu.base.display import Shown
+from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.currency import Exchanger
+from whichgpu.catalog.find import find_gpus
+from whichgpu.catalog.live.export import check_export, write_csv, write_json, write_parquet
+from whichgpu.catalog.live.forget import forget
+from whichgpu.catalog.live.importing import import_prices
+from whichgpu.catalog.live.read import STALE_DAYS, SeriesStatus, Wish, offers_on, quarantined, runs, series_status
+from whichgpu.catalog.live.refresh import Outcome, Progress, Silence, chosen_sources, refresh
+from whichgpu.catalog.live.store import reading, store_path, writing
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.status import TableStatus
+from whichgpu.catalog.status import catalog_status as read_status
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.asof import standings
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """One part of one source: prices = kept + quarantined + unknown; rows = aside + those the prices come from."""
+
+    source: str
+    scope: str
+    rows: int
+    aside: int
+    prices: int
+    kept: int
+    quarantined: int
+    unknown: int
+    offers: int
+    changed: int
+    content: str | None
+    age_days: int | None
+    stale: bool
+    problem: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakingAnswer:
+    """What came of a refresh or an import."""
+
+    store: str
+    snapshots: tuple[SnapshotRow, ...]
+    prices: int
+    kept: int
+    quarantined: int
+    unknown: int
+    reasons: dict[str, int]  # quarantined prices by reason
+    unknown_gpus: dict[str, int]  # by the source's name for them
+    passed_over: tuple[str, ...]  # files that are no price lists
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStatus:
+    """The user's store: where it is, and every part of every source by the age of its content."""
+
+    store: str | None
+    exists: bool
+    series: tuple[SeriesStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StatusAnswer(Shown):
+    """Size, age and digest of the catalog, and the user's own store beside it."""
+
+    folder: str
+    bundled: bool
+    digest: str
+    tables: tuple[TableStatus, ...]
+    live: LiveStatus
+
+
+def catalog_status(catalog: Catalog | None = None, today: date | None = None) -> StatusAnswer:
+    """How much there is and how old it is."""
+    catalog = catalog or Catalog()
+    found = read_status(catalog, bundled=catalog.folder == DATA_DIR)
+    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(today))
+
+
+def catalog_refresh(
+    sources: Sequence[str] = (),
+    *,
+    catalog: Catalog | None = None,
+    today: date | None = None,
+    regions: tuple[str, ...] = (),
+    currency: str = "USD",
+    keys: dict[str, str] | None = None,
+    progress: Progress = Silence(),  # noqa: B008 - holds nothing
+    trusting: bool = False,
+    folder: Path | None = None,
+) -> TakingAnswer:
+    """Ask sources for prices and keep what can be believed."""
+    import os
+
+    environ = dict(os.environ) if keys is None else keys
+    catalog, day = catalog or Catalog(), today or date.today()
+    currency = Exchanger(day, catalog.exchange).check(currency)
+    chosen = chosen_sources(sources, environ)
+    outcomes = refresh(
+        chosen,
+        catalog,
+        day,
+        folder=folder,
+        regions=regions,
+        currency=currency,
+        keys=environ,
+        progress=progress,
+        trusting=trusting,
+    )
+    return _taking(outcomes, day, folder)
+
+
+def catalog_import(
+    path: Path,
+    *,
+    seen: date | None = None,
+    catalog: Catalog | None = None,
+    today: date | None = None,
+    trusting: bool = False,
+    folder: Path | None = None,
+) -> TakingAnswer:
+    """Keep the prices of a file or a folder of files."""
+    day = today or date.today()
+    outcomes, passed = import_prices(path, catalog or Catalog(), day, seen=seen, folder=folder, trusting=trusting)
+    return _taking(outcomes, day, folder, passed)
+
+
+def _taking(outcomes: Iterable[Outcome], today: date, folder: Path | None, passed: tuple[str, ...] = ()) -> TakingAnswer:
+    outcomes = tuple(outcomes)
+    snapshots = tuple(row for outcome in outcomes for row in _snapshots(outcome, today))
+    reasons: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    for taken in (taken for outcome in outcomes for taken in outcome.taken):
+        for reason, count in taken.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+        for name, count in taken.unknown_names.items():
+            unknown[name] = unknown.get(name, 0) + count
+    return TakingAnswer(
+        str(store_path(folder)),
+        snapshots,
+        sum(row.prices for row in snapshots),
+        sum(row.kept for row in snapshots),
+        sum(row.quarantined for row in snapshots),
+        sum(row.unknown for row in snapshots),
+        dict(sorted(reasons.items(), key=lambda item: -item[1])),
+        dict(sorted(unknown.items(), key=lambda item: -item[1])),
+        passed,
+        sum(row.problem is not None for row in snapshots),
+    )
+
+
+def _snapshots(outcome: Outcome, today: date) -> Iterator[SnapshotRow]:
+    for taken in outcome.taken:
+        age = (today - taken.content).days if taken.content else (today - taken.seen).days
+        content = (taken.content or taken.seen).isoformat()
+        counts = (
+            taken.rows,
+            taken.aside,
+            taken.prices,
+            taken.kept,
+            taken.quarantined,
+            taken.unknown,
+            taken.offers,
+            taken.changed,
+        )
+        yield SnapshotRow(outcome.source, taken.scope, *counts, content, age, age > STALE_DAYS, None)
+    for problem in outcome.problems:
+        yield SnapshotRow(outcome.source, problem.scope or "", 0, 0, 0, 0, 0, 0, 0, 0, None, None, False, problem.message)
+
+
+def catalog_export(
+    path: str | None,
+    stream: TextIO,
+    *,
+    form: str = ".csv",
+    gpu: str | None = None,
+    as_of: date | None = None,
+    known: date | int | None = None,
+    catalog: Catalog | None = None,
+    folder: Path | None = None,
+) -> int:
+    """Write the store's runs, or what was on offer on a day, to a file by its ending or to a stream; how many."""
+    form = check_export(path) if path is not None else form
+    wish = wish_of(catalog or Catalog(), gpu)
+    with reading(folder) as connection:
+        if connection is None:
+            raise no_store()
+        offers = runs(connection, wish, known)
+        if as_of is not None:
+            found = offers_on(connection, as_of, known, wish, also_ended=True)
+            offers = iter([one.observation for one in standings(found, as_of)])
+        if path is None:
+            return (write_json if form == ".json" else write_csv)(offers, stream)
+        try:
+            return _to_file(offers, Path(path).expanduser(), form)
+        except OSError as problem:
+            message = msg("error.cannot-write-file", name=path, why=problem.strerror or str(problem))
+            raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
+
+
+def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
+    """Beside the file first, then in its place, so that half an export never stands where a whole one stood."""
+    fresh = path.with_name(f".{path.name}.part")
+    try:
+        if form == ".parquet":
+            with fresh.open("wb") as binary:
+                count = write_parquet(offers, binary)
+        else:
+            with fresh.open("w", encoding="utf-8", newline="") as text:
+                count = (write_json if form == ".json" else write_csv)(offers, text)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    return count
+
+
+def live_status(today: date | None = None, folder: Path | None = None) -> LiveStatus:
+    """How old what the store knows is."""
+    path = store_path(folder)
+    with reading(folder) as connection:
+        rows = () if connection is None else tuple(series_status(connection, today or date.today()))
+        return LiveStatus(str(path) if path else None, connection is not None, rows)
+
+
+def catalog_quarantine(source: str | None = None, folder: Path | None = None) -> list[dict[str, str]]:
+    """Rows of the newest looks that were not believed, each with its reason."""
+    with reading(folder) as connection:
+        if connection is None:
+            raise no_store()
+        return quarantined(connection, source)
+
+
+def catalog_forget(name: str, folder: Path | None = None) -> tuple[int, int]:
+    """Take a source, or one part of it (`own/colo`), out of the store; how many snapshots and how many offers went."""
+    with reading(folder) as connection:
+        if connection is None:
+            raise no_store()
+    with writing(folder) as connection:
+        return forget(connection, name)
+
+
+def wish_of(
+    catalog: Catalog,
+    gpu: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    instance: str | None = None,
+    terms: tuple[str, ...] = (),
+) -> Wish:
+    """A wish of words as people type them; a family of GPUs means all its variants."""
+    return Wish(
+        frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu else None,
+        provider_named(catalog, provider) if provider else None,
+        region,
+        instance,
+        frozenset(terms) if terms else None,
+    )
+
+
+def no_store() -> NoAnswer:
+    """The error of those who have not refreshed or imported anything yet."""
+    return NoAnswer("no-store", msg("error.no-store"), msg("hint.no-store"))
+
+
+__all__ = ["DataError", "LiveStatus", "SnapshotRow", "TakingAnswer", "catalog_export", "catalog_import", "catalog_refresh"]

@@ -1,0 +1,140 @@
+"""A question of `recommend` on its way to candidates: what is asked, what is on offer, what each group of GPUs can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from math import ceil
+from pathlib import Path
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.recommend.answer import ANY_MODEL
+from whichgpu.api.recommend.limits import refuse_for_task, refuse_percentile
+from whichgpu.api.recommend.offers import Basket, Query, basket
+from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.messages import msg
+from whichgpu.decide.candidates import Candidates, candidates
+from whichgpu.decide.configurations.configuration import Asked, Outcome, Way
+from whichgpu.decide.configurations.evaluate import ways
+from whichgpu.decide.configurations.groups import Group, Groups, groups_of
+from whichgpu.decide.market import terms_of
+from whichgpu.decide.refine import settled
+from whichgpu.decide.relax import only_first
+from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
+from whichgpu.price.run import Terms
+from whichgpu.price.table import Ints
+from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.spelling import Spelled, fill_defaults
+
+MACHINE = 8.0  # GPUs of one machine; more are sought over several
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What became of a question before anything is ordered."""
+
+    asked: Asked
+    found: Basket
+    groups: Groups
+    outcomes: list[Outcome]
+    work: Work
+    offered: Terms
+
+    def join(self, known: list[Outcome]) -> Candidates:
+        """Every offer with what its group can do."""
+        return candidates(
+            self.asked.workload, self.work, self.found.wishes, self.found.market, self.groups, known, self.offered
+        )  # fmt: skip
+
+    def settle(self, order: Callable[[Candidates], Ints]) -> tuple[Candidates, Ints]:
+        """Candidates in an order, the first of them counted and simulated until it stays first."""
+
+        def join(known: list[Outcome]) -> tuple[Candidates, Ints]:
+            told = self.join(known)
+            return told, order(told)
+
+        told, places, _ = settled(self.asked, self.groups, list(self.outcomes), join, self.found.wishes, only_first, only_first)
+        return told, places
+
+    def answers(self) -> bool:
+        """Whether anything keeps to every wish."""
+        return bool(len(self.settle(lambda told: told.order("cost", self.found.market))[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A question, which may be asked anew with something changed."""
+
+    spelled: Spelled
+    query: Query
+    day: date
+    desk: Desk
+    overlay: Path | None
+    modelled: bool
+
+    def evaluated(self) -> Evaluated:
+        """The question understood and every group looked at."""
+        asked = self._asked()
+        found = self._basket(asked)
+        span, beside = found.wishes.span, self.modelled and asked.workload.rate is not None
+        within = _span(self.query, span)
+        groups = groups_of(found.market, self.desk.catalog, within, several=span[1] > MACHINE, beside=beside)
+        offered = terms_of(found.market)
+        if self.modelled:
+            work = work_of(asked.workload, asked.shape, found.wishes.duration)
+            told = ways(asked, groups.groups)
+            if beside:
+                told = [_copied(one, group, span[0]) for one, group in zip(told, groups.groups, strict=True)]
+            return Evaluated(asked, found, groups, told, work, offered)
+        from whichgpu.decide.configurations.mix_amounts import AMOUNT
+        from whichgpu.decide.configurations.reference_mix import mixed
+
+        outcomes = mixed(asked.workload.task, self.day, groups.groups, self.desk.catalog, asked.calibration)
+        return Evaluated(asked, found, groups, outcomes, Work(AMOUNT, "samples", None, True), offered)
+
+    def answers(self) -> bool:
+        """Whether there is an answer at all."""
+        try:
+            return self.evaluated().answers()
+        except WhichGpuError:
+            return False
+
+    def _asked(self) -> Asked:
+        given, workload, desk = self.spelled.given, self.spelled.workload, self.desk
+        if not self.modelled:
+            filled = replace(workload, precision=workload.precision, engine=None)
+            return Asked(filled, given, ANY_MODEL, desk.calibration, workload)
+        if workload.serving and workload.rate is None and workload.batch is None:
+            workload = replace(workload, rate=SERVICE_RATE)
+        shape = desk.shape_for(workload)
+        refuse_nonsense(workload, shape)
+        refuse_for_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
+        if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
+            workload = replace(workload, tpot_max=SERVICE_TPOT)
+        if workload.seq_out == 1:
+            workload = replace(workload, tpot_max=None)  # nothing lies between the tokens of an answer of one
+        if workload.tokens is not None and not (shape.is_language_model):
+            raise UsageError("bad-field", msg("error.tokens-of-samples", model=shape.name), msg("hint.tokens-of-samples"))
+        if workload.serving and shape.is_generative and workload.rate is not None:
+            refuse_percentile(workload.percentile)
+        if workload.steps is not None:
+            given = given | {"batch"}
+        return Asked(fill_defaults(workload, shape, given), given, shape, desk.calibration, self.spelled.workload)
+
+    def _basket(self, asked: Asked) -> Basket:
+        engines = self.desk.catalog.engines if self.modelled else ()
+        engine = next((one for one in engines if one.id == asked.workload.engine), None)
+        slices = self.modelled and not asked.workload.training
+        return basket(self.query, self.day, self.desk.catalog, self.overlay, slices=slices, engine=engine)
+
+
+def _copied(one: Outcome, group: Group, least: float) -> Outcome:
+    """With as many copies at the least as make up the number of GPUs asked for."""
+    fewest = ceil(least / group.size - 1e-9)
+    return replace(one, fewest=fewest) if isinstance(one, Way) and fewest > 1 else one
+
+
+def _span(query: Query, span: tuple[float, float]) -> tuple[float, float]:
+    """One card where cards are bought and nobody says how many."""
+    return (1.0, 1.0) if query.buy and query.gpus is None else span

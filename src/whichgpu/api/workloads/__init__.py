@@ -1,0 +1,1 @@
+"""Verbs about one workload: memory, time, layouts, behaviour under load."""

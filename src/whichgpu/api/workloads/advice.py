@@ -1,0 +1,57 @@
+"""What stands beside the speed of a workload: whether its engine can do it, what its precision costs, what its host must feed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message
+from whichgpu.base.names import squash
+from whichgpu.catalog.accuracy import accuracy_note
+from whichgpu.catalog.find import exact_instances
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Instance
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.loading import LOADERS, loading_remark
+from whichgpu.workload.engine_support import check_engine
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Lines to add to an answer, and the sources they cite."""
+
+    warnings: tuple[Message, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+def advice(
+    workload: Workload, shape: Shape, gpu: Gpu | None, throughput: Figure | None, catalog: Catalog, given: Collection[str]
+) -> Advice:
+    """All of it. Refuses an engine the user named where it cannot do what is asked."""
+    warnings = [*check_engine(workload, shape, gpu, catalog.engines, given)]
+    sources: list[str] = []
+    if not workload.training and (note := accuracy_note(catalog.accuracy, catalog.models, shape.name, workload.precision or "")):
+        warnings.append(note.message)
+        sources += note.sources
+    if workload.training and throughput is not None and shape.reads_images:
+        warnings.append(loading_remark(throughput.value, host_vcpus(workload, gpu, catalog)))
+        sources += LOADERS["torchvision"].per_vcpu.sources
+    return Advice(tuple(warnings), tuple(dict.fromkeys(sources)))
+
+
+def host_vcpus(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> float | None:
+    """Hardware threads of the machine, where the GPU was named by one (p3.2xlarge)."""
+    machine = machine_of(workload, gpu, catalog)
+    return float(machine.vcpus) if machine and machine.vcpus else None
+
+
+def machine_of(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> Instance | None:
+    """The machine, where the GPU was named by one."""
+    name = workload.gpu or ""
+    if gpu is not None and squash(name) in map(squash, (gpu.id, gpu.name, *gpu.aliases)):
+        return None
+    machines = exact_instances(catalog.instances, name)
+    return machines[0] if machines else None

@@ -1,0 +1,57 @@
+"""The concurrency of offline inference on one GPU or group of them, where the user gave no batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.advice import machine_of
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.workload.defaults import chooses_batch
+from whichgpu.workload.shapes import Shape, WeightsOnly
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.group.fabric import Fabric
+
+
+def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
+    """Whether times are known: the model is more than its weights, and the GPU has published rates."""
+    return not isinstance(shape, WeightsOnly) and bool(gpu.peaks) and bool(gpu.memory_bandwidth)
+
+
+def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], desk: Desk) -> Workload:
+    """A request of offline inference at the highest throughput that fits the GPU; any other request as it is."""
+    if not chooses_batch(workload, given):
+        return workload
+    from whichgpu.estimate.group.fabric import fabric_of
+    from whichgpu.estimate.offline import offline_batch, replica_seconds
+
+    def fabric() -> Fabric:
+        machine = machine_of(workload, gpu, desk.catalog)
+        return fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
+
+    timed = can_be_timed(shape, gpu)
+    seconds_of = replica_seconds(workload, shape, gpu, fabric, desk.calibration) if timed else None
+    return replace(workload, batch=offline_batch(workload, shape, gpu, lambda one: memory(one, shape, gpu), seconds_of))
+
+
+def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: Collection[str]) -> tuple[Message, ...]:
+    """How the batch of offline inference was chosen, where the user gave none."""
+    if not chooses_batch(workload, given):
+        return ()
+    if gpu is None:
+        return (msg("note.batch-no-gpu", batch=workload.batch or 1),)
+    from whichgpu.estimate.offline import MOST_TRIED, default_sequences
+
+    batch, each = workload.batch or 1, (workload.batch or 1) // workload.parallel.dp
+    usual, engine = default_sequences(workload, shape, gpu), workload.engine or ""
+    if usual is not None and each > usual:
+        setting = f"{engine_record(engine).serve.max_sequences} {each}"
+        return (msg("note.batch-set", batch=batch, engine=engine, most=usual, setting=setting),)
+    return (msg("note.batch-most" if each >= MOST_TRIED else "note.batch-chosen", batch=batch, most=MOST_TRIED),)

@@ -1,0 +1,231 @@
+"""Verbs about one workload on one device group: memory and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.advice import advice, machine_of
+from whichgpu.api.workloads.concurrency import can_be_timed, concurrency_note, with_offline_batch
+from whichgpu.api.workloads.remarks import counted, remarks
+from whichgpu.base.display import Shown
+from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate import fit as fitting
+from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.time.fallbacks import usual_precision
+from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.shapes import Shape, WeightsOnly
+from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.api.workloads.runs import Run
+    from whichgpu.estimate.group.answer import GroupTime
+    from whichgpu.estimate.serving.answer import ServingAnswer
+    from whichgpu.estimate.time.answer import TimeEstimate
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EstimateAnswer(Shown):
+    """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
+
+    `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
+    time's corrections were fitted, `checked` the day the GPU's facts were last checked.
+    """
+
+    request: dict[str, Any]
+    time: Figure | None
+    time_device: Figure | None
+    time_host: Figure | None
+    throughput: Figure | None
+    ttft: Figure | None
+    tpot: Figure | None
+    bound: str | None
+    memory: Figure
+    memory_device: Figure
+    memory_parts: Mapping[str, Figure]
+    fits: Verdict | None
+    usable: int | None
+    headroom: int | None
+    tier: str | None
+    group: GroupTime | None  # how the time of several GPUs comes about
+    run: Run | None  # of the whole run, where its length was given
+    serving: ServingAnswer | None  # many users at once, where a rate was given: `ttft` and `tpot` are then its medians
+    calibrated: str | None
+    checked: str | None
+    warnings: tuple[Message, ...]
+    basis: Basis
+    sources: tuple[str, ...]
+
+
+NO_ROOM = ("error.no-cache-room", "serving.refused")  # for the cache of a single request
+Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request understood: its model and GPU found, every default filled in."""
+
+    workload: Workload
+    given: frozenset[str]
+    shape: Shape
+    gpu: Gpu | None
+
+    @property
+    def timeless(self) -> tuple[Message, ...]:
+        """Why there is no time, where a GPU is named and there is none."""
+        gpu = self.gpu
+        if gpu is None:
+            return ()
+        if isinstance(self.shape, WeightsOnly):
+            return (msg("warning.no-time-weights-only", name=self.shape.name),)
+        if not gpu.peaks or not gpu.memory_bandwidth:
+            return (msg("warning.no-time-rates", gpu=gpu.name),)
+        return ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether its time can be told."""
+        return self.gpu is not None and can_be_timed(self.shape, self.gpu)
+
+
+def estimate(
+    task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
+) -> EstimateAnswer:
+    """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
+    return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog, own=own))
+
+
+def estimate_spelled(
+    spelled: Spelled, desk: Desk | None = None, loading: Loading | None = None, allowed: float | None = None
+) -> EstimateAnswer:
+    """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does.
+
+    `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
+    """
+    desk = desk or Desk()
+    return answered(understood(spelled, desk), desk, loading=loading, allowed=allowed)
+
+
+def understood(spelled: Spelled, desk: Desk) -> Asked:
+    """A request with what its names mean."""
+    device = desk.device(spelled.workload.gpu) if spelled.workload.gpu else None
+    if device:
+        spelled = counted(spelled, device.count)
+    shape = desk.shape_for(spelled.workload)
+    gpu = device.gpu if device else None
+    refuse_nonsense(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
+    if gpu and "precision" not in spelled.given and filled.precision:
+        usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
+        filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
+    if gpu:
+        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
+        filled = with_offline_batch(filled, shape, gpu, spelled.given, desk)
+    return Asked(filled, spelled.given, shape, gpu)
+
+
+def answered(
+    asked: Asked,
+    desk: Desk,
+    known: TimeEstimate | None = None,
+    loading: Loading | None = None,
+    allowed: float | None = None,
+) -> EstimateAnswer:
+    """The answer; its time, where that is already known, is taken as it is."""
+    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
+    found = memory(workload, shape, gpu)
+    need = fitting.needed(found, workload)
+    fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
+    timed, group = (known, None) if known else _time(asked, desk)
+    serving, said = _serving(asked, desk, timed, loading)
+    if fits and serving is None and any(one.id in NO_ROOM for one in said):  # it starts, if at all, to answer nobody
+        fits = replace(fits, fits="no")
+    timed = _loaded(timed, serving)
+    warnings = (*found.warnings, *_lacks(fits, timed), *asked.timeless, *(timed.warnings if timed else ()), *said)
+    chosen = concurrency_note(workload, shape, gpu, asked.given)
+    beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
+    return EstimateAnswer(
+        request=echo(workload, asked.given),
+        time=timed.time if timed else None,
+        time_device=timed.time_device if timed else None,
+        time_host=timed.time_host if timed else None,
+        throughput=timed.throughput if timed else None,
+        ttft=timed.ttft if timed else None,
+        tpot=timed.tpot if timed else None,
+        bound=timed.bound if timed else None,
+        memory=found.allocated,
+        memory_device=found.device
+        if fits is None or allowed is None
+        else fitting.filled(need, found.device, fits.usable, workload),
+        memory_parts=found.parts,
+        fits=fits.fits if fits else None,
+        usable=fits.usable if fits else None,
+        headroom=fits.headroom if fits else None,
+        tier=timed.tier if timed else None,
+        group=group,
+        run=_run(asked, desk, timed),
+        serving=serving,
+        calibrated=timed.calibrated if timed else None,
+        checked=gpu.checked if gpu else None,
+        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, asked.given)))),
+        basis=timed.time.basis if timed else found.device.basis,
+        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *found.device.sources, *beside.sources))),
+    )
+
+
+def _time(asked: Asked, desk: Desk) -> tuple[TimeEstimate | None, GroupTime | None]:
+    """The time, and how a group's comes about."""
+    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
+    if gpu is None or not asked.timed:
+        return None, None
+    if workload.gpus > 1:
+        from whichgpu.estimate.group.answer import group_time_of
+
+        return group_time_of(workload, shape, gpu, machine_of(workload, gpu, desk.catalog), desk.calibration)
+    from whichgpu.estimate.time.answer import time_of
+
+    return time_of(workload, shape, gpu, desk.calibration), None
+
+
+def _run(asked: Asked, desk: Desk, timed: TimeEstimate | None) -> Run | None:
+    """How long the whole run takes and what it costs, where its length was given."""
+    if timed is None or asked.gpu is None or not asked.given & {"epochs", "steps", "tokens", "samples"}:
+        return None
+    from whichgpu.api.workloads.runs import run_of
+
+    day = desk.as_of or desk.catalog.as_known or date.today()
+    return run_of(asked.workload, asked.shape, timed.throughput, asked.gpu, day, desk.catalog, asked.given)
+
+
+def _serving(
+    asked: Asked, desk: Desk, timed: TimeEstimate | None, loading: Loading | None
+) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
+    """Many users at once, where a rate is given."""
+    workload, gpu = asked.workload, asked.gpu
+    if not workload.serving or workload.rate is None or gpu is None or timed is None:
+        return None, ()
+    from whichgpu.api.workloads.load import under_load
+
+    return (loading or under_load)(workload, asked.shape, gpu, desk.catalog, timed.time)
+
+
+def _lacks(fits: fitting.Fit | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
+    """What a verdict warns of; units that a GPU lacks by what that does to its time, where time is told."""
+    found = fits.warnings if fits else ()
+    return tuple(one for one in found if timed is None or one.id != "warning.no-dtype")
+
+
+def _loaded(timed: TimeEstimate | None, serving: ServingAnswer | None) -> TimeEstimate | None:
+    """Times as users see them under the load."""
+    if timed is None or serving is None:
+        return timed
+    tpot = serving.tpot["p50"]
+    return replace(timed, time=tpot, tpot=tpot, ttft=serving.ttft["p50"], throughput=serving.throughput)

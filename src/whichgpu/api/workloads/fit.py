@@ -1,0 +1,307 @@
+"""Verbs about memory: does it fit, and what takes the space."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.concurrency import concurrency_note, with_offline_batch
+from whichgpu.api.workloads.remarks import counted, remarks
+from whichgpu.base.display import Shown
+from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.find import find_gpus, gpus_named, join_names
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.select import GpuFilter
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate import fit as fitting
+from whichgpu.estimate.fit import Curve, MemoryOf, Verdict
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.estimate.remedies import Problem, Remedy, remedies, smallest_first
+from whichgpu.estimate.remedies import fitting as fitting_gpus
+from whichgpu.estimate.usable import usable_bytes
+from whichgpu.workload.contradictions import refuse_adapters
+from whichgpu.workload.defaults import chooses_batch
+from whichgpu.workload.denoisers import refuse_rate
+from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.training_defaults import training_options
+from whichgpu.workload.workload import FIELDS, Workload
+
+FEW = 8  # GPUs up to which each is computed for itself
+ANY_GPU = GpuFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class FitRow:
+    """One GPU's answer. Bytes; `headroom` below zero is what is missing; a largest size of 0 means none fits."""
+
+    gpu: str
+    gpu_name: str
+    fits: Verdict
+    needed: int
+    usable: int
+    headroom: int
+    checkpointing: str | None
+    batch: int
+    micro_batch: int | None
+    largest_batch: int | None  # None where the batch is the module's own
+    largest_context: int | None
+    remedies: tuple[Remedy, ...]
+    warnings: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FitAnswer(Shown):
+    """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
+
+    `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults
+    are chosen for each GPU (training, offline batches), `request` and memory are those of the smallest GPU that holds it.
+    """
+
+    request: dict[str, Any]
+    memory: Figure
+    memory_device: Figure
+    memory_parts: Mapping[str, Figure]
+    needed: Figure
+    gpus: tuple[FitRow, ...]
+    smallest: str | None
+    smallest_name: str | None
+    warnings: tuple[Message, ...]
+    basis: Basis
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNeed:
+    """What a workload takes on one GPU, part by part, and whether that fits. Bytes."""
+
+    gpu: str
+    gpu_name: str
+    fits: Verdict
+    needed: Figure
+    usable: int
+    parts: Mapping[str, Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsAnswer:
+    """Needs on each GPU named, without the largest sizes and remedies: cheap enough for a slider."""
+
+    request: dict[str, Any]
+    gpus: tuple[GpuNeed, ...]
+
+
+def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> NeedsAnswer:
+    """What a request takes on each of some GPUs."""
+    desk = desk or Desk()
+    shape = desk.shape_for(spelled.workload)
+    refuse_adapters(spelled.workload, shape)
+    refuse_rate(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
+    found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
+    rows = []
+    workload = filled
+    for gpu in found:
+        of = _remembered(shape, gpu)
+        workload = fitting.with_training_defaults(filled, shape, gpu, spelled.given, of)
+        workload = with_offline_batch(workload, shape, gpu, spelled.given, desk)
+        shown = of(workload)
+        need = fitting.needed(shown, workload)
+        answer = fitting.fit(need, workload, gpu)
+        rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
+    return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
+
+
+def fit(
+    model: str | Mapping[str, Any],
+    gpu: str | Sequence[str] = (),
+    filter: GpuFilter = ANY_GPU,
+    catalog: Catalog | None = None,
+    **fields: Any,
+) -> FitAnswer:
+    """Whether a model fits each GPU named, or every GPU there is; `fields` are those of a request (task is serve)."""
+    names = [gpu] if isinstance(gpu, str) else list(gpu)
+    return fit_spelled(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
+
+
+def fit_spelled(
+    spelled: Spelled,
+    names: Sequence[str] = (),
+    filter: GpuFilter = ANY_GPU,
+    catalog: Catalog | None = None,
+    helpful: bool = True,
+) -> FitAnswer:
+    """`fit` of a request already read; remedies are looked for unless nobody will read them."""
+    desk = Desk(catalog)
+    catalog = desk.catalog
+    names = join_names(names, lambda text: gpus_named(catalog, text))
+    by_size = sorted(catalog.gpus, key=lambda gpu: (gpu.memory_bytes, gpu.launch_date))
+    rows = list({gpu.id: gpu for name in names for gpu in find_gpus(catalog, name)}.values()) if names else by_size
+    asked = [gpu for gpu in rows if filter.matches(gpu)]
+    if names:
+        named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
+        spelled = counted(named, desk.count(names[0]))
+    shape = desk.shape_for(spelled.workload)
+    refuse_adapters(spelled.workload, shape)
+    refuse_rate(spelled.workload, shape)
+    filled = fill_defaults(spelled.workload, shape, spelled.given)
+    known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
+    able = _able(filled, shape, known, spelled.given)
+    told = tuple(_rows(filled, shape, asked, able, spelled.given, desk, helpful))
+    adapted = fitting.adapts_by_default(filled, spelled.given) or chooses_batch(filled, spelled.given)
+    least = next(iter(able if names else _holding(told, asked, () if adapted else able)), None)
+    only = asked[0] if len(asked) == 1 else None
+    shown_on = only or (_reference(told, asked, least) if adapted else None)
+    workload = filled
+    if shown_on:
+        workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.given, _remembered(shape, shown_on))
+        workload = replace(workload, batch=next(row.batch for row in told if row.gpu == shown_on.id))
+    shown = memory(workload, shape, shown_on)
+    need = fitting.needed(shown, workload)
+    noted = workload if only else filled  # of several GPUs the notes name those that differ
+    return FitAnswer(
+        request=echo(workload, spelled.given | ({"gpu"} if names else set())),
+        memory=shown.allocated,
+        memory_device=shown.device,
+        memory_parts=shown.parts,
+        needed=need,
+        gpus=told,
+        smallest=least.id if least else None,
+        smallest_name=least.name if least else None,
+        warnings=(
+            *shown.warnings,
+            *_batches(told, noted, shape, only, spelled.given),
+            *remarks(noted, shape, spelled.given),
+            *_adapted_rows(told, noted),
+        ),
+        basis=shown.device.basis,
+        sources=shown.device.sources,
+    )
+
+
+def _batches(
+    rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, given: Collection[str]
+) -> tuple[Message, ...]:
+    """A note on the batch each GPU was given where offline inference names none."""
+    if only or not chooses_batch(workload, given):
+        return concurrency_note(workload, shape, only, given)
+    if len(rows) > FEW:
+        return (msg("note.batch-many"),)
+    return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
+
+
+def _holding(rows: Sequence[FitRow], asked: Sequence[Gpu], preferred: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """GPUs that hold the request by their own rows: the preferred ones first, then those without warnings, the smallest first."""
+    sizes = {row.gpu: row.usable for row in rows if row.fits == "fits"}
+    sound = smallest_first(asked, {row.gpu: row.usable for row in rows if row.fits == "fits" and not row.warnings})
+    return (*(gpu for gpu in preferred if gpu.id in sizes), *sound, *(gpu for gpu in asked if gpu.id in sizes))
+
+
+def _reference(rows: Sequence[FitRow], asked: Sequence[Gpu], least: Gpu | None) -> Gpu | None:
+    """The GPU whose need is the headline where each has its own: the smallest that holds it, or else the least need."""
+    if not rows:
+        return None
+    order = {"fits": 0, "tight": 1, "no": 2}
+
+    def rank(row: FitRow) -> tuple[bool, int, int]:
+        return least is None or row.gpu != least.id, order[row.fits], row.needed if row.fits == "no" else row.usable
+
+    first = min(rows, key=rank)
+    return next(gpu for gpu in asked if gpu.id == first.gpu)
+
+
+def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
+    """Notes on the GPUs that were given a smaller micro-batch or activation checkpointing though the request itself has none."""
+    notes = []
+    smaller = tuple(row.gpu_name for row in rows if row.micro_batch not in (None, workload.local_batch))
+    if smaller:
+        notes.append(msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1))
+    names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
+    if len(names) > FEW:
+        notes.append(msg("note.checkpointing-many", n=len(names)))
+    elif names:
+        notes.append(msg("note.checkpointing-some", gpus=names))
+    return tuple(notes)
+
+
+def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
+    """The estimate of a shape, each workload computed once."""
+    known: dict[tuple[Any, ...], MemoryEstimate] = {}
+    fields = attrgetter(*(name for name in FIELDS if name != "model"))
+
+    def of(workload: Workload) -> MemoryEstimate:
+        key = fields(workload)
+        if key not in known:
+            known[key] = memory(workload, shape, gpu)
+        return known[key]
+
+    return of
+
+
+def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
+    """GPUs the request fits on, with checkpointing and the smallest micro-batch where defaults may choose them."""
+    tried = [filled]
+    if fitting.adapts_by_default(filled, given):
+        tried.append(training_options(filled, shape, "batch" in given)[-1])
+    needs = [fitting.needed(memory(one, shape), one) for one in tried]
+    return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
+
+
+def _rows(
+    filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], desk: Desk, helpful: bool
+) -> Iterator[FitRow]:
+    """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
+    common: dict[tuple[str, int], _Sizes] = {}
+    many = len(asked) > FEW
+    # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.
+    exact = not fitting.adapts_by_default(filled, given)
+    for gpu in asked:
+        of = _remembered(shape, gpu)
+        workload = fitting.with_training_defaults(filled, shape, gpu, given, of)
+        key = workload.checkpointing, workload.accumulation
+        if many and key not in common:
+            common[key] = _Sizes(workload, shape, None, exact)
+        sizes = common[key] if many else _Sizes(workload, shape, gpu)
+        need = fitting.needed(of(workload), workload)
+        usual = fitting.needed(sizes.memory(workload), workload)
+        room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
+        largest = sizes.batch.largest(room)
+        if chooses_batch(workload, given):
+            workload = with_offline_batch(workload, shape, gpu, given, desk)
+            need = fitting.needed(of(workload), workload)
+        answer = fitting.fit(need, workload, gpu)
+        problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
+        yield FitRow(
+            gpu=gpu.id,
+            gpu_name=gpu.name,
+            fits=answer.fits,
+            needed=int(need.value),
+            usable=answer.usable,
+            headroom=answer.headroom,
+            checkpointing=workload.checkpointing if workload.training else None,
+            batch=workload.batch or 1,
+            micro_batch=workload.local_batch if workload.training else None,
+            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
+            largest_context=sizes.context.told(sizes.context.largest(room)) if shape.is_language_model else None,
+            remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
+            warnings=answer.warnings,
+        )
+
+
+class _Sizes:
+    """The estimate on one kind of GPU, and how it grows, each workload computed once."""
+
+    def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None, exact: bool = True) -> None:
+        self.memory = _remembered(shape, gpu)
+        self.batch = Curve(workload, shape, "batch", self.memory, exact=exact)
+        self.context = Curve(workload, shape, "context", self.memory, exact=exact)
+
+
+def _fixed_batch(shape: Shape) -> bool:
+    """A factory of the user's own brings its inputs along, and with them the batch."""
+    return isinstance(shape, Traced) and shape.table.startswith("python:")

@@ -1,0 +1,80 @@
+"""Verbs about layouts: every way to spread a workload over its GPUs that fits, the fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.advice import machine_of
+from whichgpu.api.workloads.estimate import Asked, understood
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import msg
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.fit import Verdict
+from whichgpu.workload.spelling import Spelled, from_object
+from whichgpu.workload.workload import Parallel
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow:
+    """One layout with what the tool would run it with; seconds of a step (or of a token, generating) and bytes on a GPU."""
+
+    layout: str
+    parallel: Parallel
+    micro_batch: int
+    accumulation: int
+    checkpointing: str
+    seconds: float
+    memory: int
+    fits: Verdict
+
+
+def layouts(
+    task: str, model: str | Mapping[str, Any], gpu: str, gpus: int, catalog: Catalog | None = None, **fields: Any
+) -> tuple[LayoutRow, ...]:
+    """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
+    desk = Desk(catalog)
+    asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), desk)
+    return layout_rows(asked, desk)
+
+
+def layout_rows(asked: Asked, desk: Desk) -> tuple[LayoutRow, ...]:
+    """`layouts` of a request understood."""
+    from whichgpu.estimate.group.answer import layout_words
+    from whichgpu.estimate.group.fabric import fabric_of
+    from whichgpu.estimate.group.search import screened, settle
+    from whichgpu.estimate.group.step import Devices
+
+    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
+    if gpu is None:
+        return ()
+    machine = machine_of(workload, gpu, desk.catalog)
+    fabric = fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
+    devices = Devices.of([gpu], [fabric], desk.calibration)
+    found = screened(workload, shape, devices, workload.gpus, workload.nodes)
+    return tuple(
+        LayoutRow(
+            layout_words(one.candidate.parallel), one.candidate.parallel, one.candidate.micro_batch, one.candidate.accumulation,
+            one.candidate.checkpointing, one.seconds, one.need, one.fits,
+        )
+        for one in settle(workload, shape, devices, found, 0, workload.nodes)
+    )  # fmt: skip
+
+
+def laid_out_best(spelled: Spelled, desk: Desk) -> Spelled:
+    """The request with the fastest layout that fits in place of its own; an error where none does."""
+    asked = understood(spelled, desk)
+    workload = asked.workload
+    if asked.gpu is None or workload.gpus < 2:
+        return spelled
+    rows = layout_rows(asked, desk)
+    if not rows:
+        raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=asked.gpu.name), msg("hint.no-layout"))
+    best = rows[0]
+    chosen = replace(
+        spelled.workload, parallel=best.parallel, accumulation=best.accumulation, checkpointing=best.checkpointing,
+        micro_batch=best.micro_batch if workload.training else None, batch=workload.batch, gpus=workload.gpus,
+    )  # fmt: skip
+    return Spelled(chosen, asked.given)

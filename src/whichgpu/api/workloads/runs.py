@@ -1,0 +1,89 @@
+"""How long a whole run takes on the GPUs of an estimate, and what it costs where they are cheapest on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from whichgpu.api.recommend.offers import Query, basket
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.figure import Figure
+from whichgpu.base.money import Money
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.candidate import Cost, money
+from whichgpu.decide.market import terms_of
+from whichgpu.decide.work import work_of
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.workload import Workload
+
+LENGTHS = ("epochs", "steps", "tokens", "samples")
+TERM = "on-demand"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrice:
+    """The offer a run is reckoned at."""
+
+    provider: str
+    instance: str
+    region: str
+    machines: int
+    price: Money  # an hour of one machine, its host included
+    observed_at: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A whole run: `amount` in tokens or samples, its time, and its cost where such GPUs are for rent. Starts are left out."""
+
+    amount: float
+    unit: str
+    time: Figure
+    cost: Cost | None
+    offer: RunPrice | None
+
+
+def run_of(
+    workload: Workload, shape: Shape, throughput: Figure, gpu: Gpu, day: date, catalog: Catalog, given: frozenset[str]
+) -> Run | None:
+    """The run a request describes; None where it says nothing of its length."""
+    if not given & set(LENGTHS) or not workload.traits.ends:
+        return None
+    work = work_of(workload, shape, None)
+    if not work.amount or throughput.value <= 0:
+        return None
+    seconds = work.amount / throughput.value
+    low, high = throughput.relative_range
+    time = Figure(seconds, seconds / high, seconds / low, "s", throughput.basis, throughput.sources)
+    offer = cheapest(gpu, workload.gpus, day, catalog, workload.nodes)
+    cost = None
+    if offer is not None:
+        hour = float(offer.price.amount) * offer.machines / 3600.0
+        amount, least, most = (money(value * hour, offer.price.currency).amount for value in (time.value, time.low, time.high))
+        cost = Cost(amount, least, most, offer.price.currency)
+    return Run(work.amount, work.unit, time, cost, offer)
+
+
+def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -> RunPrice | None:
+    """The cheapest machines on demand that hold so many of a GPU, those of a node in one machine, on a day."""
+    each = gpus // nodes
+    try:
+        found = basket(Query(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
+    except NoAnswer:
+        return None
+    table, terms = found.table.taken(found.rows), terms_of(found)
+    price = terms.price + terms.host  # where a GPU is priced alone, its host is paid too
+    best: tuple[float, int] | None = None
+    for row in range(len(table)):
+        if table.gpus[row] == each:
+            best = min(best or (float("inf"), row), (float(price[row]), row))
+    if best is None:
+        return None
+    row = best[1]
+    seen = min(int(table.days[1][row]), day.toordinal())
+    return RunPrice(
+        table.word("provider", row), table.word("instance", row), table.word("region", row), nodes,
+        money(float(price[row]), "USD"), date.fromordinal(seen).isoformat(), table.word("source", row),
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""The verb for many requests: a reply a line, in order. Lines read together share what only the GPU tells apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.workloads.estimate import Asked, EstimateAnswer, answered, understood
+from whichgpu.api.workloads.remarks import LONGEST_LINE
+from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.messages import msg
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.spelling import from_object
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.answer import TimeEstimate
+
+Numbered = tuple[int, bytes]  # a line with its place among all, from 1
+TOGETHER_BYTES = 4 * LONGEST_LINE  # of lines held at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one line of requests, or why there is none."""
+
+    line: int
+    id: Any
+    answer: EstimateAnswer | None = None
+    error: WhichGpuError | None = None
+
+
+@dataclass(slots=True)
+class _Line:
+    number: int
+    id: Any = None
+    asked: Asked | None = None
+    error: WhichGpuError | None = None
+
+
+def estimate_requests(
+    lines: Iterable[bytes], catalog: Catalog | None = None, together: int = 1, own: bool = True
+) -> Iterator[Reply]:
+    """One reply a request, in order; a bad line is a reply with its error. Blank lines are passed over.
+
+    Replies come as lines do, or after so many lines are read `together`, which is faster and changes no answer. Without `own`,
+    as if nothing was measured here.
+    """
+    desk = requests_desk(catalog, own)
+    for group in line_groups(lines, together):
+        yield from replies(group, desk)
+
+
+def requests_desk(catalog: Catalog | None = None, own: bool = True) -> Desk:
+    """A desk for lines of anybody: none of them makes it run code."""
+    return Desk(catalog, trusting=False, own=own)
+
+
+def replies(group: Sequence[Numbered], desk: Desk) -> Iterator[Reply]:
+    """One reply for each of these lines, which share what they can."""
+    read = [_understood(number, line, desk) for number, line in group]
+    times = _times([line.asked for line in read if line.asked], desk) if len(read) > 1 else {}
+    for line in read:
+        yield _reply(line, desk, times)
+
+
+def line_groups(lines: Iterable[bytes], most: int) -> Iterator[list[Numbered]]:
+    """Lines that are not blank, with their numbers, so many at a time."""
+    group: list[Numbered] = []
+    held = 0
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            group.append((number, line))
+            held += len(line)
+        if len(group) >= most or held >= TOGETHER_BYTES:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+def _understood(number: int, line: bytes, desk: Desk) -> _Line:
+    found = _Line(number)
+    try:
+        request = _request(line)
+        found.id = request.get("id")
+        found.asked = understood(from_object(request), desk)
+    except Exception as problem:  # a fault of ours must not cost the lines after it
+        found.error = _error(problem)
+    return found
+
+
+def _times(asked: Sequence[Asked], desk: Desk) -> dict[int, TimeEstimate]:
+    """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
+    from whichgpu.estimate.time.answer import times_of
+
+    alike: dict[object, list[tuple[Asked, Gpu]]] = {}
+    for one in asked:
+        if one.timed and one.gpu and one.workload.gpus == 1 and isinstance(one.workload.model, str):
+            alike.setdefault((replace(one.workload, gpu=None), one.shape), []).append((one, one.gpu))
+    found: dict[int, TimeEstimate] = {}
+    for pairs in alike.values():
+        try:
+            times = (
+                times_of(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], desk.calibration)
+                if len(pairs) > 1
+                else ()
+            )
+        except Exception:  # each is asked again by itself, and has its own error
+            continue
+        found |= {id(one): time for (one, _), time in zip(pairs, times, strict=False)}
+    return found
+
+
+def _reply(line: _Line, desk: Desk, times: dict[int, TimeEstimate]) -> Reply:
+    if line.asked is None:
+        return Reply(line.number, line.id, error=line.error)
+    try:
+        return Reply(line.number, line.id, answered(line.asked, desk, times.get(id(line.asked))))
+    except Exception as problem:
+        return Reply(line.number, line.id, error=_error(problem))
+
+
+def _error(problem: Exception) -> WhichGpuError:
+    if isinstance(problem, WhichGpuError):
+        return problem
+    message = msg("error.internal", what=f"{type(problem).__name__}: {problem}")
+    return WhichGpuError("internal", message, msg("hint.internal"))
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    from whichgpu.workload.model_files.json_text import read_object
+
+    if len(line) > LONGEST_LINE:
+        raise UsageError("line-too-long", msg("error.line-too-long", most=f"{LONGEST_LINE:,}"), msg("hint.request"))
+    try:
+        return read_object(line.decode("utf-8"))
+    except ValueError as problem:
+        raise UsageError("bad-json", msg("error.bad-json", why=str(problem)), msg("hint.request")) from problem

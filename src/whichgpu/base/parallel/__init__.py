@@ -1,0 +1,1 @@
+"""One function over many items: in this process, in a process pool, or on a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Cities, countries, and the distance of a region."""

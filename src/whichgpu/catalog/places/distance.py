@@ -1,0 +1,68 @@
+"""How far regions are from a city, and how long a round trip there takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import asin, cos, radians, sin, sqrt
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import msg
+from whichgpu.base.names import nearest, squash, unknown_word
+from whichgpu.catalog.host import Region
+from whichgpu.catalog.places.city import city_called
+from whichgpu.catalog.pricing import Latency
+
+EARTH_KM = 6371.0
+FIBRE_KM_S = 200_000.0  # light in glass, two thirds of its speed in vacuum
+# Cables are no great circles: most routes are 1.1 to 2.5 times as long, 1.6 as a rule; routers add a few milliseconds.
+DETOUR, ROUTERS_S = (1.1, 1.6, 2.5), (0.001, 0.003, 0.020)
+
+Point = tuple[float, float]
+
+
+def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
+    """The city of that name and where it is; any city of our regions will do, or `37.57,126.98`."""
+    if (point := _coordinates(city)) is not None:
+        return city.strip(), point
+    known = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
+    name = city_called(known, city)
+    latitude, longitude = known.get(name or "", (None, None))
+    if name and latitude is not None and longitude is not None:
+        return name, (latitude, longitude)
+    near = nearest(city, known)
+    raise unknown_word("city", city, near or tuple(sorted(known))[:20])
+
+
+def _coordinates(text: str) -> Point | None:
+    latitude, comma, longitude = text.partition(",")
+    try:
+        point = float(latitude), float(longitude)
+    except ValueError:
+        return None
+    if not comma or not (-90 <= point[0] <= 90 and -180 <= point[1] <= 180):
+        raise UsageError("bad-coordinates", msg("error.bad-coordinates", text=text), msg("hint.bad-coordinates"))
+    return point
+
+
+def distance_km(a: Point, b: Point) -> float:
+    """Along the great circle.
+
+    >>> round(distance_km((37.57, 126.98), (35.68, 139.77)))  # Seoul to Tokyo
+    1160
+    """
+    (lat1, lon1), (lat2, lon2) = ((radians(p[0]), radians(p[1])) for p in (a, b))
+    h = sin((lat2 - lat1) / 2) ** 2 + cos(lat1) * cos(lat2) * sin((lon2 - lon1) / 2) ** 2
+    return 2 * EARTH_KM * asin(sqrt(h))
+
+
+def round_trip(city: str, point: Point, region: Region, measured: Iterable[Latency]) -> Figure | None:
+    """Seconds there and back: as somebody measured, else from the distance; None where the region's place is not known."""
+    for one in measured:
+        if (squash(one.city), one.provider, one.region) == (squash(city), region.provider, region.region):
+            return Figure.exact(float(one.milliseconds / 1000), "s", "measured", one.sources)
+    if region.latitude is None or region.longitude is None:
+        return None
+    there_and_back = 2 * distance_km(point, (region.latitude, region.longitude)) / FIBRE_KM_S
+    low, value, high = (round(there_and_back * detour + routers, 4) for detour, routers in zip(DETOUR, ROUTERS_S, strict=True))
+    return Figure(value, low, high, "s", "modelled", region.sources)

@@ -1,0 +1,29 @@
+"""Whether the frameworks of a day ran on a GPU: makers' first stable builds, as data."""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+from whichgpu.base.bundled_data import data_rows
+from whichgpu.catalog.gpu import Gpu
+
+TABLE = Path(__file__).parent / "data" / "frameworks.csv"
+CUDA = "cuda"
+ALWAYS = "nvidia"  # every framework was written for CUDA first
+
+
+def runs_frameworks(gpu: Gpu, day: date) -> bool:
+    """Whether a framework's own builds ran on such a GPU by then.
+
+    CUDA's maker had them from the start; PyTorch came to ROCm with 1.8 (2021-03-04), to Metal with 1.12 (2022-05-18, announced),
+    to Intel's GPUs with 2.5 (2024-10-25, announced).
+    """
+    first = _first().get(gpu.vendor)
+    return first is not None and first <= day.isoformat() and (gpu.vendor == ALWAYS or "pytorch" in gpu.supports)
+
+
+@cache
+def _first() -> dict[str, str]:
+    return {row["vendor"]: row["first"] for row in data_rows(TABLE)}

@@ -1,0 +1,140 @@
+"""What to start the fleet with: counts, tensor-parallel size and largest batch, as vLLM, SGLang and SkyPilot take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from whichgpu.catalog.engines.registry import default_engine, engine_ids, engine_record
+
+SKYPILOT = "skypilot"  # which starts the default server
+CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
+PORT = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One group of copies to start: the same whatever starts it."""
+
+    group: str  # a name for files and services
+    model: str
+    copies: int
+    gpu: str
+    gpus_per_copy: int
+    tensor_parallel_size: int
+    max_num_seqs: int
+    max_model_len: int
+    max_num_batched_tokens: int | None
+    dtype: str
+    memory_share: float | None
+    provider: str
+    instance: str
+    region: str
+    spot: bool
+    earlier: dict[str, str] = field(default_factory=dict)  # by engine: which releases run there, where the present one does not
+
+    def command(self, engine: str) -> list[str]:
+        """The words that start one replica under an engine."""
+        serve = engine_record(engine).serve
+        options = {
+            serve.tensor_parallel: self.tensor_parallel_size,
+            serve.max_sequences: self.max_num_seqs,
+            serve.context: self.max_model_len,
+            serve.chunk: self.max_num_batched_tokens,
+            serve.memory_share: f"{self.memory_share:.2f}" if self.memory_share else None,
+        }
+        words = [word.format(model=self.model) for word in serve.command.split()]
+        words += [f"{option}={value}" for option, value in options.items() if option and value]
+        return words + [option for precision, option in serve.precision.items() if precision == self.dtype]
+
+    def skypilot(self) -> dict[str, Any]:
+        """A service of SkyServe that keeps so many replicas up."""
+        server = default_engine("serve")
+        resources: dict[str, Any] = {"accelerators": f"{_sky_gpu(self.gpu)}:{self.gpus_per_copy}", "ports": PORT}
+        if self.provider in CLOUDS:
+            resources["cloud"] = self.provider
+            if self.region:
+                resources["region"] = self.region
+        if self.spot:
+            resources["use_spot"] = True
+        return {
+            "name": self.group,
+            "service": {
+                "readiness_probe": "/health",
+                "replica_policy": {"min_replicas": self.copies, "max_replicas": self.copies},
+            },
+            "resources": resources,
+            **({"envs": {_version(server): ""}} if server in self.earlier else {}),
+            "setup": self._setup(server),
+            "run": " ".join([*self.command(server), f"--port={PORT}"]),
+        }
+
+    def _setup(self, server: str) -> str:
+        """The present release, or the earlier one that whoever starts it names."""
+        package = engine_record(server).serve.package
+        if server not in self.earlier:
+            return f"pip install {package}"
+        refused = f"the present release does not run on {self.gpu}: name an earlier one"
+        return f'pip install "{package}==${{{_version(server)}:?{refused}}}"'
+
+
+def tools() -> tuple[str, ...]:
+    """Engines whose command line is known, and SkyPilot."""
+    return (*(id for id in engine_ids() if engine_record(id).serve.command), SKYPILOT)
+
+
+def exported(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
+    """Files by name: a script of commands for an engine, a service each for SkyPilot."""
+    if tool == SKYPILOT:
+        return {f"{hint.group}.yaml": _remark(hint) + yaml(hint.skypilot()) for hint in hints}
+    lines = ["#!/bin/sh", "# Each command is one copy; start it so many times, a load balancer in front."]
+    for hint in hints:
+        lines += [f"# {hint.copies} of these, each on {hint.gpus_per_copy}x {hint.gpu} ({hint.provider} {hint.instance})"]
+        if tool in hint.earlier:
+            lines += [f"# The present release does not run on {hint.gpu}, an earlier one did: {hint.earlier[tool]}"]
+        lines += [" ".join(hint.command(tool))]
+    return {f"{tool}.sh": "\n".join(lines) + "\n"}
+
+
+def _remark(hint: Hint) -> str:
+    server = default_engine("serve")
+    if server not in hint.earlier:
+        return ""
+    return f"# {engine_record(server).name}: {hint.earlier[server]} Start it with --env {_version(server)}=…\n"
+
+
+def _version(server: str) -> str:
+    """The variable that names a release."""
+    return f"{engine_record(server).serve.package.upper()}_VERSION"
+
+
+def yaml(value: dict[str, Any], depth: int = 0) -> str:
+    """Plain YAML of nested mappings; strings are quoted as JSON, which YAML takes.
+
+    >>> print(yaml({"name": "a", "resources": {"ports": 8000, "use_spot": True}}), end="")
+    name: "a"
+    resources:
+      ports: 8000
+      use_spot: true
+    """
+    import json
+
+    text = ""
+    for name, item in value.items():
+        start = "  " * depth + f"{name}:"
+        text += f"{start}\n{yaml(item, depth + 1)}" if isinstance(item, dict) else f"{start} {json.dumps(item)}\n"
+    return text
+
+
+SKY = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a100-sxm-40gb": "A100", "a100-pcie-40gb": "A100"}
+
+
+def _sky_gpu(gpu: str) -> str:
+    """SkyPilot's name of a GPU: the family, which tells memory sizes apart for the A100 alone."""
+    if gpu in SKY:
+        return SKY[gpu]
+    parts = gpu.split("-")
+    if parts[0] == "rtx":
+        return "".join([parts[0].upper(), *(part.upper() for part in parts[1:])])
+    return parts[0].upper()

@@ -1,0 +1,152 @@
+"""Transformer layers as the `transformers` library runs them, block by block on a tape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from whichgpu.estimate.memory.training.operators import Widths, Writer
+from whichgpu.estimate.memory.training.tape import Block, Tape, Value
+from whichgpu.workload.shapes import Latent, Transformer
+
+# Families that normalise after each half of a layer; all others do it before.
+POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra", "albert", "xlm-roberta", "opt-350m")
+
+
+# Families that drop out inside the MLP, too.
+INNER_DROPOUT = ("t5", "mt5", "umt5", "bart", "mbart")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How a layer is run: tokens in all, tokens of one sequence, attention kind, and where cross attention reads."""
+
+    tokens: int
+    sequence: int
+    attention: str
+    lora_rank: int = 0
+    lora_targets: frozenset[str] = frozenset()
+    mixture: bool = False
+    cross_tokens: int = 0  # encoder tokens a decoder layer attends to; 0: no cross attention
+    cross_sequence: int = 0
+
+
+def layer_block(shape: Transformer, run: Pass, widths: Widths) -> Block:
+    """One layer as the framework runs it."""
+    tape = Tape()
+    write = Writer(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets)
+    entry = tape.value(run.tokens * shape.hidden, widths.stream)
+    exit = (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, entry, run)
+    return Block(tuple(tape.nodes), entry, exit)
+
+
+def _norm(write: Writer, shape: Transformer, x: Value) -> Value:
+    return write.rms_norm(x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else write.layer_norm(x)
+
+
+def _pre_norm(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+    normed = _norm(write, shape, x)
+    attended = write.dropout(_self_attention(write, shape, normed, run), shape.dropout)
+    if shape.parallel_block:
+        return write.add(write.add(_mlp(write, shape, normed), attended), x)
+    if shape.norms > 2:  # Gemma 2 and 3 norm what each half gives, too
+        attended = _norm(write, shape, attended)
+    x = write.add(x, attended)
+    if run.cross_tokens:
+        x = write.add(x, write.dropout(_cross_attention(write, shape, _norm(write, shape, x), run), shape.dropout))
+    normed = _norm(write, shape, x)
+    wide = write.dropout(_experts(write, shape, normed) if run.mixture else _mlp(write, shape, normed), shape.dropout)
+    if shape.norms > 2:
+        wide = _norm(write, shape, wide)
+    return write.add(x, wide)
+
+
+def _post_norm(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+    attended = write.dropout(_self_attention(write, shape, x, run), shape.dropout)
+    x = write.layer_norm(write.add(attended, x))
+    wide = write.dropout(_mlp(write, shape, x), shape.dropout)
+    return write.layer_norm(write.add(wide, x))
+
+
+def _self_attention(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if shape.latent:
+        return _latent_attention(write, shape, shape.latent, x, run)
+    if shape.model_type == "gpt2" and run.attention != "eager":  # one projection, split into views
+        return write.linear(_joined_attention(write, shape, write.linear(x, 3 * queries, bias=True)), shape.hidden, bias=True)
+    q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
+    if shape.qk_norm:
+        wide = shape.model_type.startswith("gemma")
+        q, k = write.rms_norm(q, wide), write.rms_norm(k, wide)
+    if shape.rope:
+        q, k = write.rotary(q), write.rotary(k)
+    out = write.attention(q, k, v, shape.heads, queries, run.attention, run.sequence, shape.dropout)
+    return write.linear(out, shape.hidden, shape.out_bias, "o")
+
+
+def _joined_attention(write: Writer, shape: Transformer, joined: Value) -> Value:
+    """Attention on views of one joined q, k, v tensor, which is kept whole."""
+    queries = shape.heads * shape.head_dim
+    return write.tape.op(
+        (joined,),
+        write.tokens * queries,
+        joined.width,
+        (joined,),
+        save_output=True,
+        extra=4 * write.tokens * shape.heads,
+        backward_temporary=4 * write.tokens * queries + joined.size,
+    )
+
+
+def _cross_attention(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+    """Queries from the decoder, keys and values from the encoder's output, which is kept once outside the layer."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    memory = Writer(write.tape, run.cross_tokens, write.widths, run.lora_rank, targets=run.lora_targets)
+    encoded = write.tape.value(run.cross_tokens * shape.hidden, write.widths.compute)
+    q = write.linear(x, queries, shape.qkv_bias)
+    k, v = (memory.linear(encoded, keys, shape.qkv_bias) for _ in range(2))
+    out = write.attention(q, k, v, shape.heads, queries, run.attention, run.cross_sequence, shape.dropout)
+    return write.linear(out, shape.hidden, shape.out_bias)
+
+
+def _latent_attention(write: Writer, shape: Transformer, latent: Latent, x: Value, run: Pass) -> Value:
+    """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
+    whole = shape.heads * (latent.nope_dim + latent.rope_dim)
+    q = write.linear(write.rms_norm(write.linear(x, latent.q_rank)), whole) if latent.q_rank else write.linear(x, whole)
+    low = write.linear(x, latent.kv_rank + latent.rope_dim)
+    narrow = write.tape.op((low,), write.tokens * latent.kv_rank, low.width, passes=True)
+    both = write.linear(write.rms_norm(narrow), shape.heads * (latent.nope_dim + latent.value_dim))
+    q = write.rotary(q)
+    k = write.tape.op((both, low), write.tokens * whole, both.width)
+    v = write.tape.op((both,), write.tokens * shape.heads * latent.value_dim, both.width)
+    out = write.attention(q, k, v, shape.heads, shape.heads * latent.value_dim, run.attention, run.sequence)
+    return write.linear(out, shape.hidden)
+
+
+def _mlp(write: Writer, shape: Transformer, x: Value, ffn: int = 0) -> Value:
+    ffn = ffn or shape.ffn
+    if shape.gated:
+        gate = _activation(write, shape, write.linear(x, ffn, shape.mlp_bias, "gate"))
+        up = write.linear(x, ffn, shape.mlp_bias, "up")
+        return write.linear(write.multiply(gate, up), shape.hidden, shape.mlp_bias, "down")
+    inner = _activation(write, shape, write.linear(x, ffn, shape.mlp_bias, "up"))
+    if shape.model_type in INNER_DROPOUT:
+        inner = write.dropout(inner, shape.dropout)
+    return write.linear(inner, shape.hidden, shape.mlp_bias, "down")
+
+
+def _experts(write: Writer, shape: Transformer, x: Value) -> Value:
+    """A mixture: each token goes through `active` experts; the rows kept are those routed, whatever expert takes them."""
+    experts = shape.experts
+    assert experts is not None
+    write.linear(x, experts.count)  # the router
+    routed = Writer(write.tape, write.tokens * experts.active, write.widths, write.lora_rank, experts.count, write.targets)
+    gathered = write.tape.op((x,), x.count * experts.active, x.width)
+    out = _mlp(routed, shape, gathered, experts.ffn)
+    out = write.tape.op((out,), write.tokens * shape.hidden, out.width, (out,))
+    return write.add(out, _mlp(write, shape, x, experts.shared_ffn)) if experts.shared_ffn else out
+
+
+def _activation(write: Writer, shape: Transformer, x: Value) -> Value:
+    if shape.activation == "gelu_tanh":
+        return write.gelu_tanh(x)
+    return write.keeps_output(x) if shape.activation == "relu" else write.keeps_input(x)

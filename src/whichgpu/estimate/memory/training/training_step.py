@@ -1,0 +1,77 @@
+"""Memory of a training step: parameters and what they bring, activations kept for backward, and the moment of the peak."""
+
+from __future__ import annotations
+
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.memory.overhead import context, workspace
+from whichgpu.estimate.memory.parts import PARTS, MemoryEstimate, estimate
+from whichgpu.estimate.memory.training.allocator_replay import Stretch, Training, play
+from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
+from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
+from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.transformer import transformer_parts
+from whichgpu.workload.shapes import Mlp, Shape, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+# 90% ranges as factors. The narrow one is for what was measured on an H200: these families, on one GPU, with these optimizers.
+# The wide one is for all else. Both were set on measured steps, the wide one on 30 more (docs/evidence/memory-accuracy.md).
+MEASURED = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
+MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
+SPREAD, SPREAD_DEVICE = (0.9925, 1.0075), (0.965, 1.035)
+SPREAD_OTHER, SPREAD_DEVICE_OTHER = (0.94, 1.13), (0.92, 1.14)
+
+
+def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
+    """Peak of a step (forward, backward, optimizer) in PyTorch eager."""
+    if isinstance(shape, Mlp):
+        parts, reserved = mlp_parts(workload, shape)
+    elif isinstance(shape, Transformer):
+        parts, reserved = transformer_parts(workload, shape)
+    else:
+        raise TypeError(f"no training memory for {type(shape).__name__}")
+    allocated = sum(parts.values())
+    parts |= {"workspace": workspace(gpu), "context": context(gpu), "slack": int((reserved - 1) * allocated)}
+    known = (isinstance(shape, Mlp) or shape.model_type in MEASURED) and _as_measured(workload)
+    spreads = (SPREAD, SPREAD_DEVICE) if known else (SPREAD_OTHER, SPREAD_DEVICE_OTHER)
+    return estimate(parts, *spreads, sources=("h200-training",))
+
+
+def _as_measured(workload: Workload) -> bool:
+    """Whether it runs the way the measured steps did; sharded, quantised or unfused ones rest on formulas alone."""
+    return (
+        workload.parallel == Parallel()
+        and not workload.qlora
+        and workload.accumulation == 1
+        and workload.checkpointing in ("none", "full")
+        and workload.attention != "eager"
+        and workload.optimizer in MEASURED_OPTIMIZERS
+        and workload.optimizer_fused
+    )
+
+
+def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
+    """A perceptron: linear layers with ReLU between, cross-entropy at the end."""
+    widths = WIDTHS[workload.precision or "fp32"]
+    tape = Tape()
+    write = Writer(tape, workload.local_batch, widths)
+    entry = x = tape.value(workload.local_batch * shape.units[0], widths.stream)
+    for index, units in enumerate(shape.units[1:], start=1):
+        x = write.linear(x, units, bias=True)
+        if index < len(shape.units) - 1:
+            x = write.keeps_output(x)
+    shares = tape.op((write.cast(x, 4),), x.count, 4, save_output=True)
+    loss = tape.op((shares,), 1, 4)
+    block = Block(tuple(tape.nodes), entry, loss)
+    weights = block.weights
+    casts = tuple(int(size * widths.compute / widths.parameter) for size in weights) if widths.mixed else ()
+    told = play(
+        Training(
+            [Stretch(block, casts)],
+            weights,
+            states=[size for one in weights for size in state_sizes(workload, one, widths.parameter)],
+            accumulated=weights if workload.accumulation > 1 else (),
+            step_temporary=step_temporary(workload, sum(weights)),
+            fixed={"activations": entry.size},
+        )
+    )
+    return {name: told.breakdown.get(name, 0) for name in PARTS}, told.peak_reserved / told.peak_allocated

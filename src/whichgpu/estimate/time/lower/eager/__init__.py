@@ -1,0 +1,1 @@
+"""Kernels as PyTorch launches them eagerly, one by one."""

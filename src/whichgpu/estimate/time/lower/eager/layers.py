@@ -1,0 +1,224 @@
+"""Transformer layers as the `transformers` library runs them in PyTorch eager, operator by operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from whichgpu.estimate.memory.training.layers import INNER_DROPOUT, POST_NORM
+from whichgpu.estimate.time.lower.eager.attention import Attention, disentangled, fused, plain, written_out
+from whichgpu.estimate.time.lower.eager.functional import (
+    activation,
+    add,
+    dropout,
+    layer_norm,
+    linear,
+    multiply,
+    rms_norm,
+    rotary,
+    scale,
+)
+from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
+from whichgpu.estimate.time.lower.eager.moe import mixture
+from whichgpu.workload.shapes import Latent, Transformer
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
+
+# Families with one product for queries, keys and values.
+JOINED = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
+JOINED_MLP = ("phi3", "glm", "glm4", "modernbert")  # one product for gate and up
+# Families whose attention is written out in torch operators, and those that SDPA has no fused kernel for.
+WRITTEN_OUT = ("bloom", "gptj")
+UNFUSED = ("t5", "mt5", "umt5", "falcon")
+# The share of each head that rotary positions turn, where it is not all of it (as the published configs have it).
+TURNED = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "glm": 0.5, "glm4": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How a layer is run: `batch` sequences of `sequence` new tokens; `context` counts those in the cache besides."""
+
+    batch: Number
+    sequence: Number
+    attention: str = "sdpa"
+    causal: bool = True
+    window: int = 0
+    mixture: bool = False
+    context: Number = 0.0
+    cached: bool = False  # keys and values are kept in a cache that is made anew, longer, at every step
+    decoding: bool = False  # one token of each sequence
+    crossing: bool = False  # attention to the encoder's tokens
+    source: Number | None = None  # encoder tokens a decoder layer attends to
+
+    @property
+    def tokens(self) -> Number:
+        """Rows of the residual stream."""
+        return self.batch * self.sequence
+
+
+def layer(write: Writer, shape: Transformer, run: Pass) -> Tensor:
+    """One layer."""
+    x = Tensor(run.tokens, shape.hidden, write.stream)
+    return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
+
+
+def norm(write: Writer, shape: Transformer, x: Tensor) -> Tensor:
+    """The family's normalisation."""
+    return rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
+
+
+def _pre_norm(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor:
+    write.fan_out(x, 2)
+    normed = norm(write, shape, x)
+    attended = dropout(write, _self_attention(write, shape, normed, run), shape.dropout)
+    if shape.parallel_block:
+        if shape.norms > 1:
+            write.fan_out(x, 2)
+            normed = norm(write, shape, x)
+        else:
+            write.fan_out(normed, 2)
+        wide = dropout(write, _mlp(write, shape, normed), shape.dropout)
+        return add(write, x, add(write, wide, attended))
+    if shape.norms > 2:  # Gemma 2 and 3 norm what each half gives, too
+        attended = norm(write, shape, attended)
+    x = add(write, x, attended)
+    write.fan_out(x, 2)
+    if run.source is not None:
+        crossed = _cross_attention(write, shape, norm(write, shape, x), run, run.source)
+        x = add(write, x, dropout(write, crossed, shape.dropout))
+        write.fan_out(x, 2)
+    normed = norm(write, shape, x)
+    wide = mixture(write, shape, normed, _mlp) if run.mixture else _mlp(write, shape, normed)
+    wide = dropout(write, wide, shape.dropout)
+    if shape.norms > 2:
+        wide = norm(write, shape, wide)
+    return add(write, x, wide)
+
+
+def _post_norm(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor:
+    write.fan_out(x, 2)
+    attended = dropout(write, _self_attention(write, shape, x, run), shape.dropout)
+    x = layer_norm(write, add(write, x, attended))
+    if run.source is not None:
+        write.fan_out(x, 2)
+        crossed = dropout(write, _cross_attention(write, shape, x, run, run.source), shape.dropout)
+        x = layer_norm(write, add(write, x, crossed))
+    write.fan_out(x, 2)
+    wide = dropout(write, _mlp(write, shape, x), shape.dropout)
+    return layer_norm(write, add(write, x, wide))
+
+
+def _self_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor:
+    if shape.latent:
+        return _latent_attention(write, shape, shape.latent, x, run)
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if shape.model_type in JOINED:
+        joined = linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
+        q, k, v = (joined.shaped(size) for size in (queries, keys, keys))
+        write.join(joined, "backward")  # three gradients
+    else:
+        write.fan_out(x, 3)
+        q = linear(write, x, queries, shape.qkv_bias, "q")
+        k = linear(write, x, keys, shape.qkv_bias and shape.key_bias, "k")
+        v = linear(write, x, keys, shape.qkv_bias, "v")
+    if shape.qk_norm:
+        wide = shape.model_type.startswith("gemma")
+        q, k = (rms_norm(write, part.headed(shape.head_dim), wide) for part in (q, k))
+        q, k = q.headed(queries), k.headed(keys)
+    if shape.rope:
+        share = TURNED.get(shape.model_type, 1.0)
+        q, k = rotary(write, q, share), rotary(write, k, share)
+    if run.cached:
+        k, v = (_cached(write, part, run) for part in (k, v))
+    seen = run.sequence + run.context
+    over = Attention(
+        run.batch, shape.heads, shape.kv_heads, run.sequence, seen, shape.head_dim, shape.head_dim, run.causal, run.window
+    )
+    out = _attend(write, shape, over, (q, k, v), run)
+    return linear(write, out, shape.hidden, shape.out_bias, "o")
+
+
+def _cached(write: Writer, part: Tensor, run: Pass) -> Tensor:
+    """transformers' cache: old and new tokens joined into a new tensor."""
+    whole = Tensor(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
+    write.join(whole)
+    return whole
+
+
+def _attend(write: Writer, shape: Transformer, over: Attention, parts: tuple[Tensor, Tensor, Tensor], run: Pass) -> Tensor:
+    if shape.model_type in ("deberta", "deberta-v2"):
+        return disentangled(write, over, *parts, shape.dropout)
+    if run.attention == "eager" or shape.model_type in WRITTEN_OUT:
+        return written_out(write, over, *parts, shape.dropout)
+    grouped = over.kv_heads < over.heads and write.compute >= 4
+    if (shape.model_type in UNFUSED and not run.crossing) or grouped:
+        return plain(write, over, *parts, shape.dropout)
+    turned = shape.model_type == "whisper"  # which scales its queries and copies all three head by head
+    if turned:
+        scale(write, parts[0])
+        for part in parts:
+            write.turn(part)
+            write.turn(part, "backward")
+    out = fused(write, over, *parts, shape.dropout, run.decoding)
+    if turned or shape.model_type in TURNED:  # joined queries lie head by head, and so does what comes out
+        write.turn(out)
+    return out
+
+
+def _cross_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass, source: Number) -> Tensor:
+    """Queries from the decoder, keys and values from the encoder's output."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    encoded = Tensor(run.batch * source, shape.hidden, write.stream)
+    write.fan_out(encoded, 3)
+    q = linear(write, x, queries, shape.qkv_bias, "q")
+    k = linear(write, encoded, keys, shape.qkv_bias and shape.key_bias, "k")
+    v = linear(write, encoded, keys, shape.qkv_bias, "v")
+    over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
+    out = _attend(write, shape, over, (q, k, v), replace(run, crossing=True))
+    return linear(write, out, shape.hidden, shape.out_bias, "o")
+
+
+def _latent_attention(write: Writer, shape: Transformer, latent: Latent, x: Tensor, run: Pass) -> Tensor:
+    """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
+    heads = shape.heads
+    whole = heads * (latent.nope_dim + latent.rope_dim)
+    write.fan_out(x, 2)
+    q = linear(write, x, latent.q_rank or whole)
+    if latent.q_rank:
+        q = linear(write, rms_norm(write, q), whole)
+    low = linear(write, x, latent.kv_rank + latent.rope_dim)
+    both = linear(write, rms_norm(write, low.shaped(latent.kv_rank)), heads * (latent.nope_dim + latent.value_dim))
+    rotary(write, q.shaped(heads * latent.rope_dim))
+    rotary(write, low.shaped(latent.rope_dim))
+    for part in (q, q.shaped(whole)):  # queries and keys joined from their halves
+        write.join(part)
+        write.join(part, "backward")
+        write.turn(part, "backward")
+    v = both.shaped(heads * latent.value_dim)
+    write.join(both, "backward")  # keys and values came together
+    dim = latent.nope_dim + latent.rope_dim
+    over = Attention(
+        run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, latent.value_dim, run.causal, run.window
+    )
+    out = _attend(write, shape, over, (q, q.shaped(whole), v), run)
+    return linear(write, out, shape.hidden, shape.out_bias, "o")
+
+
+def _mlp(write: Writer, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
+    ffn = ffn or shape.ffn
+    if shape.gated:
+        if shape.model_type in JOINED_MLP:
+            joined = linear(write, x, 2 * ffn, shape.mlp_bias, "up")
+            gate, up = joined.shaped(ffn), joined.shaped(ffn)
+            write.join(joined, "backward")
+        else:
+            write.fan_out(x, 2)
+            gate, up = (linear(write, x, ffn, shape.mlp_bias, role) for role in ("gate", "up"))
+        inner = multiply(write, activation(write, shape.activation, gate), up)
+    else:
+        name = "gelu_bloom" if shape.model_type == "bloom" else shape.activation
+        inner = activation(write, name, linear(write, x, ffn, shape.mlp_bias, "up"))
+    if shape.model_type in INNER_DROPOUT:
+        inner = dropout(write, inner, shape.dropout)
+    return linear(write, inner, shape.hidden, shape.mlp_bias, "down")

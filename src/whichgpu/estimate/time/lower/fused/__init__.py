@@ -1,0 +1,1 @@
+"""Kernels of engines that fuse: vLLM and its like, compilers, llama.cpp."""

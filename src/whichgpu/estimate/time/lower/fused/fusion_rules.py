@@ -1,0 +1,115 @@
+"""What engines other than plain PyTorch fuse: operators that vanish into a neighbour of the same size.
+
+The tables keep no edges between operators, but a normalisation and the elementwise operators around it have as many elements, as
+have a convolution and what follows it. So an elementwise operator (a guest) joins the hosts of its own phase and size: its kernel
+is gone, and of its bytes only operands that nobody else brings remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from whichgpu.catalog.engines.record import Fusion
+from whichgpu.estimate.time.lower.eager.call import Call, Settings, elements
+from whichgpu.estimate.time.operators import Op
+
+Lowered = tuple[Call, list[Op]]
+
+BATCH_NORMS = frozenset({"native_batch_norm", "native_batch_norm_backward"})
+LAYER_NORMS = frozenset("native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward".split())
+PRODUCTS = frozenset("convolution addmm mm bmm".split())
+ACTIVATIONS = frozenset("relu relu_ hardtanh_ threshold_backward threshold_backward_strided hardtanh_backward".split())
+ELEMENTWISE = ACTIVATIONS | frozenset(
+    "silu silu_ gelu hardswish_ hardswish silu_backward gelu_backward hardswish_backward add add_ add_strided mul mul_ div div_ "
+    "expanded clone copy_ _to_copy native_dropout native_dropout_backward sub neg".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusing:
+    """What joins what in an engine."""
+
+    hosts: frozenset[str]
+    guests: frozenset[str]
+    folded: frozenset[str] = frozenset()  # gone altogether: a batch normalisation folded into weights
+    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # the engine's own kernels of a host
+
+
+def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:
+    """A normalisation as a compiler writes it: one pass for sums over all rows, one for the result; a layer's in one."""
+    if call.name in LAYER_NORMS:
+        forward = not call.name.endswith("backward")
+        rows = [replace(op, kind="norm", role="fused") for op in ops]
+        return rows if forward else rows + [_sums(call, op) for op in ops]
+    if ops[0].kind == "pointwise":
+        return [replace(ops[0], role="")]
+    once = elements(call.inputs[0]) * call.width
+    read = ops[0].read / 2
+    return [_sums(call, replace(ops[0], read=read)), replace(ops[0], kind="pointwise", role="", read=read, write=once)]
+
+
+def _sums(call: Call, op: Op) -> Op:
+    channels = call.inputs[0][-1] if call.name in LAYER_NORMS else call.inputs[0][1]
+    sizes = {"rows": elements(call.inputs[0]) / channels, "width": channels, "resident": 0.0}
+    return replace(op, kind="reduce_columns", role="", write=8.0 * channels, sizes=sizes)
+
+
+COMPILED = Fusing(BATCH_NORMS | LAYER_NORMS, ELEMENTWISE, rebuilt=_generated)
+FUSING: dict[Fusion, Fusing] = {
+    "inductor": COMPILED,
+    "tensorrt": Fusing(PRODUCTS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
+}
+# cuDNN's normalisation with addition and activation inside, for 16 bits and channels last: NVIDIA's stacks of 2018 to 2022.
+NORM_ACTIVATION = Fusing(BATCH_NORMS, ACTIVATIONS | {"add_"})
+
+
+def fused(lowered: Sequence[Lowered], fusion: Fusion, settings: Settings) -> list[Op]:
+    """The operators that are left."""
+    rules = FUSING.get(fusion)
+    if fusion == "cudnn-norm" and settings.nhwc and any(call.width == 2 for call, ops in lowered if ops):
+        rules = NORM_ACTIVATION
+    if rules is None:
+        return [op for _, ops in lowered for op in ops]
+    hosts = _hosts(lowered, rules)
+    own = rules.rebuilt
+    kept = [own(call, ops) if own and ops and call.name in rules.hosts else ops for call, ops in lowered]
+    for place, (call, ops) in enumerate(lowered):
+        if call.name in rules.folded:
+            kept[place] = []
+        elif ops and call.name in rules.guests and (found := hosts.get(_key(call))):
+            kept[place] = []
+            _join(kept, found, call, settings)
+    return [op for ops in kept for op in ops]
+
+
+def _hosts(lowered: Sequence[Lowered], rules: Fusing) -> dict[tuple[object, ...], list[int]]:
+    found: dict[tuple[object, ...], list[int]] = {}
+    for place, (call, ops) in enumerate(lowered):
+        if ops and call.name in rules.hosts - rules.folded:
+            found.setdefault(_key(call), []).append(place)
+    return found
+
+
+def _key(call: Call) -> tuple[object, ...]:
+    """Phase and number of elements of the result, whatever its layout."""
+    size = elements(call.outputs[0])
+    return call.phase, float(size if isinstance(size, (int, float)) else size.sum())
+
+
+def _join(kept: list[list[Op]], hosts: Sequence[int], call: Call, settings: Settings) -> None:
+    """Give the last kernel of each host its share of the operands, beyond the first, that the guest reads.
+
+    A cast makes the host's result narrow, or lets it read narrow.
+    """
+    others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
+    times = sum(float(kept[place][-1].count) for place in hosts)
+    cast = call.name == "_to_copy" and settings.amp
+    share = min(1.0, call.count / times) / 2
+    for place in hosts:
+        *first, last = kept[place]
+        if cast and call.dtype == "float32":
+            last = replace(last, read=last.read * (1 - share))
+        elif cast:
+            last = replace(last, write=last.write * (1 - share))
+        kept[place] = [*first, replace(last, read=last.read + others / times)]

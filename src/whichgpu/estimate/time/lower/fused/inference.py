@@ -1,0 +1,115 @@
+"""Prompts, tokens and whole passes under engines with fused kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichgpu.catalog.engines.record import KernelTraits
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.memory.kv import kv_type
+from whichgpu.estimate.time.lower.fused.kernels import Kernels
+from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
+from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.fused.llama_cpp import GgufKernels
+from whichgpu.estimate.time.lower.layer_kinds import Kind, encoder_share, layer_kinds
+from whichgpu.estimate.time.lower.numerics import numerics
+from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.layouts import tensor_share
+from whichgpu.workload.precisions import PRECISION_BY_NAME
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from whichgpu.estimate.time.operators import Number
+
+
+def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
+    """One pass over `batch` sequences: of `length` new tokens each, or of one token at a `context` where that is given."""
+    engine = engine_record(workload.engine, workload.year)
+    shape = tensor_share(shape, workload.parallel)
+    precision = workload.precision or "bf16"
+    kept = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
+    step = Step(
+        batch=batch,
+        queries=length if context is None else 1.0,
+        keys=length if context is None else context,
+        decoding=context is not None,
+        causal=shape.causal,
+        cached=shape.has_kv_cache and workload.traits.caching,
+        cache_width=kept.bytes / kept.weights,
+    )
+    return _Passes(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(step)
+
+
+class _Passes:
+    """The kernels of a model's parts, counted."""
+
+    def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: float) -> None:
+        precision = workload.precision or "bf16"
+        self._workload, self._shape, self._traits, self._calls = workload, shape, traits, calls
+        self._stored = stored(shape, precision, numerics(precision).half)
+        self._ops: list[Op] = []
+
+    def run(self, step: Step) -> list[Op]:
+        shape, parallel = self._shape, self._workload.parallel
+        if shape.encoder_layers:
+            source = float(shape.encoder_context) if shape.encoder_context else step.keys
+            if not step.decoding:
+                whole = replace(step, queries=source, keys=source, causal=False, cached=False)
+                self._embedding(whole)
+                self._add(encoder_share(shape, parallel), partial(_layer, shape=shape, step=whole, kind=Kind(0, False)))
+                if self._workload.traits.caching:  # the decoder begins with one token
+                    step = replace(step, queries=1.0, keys=1.0)
+            step = replace(step, source=source)
+        self._embedding(step)
+        for kind, count in layer_kinds(shape, parallel):
+            self._add(count, partial(_layer, shape=shape, step=step, kind=kind))
+        self._add(1, lambda kernels: self._head(kernels, step))
+        return self._ops
+
+    def _add(self, count: int, write: Callable[[Kernels], None]) -> None:
+        kernels = (GgufKernels if self._traits.weight_only_gemm == "gguf" else Kernels)(self._stored, self._traits, self._calls)
+        write(kernels)
+        self._ops += [op.times(float(count)) for op in kernels.ops] if count != 1 else kernels.ops
+
+    def _embedding(self, step: Step) -> None:
+        shape = self._shape
+
+        def write(kernels: Kernels) -> None:
+            size = step.rows * shape.hidden * kernels.width
+            if patches := shape.patches:
+                kernels.plain(step.rows, float(patches.channels * patches.size**2), float(shape.hidden))
+            else:
+                kernels.move("embedding", size, size, {"rows": step.rows, "width": float(shape.hidden)})
+            if shape.embedding_norm or shape.positions:
+                kernels.norm(step.rows, float(shape.hidden), 3.0)
+
+        self._add(1, write)
+
+    def _head(self, kernels: Kernels, step: Step) -> None:
+        """Final norm; logits of each sequence's last token, or of all in a whole pass of a causal model."""
+        shape, width = self._shape, kernels.width
+        if shape.final_norm and shape.causal:
+            kernels.norm(step.rows, float(shape.hidden), 3.0)
+        if not shape.head or not (shape.has_kv_cache or shape.causal):
+            return
+        rows = step.rows if self._workload.traits.logits == "all" else step.batch
+        weight = shape.vocab * shape.hidden * self._stored.head
+        if self._stored.unpacked and self._stored.head < width:
+            for op in kernels.products(rows, shape.hidden, shape.vocab, weight):
+                kernels.put(op)
+        else:
+            kernels.plain(rows, shape.hidden, shape.vocab, weight)
+        if self._workload.traits.caching:
+            size = rows * shape.vocab * width
+            kernels.pointwise(
+                size * self._traits.sampling_kernels, rows * 8.0, count=float(self._traits.sampling_kernels), role="sample"
+            )
+
+
+def _layer(kernels: Kernels, shape: Transformer, step: Step, kind: Kind) -> None:
+    fused_layer(kernels, shape, step, kind.window, kind.mixture)

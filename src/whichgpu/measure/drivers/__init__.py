@@ -1,0 +1,1 @@
+"""GPUs as their drivers describe them: NVML, amdgpu, Apple."""

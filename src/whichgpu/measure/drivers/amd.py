@@ -1,0 +1,205 @@
+"""AMD GPUs through what the amdgpu driver writes under /sys; names from its own files or from amd-smi and rocm-smi."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.measure.drivers.card import Card, PcieLink, Sample
+from whichgpu.measure.drivers.implausible import Sieve
+from whichgpu.measure.drivers.probe import Absent
+from whichgpu.measure.files import Run, named_numbers, read_number, read_text, run_tool
+
+VENDOR = "0x1002"
+GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s of a lane -> PCIe generation
+NAME_FILES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
+TOOLS = (("amd-smi", "static", "--asic", "--json"), ("rocm-smi", "--showproductname", "--json"))
+NAME_KEYS = ("market_name", "card series", "card_series")
+_CLOCK = re.compile(r"(\d+)\s*mhz", re.IGNORECASE)
+_SPEED = re.compile(r"(\d+(?:\.\d+)?)")
+
+
+def open_amd(root: Path = Path("/"), run: Run = run_tool) -> AmdProbe:
+    """A probe of the AMD GPUs there are, or why there are none."""
+    folders = [path / "device" for path in sorted((root / "sys/class/drm").glob("card*")) if path.name[4:].isdigit()]
+    found = [folder for folder in folders if read_text(folder / "vendor") == VENDOR]
+    if not found:
+        raise Absent("amd", "no-device", msg("absent.no-device"))
+    return AmdProbe(tuple(_Device(folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None)) for folder in found), root, run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    folder: Path
+    monitor: Path | None
+
+    def told(self, name: str) -> int | None:
+        """A number from the device's own files."""
+        return read_number(self.folder / name)
+
+    def metered(self, name: str) -> int | None:
+        """A number from its sensors."""
+        return None if self.monitor is None else read_number(self.monitor / name)
+
+
+class AmdProbe:
+    """AMD's GPUs. Reading opens small files; nothing runs on a GPU."""
+
+    def __init__(self, devices: Sequence[_Device], root: Path, run: Run) -> None:
+        self._devices = devices
+        self._root = root
+        self._run = run
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def processes(self) -> tuple[tuple[int, ...], ...]:
+        """Not told by GPU."""
+        return tuple(() for _ in self._devices)
+
+    def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
+        """One reading of every GPU."""
+        return tuple(_sample(index, device) for index, device in enumerate(self._devices))
+
+    def cards(self) -> tuple[Card, ...]:
+        """Everything about every GPU."""
+        by_tool = self._names_by_tool() if any(not self._own_name(device) for device in self._devices) else ()
+        return tuple(self._card(index, device, by_tool) for index, device in enumerate(self._devices))
+
+    def _card(self, index: int, device: _Device, by_tool: Sequence[str]) -> Card:
+        sample, sieve = _sample(index, device), Sieve()
+        target = self._target(device)
+        tool = by_tool[index] if len(by_tool) == len(self._devices) else None
+        name = sieve.words("name", self._own_name(device) or tool) or f"AMD GPU {target or ''}".strip()
+        parts = [read_text(device.folder / f"current_{kind}_partition") for kind in ("compute", "memory")]
+        return Card(
+            index=index,
+            vendor="amd",
+            name=name,
+            now=sample,
+            driver=sieve.words("driver", read_text(self._root / "sys/module/amdgpu/version")),
+            api_version=_rocm_version(self._root),
+            target=target,
+            memory_clock_hz=_clocks(device.folder / "pp_dpm_mclk")[0],
+            memory_clock_max_hz=_clocks(device.folder / "pp_dpm_mclk")[1],
+            power_default_watts=_watts(sieve, "power_default_watts", device.metered("power1_cap_default")),
+            power_max_watts=_watts(sieve, "power_max_watts", device.metered("power1_cap_max")),
+            slowdown_celsius=_degrees(sieve, "slowdown_celsius", device.metered("temp1_crit")),
+            partition="/".join(part for part in parts if part) or None,
+            pcie=_pcie(device, sieve),
+            odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
+        )
+
+    def _own_name(self, device: _Device) -> str | None:
+        """The name the board carries, else the one libdrm's list has for its id."""
+        if name := read_text(device.folder / "product_name"):
+            return name
+        id, revision = (read_text(device.folder / name) or "" for name in ("device", "revision"))
+        wanted = (id.removeprefix("0x").upper(), revision.removeprefix("0x").upper())
+        for file in NAME_FILES:
+            for line in (read_text(self._root / file, most=1 << 20) or "").splitlines():
+                cells = [cell.strip() for cell in line.split(",")]
+                if len(cells) == 3 and (cells[0].upper(), cells[1].upper()) == wanted:
+                    return cells[2]
+        return None
+
+    def _names_by_tool(self) -> tuple[str, ...]:
+        for command in TOOLS:
+            if (text := self._run(command)) and (names := product_names(text)):
+                return names
+        return ()
+
+    def _target(self, device: _Device) -> str | None:
+        """The instruction set the compute driver names for it: 90402 is gfx942."""
+        minors = {path.name.removeprefix("renderD") for path in device.folder.glob("drm/renderD*")}
+        for node in sorted((self._root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")):
+            told = named_numbers(read_text(node, most=1 << 16) or "")
+            if str(told.get("drm_render_minor")) in minors and (version := told.get("gfx_target_version")):
+                return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+        return None
+
+
+def product_names(text: str) -> tuple[str, ...]:
+    """Product names in what amd-smi or rocm-smi write as JSON, by GPU; their layouts differ from release to release."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return ()
+    if isinstance(told, dict):
+        told = told.get("gpu_data") or [value for name, value in told.items() if str(name).startswith("card")]
+    if not isinstance(told, list):
+        return ()
+    names = [_named(entry) for entry in told]
+    return tuple(name for name in names if name)
+
+
+def _named(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return None
+    for key, value in entry.items():
+        if isinstance(value, str) and str(key).lower() in NAME_KEYS:
+            return value
+    return next((name for value in entry.values() if (name := _named(value))), None)
+
+
+def _sample(index: int, device: _Device) -> Sample:
+    total = device.told("mem_info_vram_total")
+    if total is None and not device.folder.exists():
+        return Sample(index, lost=True)
+    sieve = Sieve()
+    used = device.told("mem_info_vram_used")
+    size, taken = sieve.memory("memory_bytes", total, None if total is None or used is None else total - used)
+    power = device.metered("power1_average") or device.metered("power1_input")
+    clock, highest = _clocks(device.folder / "pp_dpm_sclk")
+    return Sample(
+        index=index,
+        utilisation_percent=sieve.number("utilisation_percent", device.told("gpu_busy_percent"), "percent"),
+        memory_utilisation_percent=sieve.number("memory_utilisation_percent", device.told("mem_busy_percent"), "percent"),
+        memory_used_bytes=taken,
+        memory_bytes=size,
+        power_watts=_watts(sieve, "power_watts", power),
+        power_limit_watts=_watts(sieve, "power_limit_watts", device.metered("power1_cap")),
+        temperature_celsius=_degrees(sieve, "temperature_celsius", device.metered("temp1_input")),
+        sm_clock_hz=clock,
+        sm_clock_max_hz=highest,
+        odd=sieve.odd,
+    )
+
+
+def _watts(sieve: Sieve, name: str, microwatts: int | None) -> float | None:
+    return sieve.watts(name, None if microwatts is None else microwatts / 1000)
+
+
+def _degrees(sieve: Sieve, name: str, thousandths: int | None) -> int | None:
+    return sieve.number(name, None if thousandths is None else thousandths / 1000, "celsius")
+
+
+def _clocks(path: Path) -> tuple[int | None, int | None]:
+    """The clock now (the line with a star) and the highest, in hertz."""
+    lines = [line for line in (read_text(path) or "").splitlines() if _CLOCK.search(line)]
+    rates = [int(_CLOCK.findall(line)[0]) * 10**6 for line in lines]
+    now = next((rate for rate, line in zip(rates, lines, strict=True) if "*" in line), None)
+    return now, max(rates, default=None)
+
+
+def _pcie(device: _Device, sieve: Sieve) -> PcieLink | None:
+    speeds = [_generation(read_text(device.folder / f"{which}_link_speed")) for which in ("current", "max")]
+    widths = [sieve.number("pcie.width", device.told(f"{which}_link_width") or None, "width") for which in ("current", "max")]
+    if not any([*speeds, *widths]):
+        return None
+    return PcieLink(speeds[0], widths[0], speeds[1], widths[1])
+
+
+def _generation(text: str | None) -> int | None:
+    found = _SPEED.match(text or "")
+    return GENERATIONS.get(f"{float(found[1]):.1f}") if found else None
+
+
+def _rocm_version(root: Path) -> str | None:
+    found = re.match(r"\d+(?:\.\d+)+", read_text(root / "opt/rocm/.info/version") or "")
+    return found[0] if found else None

@@ -1,0 +1,90 @@
+"""Apple's GPUs through the system's own tools; their memory is the machine's."""
+
+from __future__ import annotations
+
+import json
+import plistlib
+import sys
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.measure.drivers.card import Card, Sample
+from whichgpu.measure.drivers.implausible import Sieve
+from whichgpu.measure.drivers.probe import Absent
+from whichgpu.measure.files import Run, run_tool
+
+DISPLAYS = ("system_profiler", "SPDisplaysDataType", "-json")
+MEMORY = ("sysctl", "-n", "hw.memsize")
+STATISTICS = ("ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator", "-a")
+
+
+def open_apple(platform: str = sys.platform, run: Run = run_tool) -> AppleProbe:
+    """A probe of this Mac's GPU, or why there is none."""
+    if platform != "darwin":
+        raise Absent("apple", "other-system", msg("absent.other-system"))
+    found = [entry for entry in _displays(run(DISPLAYS)) if "apple" in str(entry.get("sppci_model", "")).lower()]
+    if not found:
+        raise Absent("apple", "no-device", msg("absent.no-device"))
+    memory = run(MEMORY)
+    return AppleProbe(found[0], int(memory) if memory and memory.strip().isdigit() else None, run)
+
+
+class AppleProbe:
+    """The GPU of a system on chip."""
+
+    def __init__(self, display: dict[str, Any], memory_bytes: int | None, run: Run) -> None:
+        self._display = display
+        self._memory_bytes = memory_bytes
+        self._run = run
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def processes(self) -> tuple[tuple[int, ...], ...]:
+        """Not told."""
+        return ((),)
+
+    def cards(self) -> tuple[Card, ...]:
+        """The one GPU."""
+        sieve = Sieve()
+        cores = str(self._display.get("sppci_cores", ""))
+        return (
+            Card(
+                index=0,
+                vendor="apple",
+                name=sieve.words("name", self._display.get("sppci_model")) or "?",
+                now=self.samples()[0],
+                cores=int(cores) if cores.isdigit() else None,
+                odd=sieve.odd,
+            ),
+        )
+
+    def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
+        """Its load and the memory it has taken."""
+        told, sieve = _statistics(self._run(STATISTICS)), Sieve()
+        size = sieve.number("memory_bytes", self._memory_bytes, "bytes")
+        used = sieve.number("memory_used_bytes", told.get("In use system memory"), "bytes")
+        busy = sieve.number("utilisation_percent", told.get("Device Utilization %"), "percent")
+        return (Sample(0, utilisation_percent=busy, memory_used_bytes=used, memory_bytes=size, odd=sieve.odd),)
+
+
+def _displays(text: str | None) -> list[dict[str, Any]]:
+    try:
+        told = json.loads(text or "")
+    except ValueError:
+        return []
+    found = told.get("SPDisplaysDataType") if isinstance(told, dict) else None
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _statistics(text: str | None) -> dict[str, Any]:
+    """The accelerator's own counters."""
+    try:
+        told = plistlib.loads((text or "").encode())
+    except Exception:  # not a property list: plistlib raises what its parsers raise
+        return {}
+    for entry in told if isinstance(told, list) else [told]:
+        found = entry.get("PerformanceStatistics") if isinstance(entry, dict) else None
+        if isinstance(found, dict):
+            return found
+    return {}

@@ -1,0 +1,294 @@
+"""NVIDIA GPUs through NVML. Numbers beside calls are nvml.h's enumerations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.base.units import MIB
+from whichgpu.measure.drivers.card import Card, PcieLink, Peer, Sample, Slice
+from whichgpu.measure.drivers.implausible import Sieve
+from whichgpu.measure.drivers.nvml import GpuLost, Nvml, open_nvml
+from whichgpu.measure.drivers.probe import Absent, Hiccup
+from whichgpu.measure.drivers.throttle import reasons
+
+MHZ = 10**6
+SM, MEMORY = 1, 2  # clocks
+MOST_LINKS, MOST_GPUS = 36, 64
+NVLINK = 2  # what of a peer's capabilities is asked
+UNCORRECTED, VOLATILE = 1, 0
+PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
+COMPUTE_MODES = {0: "shared", 1: "exclusive", 2: "prohibited", 3: "exclusive"}
+
+
+def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
+    """A probe of the NVIDIA GPUs there are, or why there are none."""
+    nvml = nvml or open_nvml()
+    probe = NvidiaProbe(nvml)
+    if not probe.count():
+        nvml.stop()
+        raise Absent("nvidia", "no-device", msg("absent.no-device"))
+    return probe
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """What a reading needs and does not change while it is watched."""
+
+    handle: Any
+    power_limit_watts: float | None
+    sm_clock_max_hz: int | None
+
+
+class NvidiaProbe:
+    """NVIDIA's GPUs. Readings use counters of the driver: nothing runs on a GPU, no context is made on it."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self._uuids: list[str | None] = []  # to find a GPU again after the driver was restarted; never shown
+        self._fixed: list[_Fixed | None] = []
+        self._broken = False
+
+    def count(self) -> int:
+        """How many GPUs there are."""
+        found = self._nvml.ask("nvmlDeviceGetCount")
+        return min(found, MOST_GPUS) if isinstance(found, int) else 0
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._nvml.stop()
+
+    def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
+        """One reading of every GPU; those that do not answer are marked lost."""
+        if self._broken:
+            self._nvml.restart()
+            self._fixed = [None] * len(self._uuids)
+        try:
+            fixed = self._devices()
+            found = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
+        except Hiccup:
+            self._broken = True  # the next call begins anew
+            raise
+        self._broken = False
+        self._fixed = [None if sample.lost else device for sample, device in zip(found, fixed, strict=True)]
+        return found
+
+    def processes(self) -> tuple[tuple[int, ...], ...]:
+        """Process ids by GPU; in a container they may be none, or those of another namespace."""
+        return tuple(self._process_ids(device) for device in self._devices())
+
+    def cards(self) -> tuple[Card, ...]:
+        """Everything about every GPU."""
+        devices = self._devices()
+        return tuple(self._card(index, devices) for index in range(len(devices)))
+
+    def _devices(self) -> list[_Fixed | None]:
+        """Handles, looked up once; those of lost GPUs are tried again each time."""
+        if not self._uuids:
+            self._uuids = [None] * self.count()
+            self._fixed = [None] * len(self._uuids)
+        self._fixed = [device or self._open(index) for index, device in enumerate(self._fixed)]
+        return self._fixed
+
+    def _open(self, index: int) -> _Fixed | None:
+        sieve = Sieve()
+        try:
+            handle = self._handle(index)
+            if handle is None:
+                return None
+            limit = self._nvml.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+            clock = self._nvml.ask("nvmlDeviceGetMaxClockInfo", handle, SM)
+        except GpuLost:
+            return None
+        limit_watts = sieve.watts("power_limit_watts", limit)
+        return _Fixed(handle, limit_watts or None, sieve.scaled("sm_clock_max_hz", clock, "megahertz", MHZ) or None)
+
+    def _handle(self, index: int) -> Any:
+        """By its place the first time, by its own id after that: a driver that lost a GPU counts the others anew."""
+        if (uuid := self._uuids[index]) is not None:
+            return self._nvml.ask("nvmlDeviceGetHandleByUUID", uuid)
+        handle = self._nvml.ask("nvmlDeviceGetHandleByIndex", index)
+        self._uuids[index] = None if handle is None else self._nvml.ask("nvmlDeviceGetUUID", handle)
+        return handle
+
+    def _sample(self, index: int, device: _Fixed | None, traffic: bool) -> Sample:
+        if device is None:
+            return Sample(index, lost=True)
+        failures = self._nvml.failures
+        try:
+            sample = self._read(index, device, traffic)
+        except GpuLost:
+            return Sample(index, lost=True)
+        told = (sample.utilisation_percent, sample.memory_bytes, sample.power_watts, sample.sm_clock_hz)
+        if self._nvml.failures > failures and all(value is None for value in told):
+            return Sample(index, lost=True)
+        return sample
+
+    def _read(self, index: int, device: _Fixed, traffic: bool) -> Sample:
+        ask, handle, sieve = self._nvml.ask, device.handle, Sieve()
+        used = ask("nvmlDeviceGetUtilizationRates", handle)
+        memory = ask("nvmlDeviceGetMemoryInfo", handle)
+        total, taken = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        power = ask("nvmlDeviceGetPowerUsage", handle)
+        events = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if events is None:  # before driver 535
+            events = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        running = ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        received = ask("nvmlDeviceGetPcieThroughput", handle, 1) if traffic else None
+        sent = ask("nvmlDeviceGetPcieThroughput", handle, 0) if traffic else None
+        return Sample(
+            index=index,
+            utilisation_percent=sieve.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
+            memory_utilisation_percent=sieve.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
+            memory_used_bytes=taken,
+            memory_bytes=total,
+            power_watts=sieve.watts("power_watts", power),
+            power_limit_watts=device.power_limit_watts,
+            temperature_celsius=sieve.number("temperature_celsius", ask("nvmlDeviceGetTemperature", handle, 0), "celsius"),
+            sm_clock_hz=sieve.scaled("sm_clock_hz", ask("nvmlDeviceGetClockInfo", handle, SM), "megahertz", MHZ),
+            sm_clock_max_hz=device.sm_clock_max_hz,
+            throttle=reasons(events),
+            processes=len(running) if isinstance(running, Sequence) else None,
+            pcie_rx_bandwidth=sieve.scaled("pcie_rx_bandwidth", received, "kilobytes_per_second", 1000),
+            pcie_tx_bandwidth=sieve.scaled("pcie_tx_bandwidth", sent, "kilobytes_per_second", 1000),
+            odd=sieve.odd,
+        )
+
+    def _card(self, index: int, devices: Sequence[_Fixed | None]) -> Card:
+        device, sieve = devices[index], Sieve()
+        sample = self._sample(index, device, traffic=True)
+        name = None
+        try:
+            if device is not None:
+                name = sieve.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
+            if device is None or sample.lost:
+                return Card(index, "nvidia", name or "?", Sample(index, lost=True))
+            return self._described(index, devices, name or "?", sample, sieve)
+        except GpuLost:
+            return Card(index, "nvidia", name or "?", Sample(index, lost=True))
+
+    def _described(self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, sieve: Sieve) -> Card:
+        device = devices[index]
+        assert device is not None
+        ask, handle = self._nvml.ask, device.handle
+        capability = _pair(ask("nvmlDeviceGetCudaComputeCapability", handle))
+        limits = _pair(ask("nvmlDeviceGetPowerManagementLimitConstraints", handle))
+        ecc, mig = _pair(ask("nvmlDeviceGetEccMode", handle)), _pair(ask("nvmlDeviceGetMigMode", handle))
+        links = self._links(handle)
+        return Card(
+            index=index,
+            vendor="nvidia",
+            name=name,
+            now=sample,
+            driver=sieve.words("driver", ask("nvmlSystemGetDriverVersion")),
+            api_version=_cuda_version(ask("nvmlSystemGetCudaDriverVersion")),
+            compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
+            target=f"sm_{capability[0]}{capability[1]}" if capability else None,
+            cores=sieve.number("cores", ask("nvmlDeviceGetNumGpuCores", handle), "count") or None,
+            memory_clock_hz=sieve.scaled("memory_clock_hz", ask("nvmlDeviceGetClockInfo", handle, MEMORY), "megahertz", MHZ),
+            memory_clock_max_hz=sieve.scaled(
+                "memory_clock_max_hz", ask("nvmlDeviceGetMaxClockInfo", handle, MEMORY), "megahertz", MHZ
+            ),
+            power_default_watts=sieve.watts(
+                "power_default_watts", ask("nvmlDeviceGetPowerManagementDefaultLimit", handle) or None
+            ),
+            power_max_watts=sieve.watts("power_max_watts", limits[1] if limits else None),
+            slowdown_celsius=sieve.number("slowdown_celsius", ask("nvmlDeviceGetTemperatureThreshold", handle, 1), "celsius"),
+            ecc=bool(ecc[0]) if ecc else None,
+            ecc_pending=bool(ecc[1]) if ecc else None,
+            ecc_errors=sieve.number("ecc_errors", ask("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE), "count"),
+            mig=bool(mig[0]) if mig else None,
+            slices=self._slices(handle) if mig and mig[0] else (),
+            pcie=self._pcie(handle, sieve),
+            nvlinks=None if links is None else len(links),
+            nvlinks_active=None if links is None else sum(links),
+            peers=self._peers(index, devices),
+            persistence=_switch(ask("nvmlDeviceGetPersistenceMode", handle)),
+            compute_mode=COMPUTE_MODES.get(ask("nvmlDeviceGetComputeMode", handle)),
+            odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
+        )
+
+    def _pcie(self, handle: Any, sieve: Sieve) -> PcieLink | None:
+        def told(name: str, function: str, kind: str) -> int | None:
+            return sieve.number(name, self._nvml.ask(function, handle), kind)
+
+        link = PcieLink(
+            generation=told("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
+            width=told("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
+            generation_max=told("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
+            width_max=told("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
+            generation_gpu=told("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
+        )
+        known = (link.generation, link.width, link.generation_max, link.width_max, link.generation_gpu)
+        return link if any(value is not None for value in known) else None
+
+    def _links(self, handle: Any) -> list[bool] | None:
+        """The state of each NVLink; None where there are none."""
+        states = []
+        for link in range(MOST_LINKS):
+            state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
+            if state is None:
+                break
+            states.append(state == 1)
+        return states or None
+
+    def _peers(self, index: int, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
+        own = devices[index]
+        assert own is not None
+        found = []
+        for other, device in enumerate(devices):
+            if device is None or other == index:
+                continue
+            linked = self._nvml.ask("nvmlDeviceGetP2PStatus", own.handle, device.handle, NVLINK) == 0
+            level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", own.handle, device.handle)
+            path = "nvlink" if linked else PATHS.get(level) if isinstance(level, int) else None
+            found.append(Peer(other, path or "unknown"))
+        return tuple(found)
+
+    def _slices(self, handle: Any) -> tuple[Slice, ...]:
+        most = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
+        found = []
+        for place in range(min(most, 16) if isinstance(most, int) else 0):
+            part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+            if part is not None:
+                found.append(self._slice(part))
+        return tuple(found)
+
+    def _slice(self, part: Any) -> Slice:
+        sieve = Sieve()
+        memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", part)
+        total, used = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        attributes = self._nvml.ask("nvmlDeviceGetAttributes", part)
+        sms = sieve.number("sms", getattr(attributes, "multiprocessorCount", None), "count")
+        if total is None:
+            total = sieve.scaled("memory_bytes", getattr(attributes, "memorySizeMB", None), "count", MIB)
+        name = sieve.words("profile", self._nvml.ask("nvmlDeviceGetName", part)) or ""
+        return Slice(name.rpartition("MIG ")[2] or "?", total, used, sms)
+
+    def _process_ids(self, device: _Fixed | None) -> tuple[int, ...]:
+        if device is None:
+            return ()
+        try:
+            running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", device.handle)
+        except (GpuLost, Hiccup):
+            return ()
+        ids = (getattr(process, "pid", None) for process in running or ())
+        return tuple(id for id in ids if isinstance(id, int) and id > 0)
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    """Two whole numbers, as NVML gives modes (now, after a reset) and versions."""
+    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, int) and 0 <= part < 10**7 for part in value):
+        return int(value[0]), int(value[1])
+    return None
+
+
+def _switch(value: Any) -> bool | None:
+    return bool(value) if value in (0, 1) else None
+
+
+def _cuda_version(value: Any) -> str | None:
+    """12040 is CUDA 12.4."""
+    return f"{value // 1000}.{value % 1000 // 10}" if isinstance(value, int) and 1000 <= value < 10**6 else None

@@ -1,0 +1,91 @@
+"""NVIDIA's management library, with its ways of failing sorted: cannot say, GPU lost, driver gone."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.measure.drivers.probe import Absent, Hiccup
+
+# return codes of nvml.h
+UNINITIALISED, NO_PERMISSION, DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND = 1, 4, 9, 10, 12
+GPU_IS_LOST, RESET_REQUIRED, OPERATING_SYSTEM, VERSION_MISMATCH, GPU_NOT_FOUND, UNKNOWN = 15, 16, 17, 18, 28, 999
+LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
+GONE = frozenset({UNINITIALISED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH})
+PASSING = frozenset({TIMEOUT, OPERATING_SYSTEM, UNKNOWN})
+ABSENT = {
+    LIBRARY_NOT_FOUND: "no-library",
+    DRIVER_NOT_LOADED: "no-driver",
+    VERSION_MISMATCH: "driver-mismatch",
+    NO_PERMISSION: "no-permission",
+}
+
+
+class GpuLost(Exception):
+    """The driver knows the GPU but has no answer from it: fallen off the bus, or in need of a reset."""
+
+
+class Nvml:
+    """The library, initialised. `library` is the module pynvml or whatever answers as it does."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self.failures = 0  # passing failures so far: time-outs and errors without a name
+
+    def start(self) -> None:
+        """Initialise, or say why that cannot be."""
+        try:
+            self._library.nvmlInit()
+        except Exception as problem:
+            kind = ABSENT.get(_code(problem), "no-answer")
+            raise Absent("nvidia", kind, msg(f"absent.{kind}", why=_words(problem))) from problem
+
+    def restart(self) -> None:
+        """Begin anew after the driver went away."""
+        self.stop()
+        try:
+            self.start()
+        except Absent as why:
+            raise Hiccup from why
+
+    def stop(self) -> None:
+        """Let go of the library, whatever state it is in."""
+        with contextlib.suppress(Exception):
+            self._library.nvmlShutdown()
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """An answer, or None where this driver or this GPU has none."""
+        try:
+            return getattr(self._library, function)(*arguments)
+        except AttributeError:  # an older nvidia-ml-py
+            return None
+        except Exception as problem:
+            code = _code(problem)
+            if code in LOST:
+                raise GpuLost from problem
+            if code in GONE:
+                raise Hiccup from problem
+            self.failures += code in PASSING
+            return None
+
+
+def open_nvml() -> Nvml:
+    """The library of this machine."""
+    try:
+        library = import_module("pynvml")
+    except ImportError as problem:
+        raise Absent("nvidia", "no-package", msg("absent.no-package", name="nvidia-ml-py")) from problem
+    found = Nvml(library)
+    found.start()
+    return found
+
+
+def _code(problem: Exception) -> int:
+    value = getattr(problem, "value", None)
+    return value if isinstance(value, int) else -1
+
+
+def _words(problem: Exception) -> str:
+    return str(problem) or type(problem).__name__

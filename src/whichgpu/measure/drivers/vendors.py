@@ -1,0 +1,34 @@
+"""The probes of this machine's GPUs: every vendor is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from whichgpu.base.messages import msg
+from whichgpu.measure.drivers.amd import open_amd
+from whichgpu.measure.drivers.apple import open_apple
+from whichgpu.measure.drivers.nvidia import open_nvidia
+from whichgpu.measure.drivers.probe import Absence, Absent, Hiccup, Probe, Together
+
+
+def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[Absence, ...]]:
+    """What can be asked here, as one probe, and why the rest cannot."""
+    if openers is None:
+        openers = usual_openers()
+    found: list[Probe] = []
+    missing: list[Absence] = []
+    for opener in openers:
+        try:
+            found.append(opener())
+        except Absent as why:
+            missing.append(Absence(why.vendor, why.kind, why.message))
+        except (Hiccup, OSError, ValueError, TypeError) as why:  # a driver in a state nobody foresaw is no reason to fail
+            missing.append(Absence("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
+    if not found:
+        return None, tuple(missing)
+    return (found[0] if len(found) == 1 else Together(found)), tuple(missing)
+
+
+def usual_openers() -> tuple[Callable[[], Probe], ...]:
+    """The vendors this tool can ask."""
+    return (open_nvidia, open_amd, open_apple)

@@ -1,0 +1,197 @@
+"""What holds a running job back, from readings of a GPU and of the host: rules over samples, nothing else.
+
+Utilisation only says that some kernel ran; the rules read it together with the memory controller, clocks, power, the
+reasons for slow clocks, PCIe traffic and the processors' side. The first verdict is the main one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.gpu import PCIE_LANE_BYTES
+from whichgpu.measure.drivers.card import Card, Sample
+from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
+from whichgpu.measure.load import HostLoad
+from whichgpu.measure.meter import IDLE_PERCENT
+
+LEAST_SAMPLES = 3
+WAITS_BELOW = 70  # percent of load
+MEMORY_BUSY = 60  # percent of the time the memory was read or written
+MEMORY_QUIET = 30
+FULL_THREAD, FULL_HOST = 0.9, 0.85
+DISK_WAIT = 0.1
+LINK_FULL, LINK_BUSY = 0.6, 0.3  # of what the PCIe link carries
+SLOW_CLOCK = 0.8
+HARD_WORK, LIGHT_WORK = 0.7, 0.5  # of the power limit
+OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One thing that holds the job back; `sure` where the signs leave little else."""
+
+    id: str
+    gpu: int
+    sure: bool
+    what: Message
+    because: tuple[Message, ...]
+    advice: Message
+
+
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    """Averages over the window; None where no reading tells."""
+
+    load: float | None
+    memory: float | None
+    clock: float | None
+    power: float | None
+    thermal: float
+    supply: float
+    capped: float
+    link: float | None
+    narrow: tuple[int, int] | None
+    thread: float | None
+    workers: float | None
+    host: float | None
+    disk: float | None
+    processes: float | None
+
+
+def diagnose(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> tuple[Verdict, ...]:
+    """Verdicts on one GPU from readings a few seconds apart; none where there are too few."""
+    alive = [sample for sample in samples if not sample.lost]
+    if len(alive) < LEAST_SAMPLES:
+        return ()
+    signs = _signs(alive, loads, card)
+    return tuple(_verdict(id, sure, card.index, signs) for id, sure in _rules(signs))
+
+
+def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
+    if signs.load is None:
+        yield "unknown", False
+        return
+    if signs.load <= IDLE_PERCENT and not (signs.link or 0) >= LINK_BUSY:
+        if not signs.processes and signs.thread is None:
+            yield "idle", True
+            return
+        if (signs.workers or 0) < 1:  # busy data loaders are no stall: the GPU waits for them
+            yield "stalled", True
+        yield from _waiting(signs)
+        return
+    if signs.thermal >= OFTEN:
+        yield "thermal", True
+    if signs.supply >= OFTEN:
+        yield "supply", True
+    if signs.capped >= MOSTLY and (signs.clock or 1.0) < SLOW_CLOCK:
+        yield "power", True
+    if (signs.link or 0) >= LINK_FULL:
+        yield "pcie", True
+    elif signs.narrow and (signs.link or 0) >= LINK_BUSY:
+        yield "pcie", False
+    yield from _waiting(signs) if signs.load < WAITS_BELOW else _working(signs)
+
+
+def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
+    """The GPU waits for something; who is busy meanwhile is the suspect."""
+    if (signs.host or 0) >= FULL_HOST:
+        yield "input-processor", True
+    elif (signs.disk or 0) >= DISK_WAIT:
+        yield "input-disk", True
+    elif (signs.thread or 0) >= FULL_THREAD:
+        yield "launch", True
+    elif (signs.workers or 0) >= 1:
+        yield "input-workers", False
+    elif LINK_BUSY <= (signs.link or 0) < LINK_FULL:
+        yield "input-copy", False
+    elif (signs.link or 0) < LINK_FULL:
+        yield "waiting", False
+
+
+def _working(signs: _Signs) -> Iterator[tuple[str, bool]]:
+    """Kernels run nearly all the time; what they do tells what bounds them."""
+    power = signs.power
+    if (signs.memory or 0) >= MEMORY_BUSY:
+        yield "memory", True
+    elif (signs.thread or 0) >= FULL_THREAD and power is not None and power < LIGHT_WORK and (signs.memory or 0) < MEMORY_QUIET:
+        yield "launch", False
+    elif power is not None and power < LIGHT_WORK:
+        yield "small-kernels", False
+    else:
+        yield "compute", power is not None and power >= HARD_WORK
+
+
+def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> _Signs:
+    reasons = [set(sample.throttle) for sample in samples if sample.throttle is not None]
+    carries = _link_bandwidth(card)
+    busiest = [_busiest(sample) for sample in samples]
+    pcie = card.pcie
+    width, best = (pcie.width, pcie.width_max) if pcie else (None, None)
+    return _Signs(
+        load=_mean(sample.utilisation_percent for sample in samples),
+        memory=_mean(sample.memory_utilisation_percent for sample in samples),
+        clock=_mean(_ratio(sample.sm_clock_hz, sample.sm_clock_max_hz) for sample in samples),
+        power=_mean(_ratio(sample.power_watts, sample.power_limit_watts) for sample in samples),
+        thermal=_share(reasons, lambda told: bool(told & THERMAL)),
+        supply=_share(reasons, lambda told: bool(told & SUPPLY) or ("hardware-slowdown" in told and not told & THERMAL)),
+        capped=_share(reasons, lambda told: "power-cap" in told),
+        link=_mean(_ratio(traffic, carries) for traffic in busiest),
+        narrow=(width, best) if width and best and width < best else None,
+        thread=_mean(load.busiest_thread for load in loads),
+        workers=_mean(load.worker_cores for load in loads),
+        host=_mean(load.busy_cores / load.cores for load in loads),
+        disk=_mean(load.waiting_share for load in loads),
+        processes=_mean(sample.processes for sample in samples),
+    )
+
+
+def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Verdict:
+    shown = {
+        "load": _percent(signs.load, 1),
+        "memory": _percent(signs.memory, 1),
+        "clock": _percent(signs.clock, 100),
+        "power": _percent(signs.power, 100),
+        "link": _percent(signs.link, 100),
+        "thread": _percent(signs.thread, 100),
+        "host": _percent(signs.host, 100),
+        "disk": _percent(signs.disk, 100),
+    }
+    because = [msg(f"diagnose.sign.{name}", value=text) for name, text in shown.items() if text is not None]
+    if signs.workers:
+        because.append(msg("diagnose.sign.workers", value=f"{signs.workers:.1f}"))
+    if signs.narrow:
+        because.append(msg("diagnose.sign.narrow", width=signs.narrow[0], best=signs.narrow[1]))
+    return Verdict(id, gpu, sure, msg(f"diagnose.what.{id}"), tuple(because), msg(f"diagnose.try.{id}"))
+
+
+def _link_bandwidth(card: Card) -> int | None:
+    """Bytes a second one way over the link at work: its speed drops while a GPU rests, its width does not."""
+    link = card.pcie
+    generation = (link.generation_max or link.generation) if link else None
+    lane = PCIE_LANE_BYTES.get(generation) if generation else None
+    return lane * link.width if link and lane and link.width else None
+
+
+def _busiest(sample: Sample) -> int | None:
+    told = [rate for rate in (sample.pcie_rx_bandwidth, sample.pcie_tx_bandwidth) if rate is not None]
+    return max(told, default=None)
+
+
+def _mean(values: Iterator[float | None] | Iterator[float] | Iterator[int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _ratio(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None
+
+
+def _share(told: Sequence[set[str]], test: Callable[[set[str]], bool]) -> float:
+    return sum(test(one) for one in told) / len(told) if told else 0.0
+
+
+def _percent(value: float | None, scale: int) -> str | None:
+    return None if value is None else f"{value * scale:.0f}%"

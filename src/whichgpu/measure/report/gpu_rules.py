@@ -1,0 +1,136 @@
+"""Rules about one GPU: each looks at a card, and at the catalog's variant of it, and says what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whichgpu.base.units import GIB, format_memory, significant
+from whichgpu.catalog.gpu import Gpu, Software
+from whichgpu.measure.drivers.card import Card
+from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
+from whichgpu.measure.host import Host
+from whichgpu.measure.match import Match
+from whichgpu.measure.report.finding import Finding, Level, finding, version
+
+LITTLE_FREE = 0.2  # of the memory
+HELD = 0.05  # of the memory, by nobody that can be seen
+BUSY_PERCENT = 50
+NEAR_CELSIUS = 4
+LIMIT_SHARE = 0.98
+
+
+def card_findings(
+    card: Card, match: Match, gpu: Gpu | None, software: Software | None, host: Host, several: bool
+) -> Iterator[Finding]:
+    """All that is worth saying of one GPU; `gpu` is its variant, `software` what its instruction set is known to run."""
+    if card.now.lost:
+        yield finding("lost", "problem", card.index)
+        return
+    yield from _identity(card, match)
+    yield from _slowed(card)
+    yield from _power(card)
+    yield from _pcie(card, gpu, host)
+    yield from _memory(card, gpu)
+    yield from _modes(card, host)
+    yield from _driver(card, software)
+    if several:
+        yield from _links(card, gpu)
+
+
+def _identity(card: Card, match: Match) -> Iterator[Finding]:
+    if match.why is not None:
+        yield finding("match", "note", card.index, why=match.why)
+    if card.odd:
+        yield finding("odd", "note", card.index, fields=card.odd)
+
+
+def _slowed(card: Card) -> Iterator[Finding]:
+    reasons = set(card.now.throttle or ())
+    temperature = card.now.temperature_celsius
+    if reasons & THERMAL:
+        yield finding("thermal", "warning", card.index, now=temperature if temperature is not None else "?")
+    elif temperature is not None and card.slowdown_celsius and temperature > card.slowdown_celsius - NEAR_CELSIUS:
+        yield finding("hot", "warning", card.index, now=temperature, limit=card.slowdown_celsius)
+    if reasons & SUPPLY or ("hardware-slowdown" in reasons and not reasons & THERMAL):
+        yield finding("power-brake", "warning", card.index)
+    if "power-cap" in reasons:
+        yield finding("power-cap", "note", card.index, limit=_watts(card.now.power_limit_watts))
+    if "application-clocks" in reasons:
+        yield finding("application-clocks", "note", card.index)
+
+
+def _power(card: Card) -> Iterator[Finding]:
+    limit, usual = card.now.power_limit_watts, card.power_default_watts
+    if limit and usual and limit < LIMIT_SHARE * usual:
+        yield finding("power-limit", "warning", card.index, limit=_watts(limit), usual=_watts(usual))
+
+
+def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[Finding]:
+    """A narrow link is a fault; a slow one may only be resting, unless the GPU works."""
+    link = card.pcie
+    if link is None:
+        return
+    level: Level = "note" if host.virtual == "vm" else "warning"  # what a virtual machine shows need not be the real slot
+    lanes = gpu.pcie.lanes if gpu and gpu.pcie else None
+    best = max((width for width in (link.width_max, lanes) if width), default=None)
+    if link.width and best and link.width < best:
+        yield finding("pcie-width", level, card.index, width=link.width, best=best)
+    busy = (card.now.utilisation_percent or 0) >= BUSY_PERCENT
+    if busy and link.generation and link.generation_max and link.generation < link.generation_max:
+        yield finding("pcie-speed", level, card.index, generation=link.generation, best=link.generation_max)
+    if link.generation_max and link.generation_gpu and link.generation_max < link.generation_gpu:
+        yield finding("pcie-slot", "note", card.index, generation=link.generation_max, best=link.generation_gpu)
+
+
+def _memory(card: Card, gpu: Gpu | None) -> Iterator[Finding]:
+    total, used = card.now.memory_bytes, card.now.memory_used_bytes
+    if total and used is not None:
+        sizes = {"free": format_memory(total - used), "total": format_memory(total), "n": card.now.processes or 0}
+        if card.now.processes == 0 and used > max(HELD * total, 2 * GIB) and not card.mig:
+            yield finding("memory-held", "warning", card.index, used=format_memory(used), **sizes)
+        elif total - used < LITTLE_FREE * total:
+            yield finding("memory-little", "warning", card.index, **sizes)
+    if card.ecc_errors:
+        yield finding("ecc-errors", "problem", card.index, count=card.ecc_errors)
+    if card.ecc is not None and card.ecc_pending is not None and card.ecc != card.ecc_pending:
+        yield finding("ecc-pending", "note", card.index)
+    elif card.ecc is False and gpu and gpu.ecc in ("yes", "optional") and gpu.segment == "datacenter":
+        yield finding("ecc-off", "note", card.index)
+    elif card.ecc and gpu and gpu.memory_type.startswith("GDDR"):
+        yield finding("ecc-on", "note", card.index)
+
+
+def _modes(card: Card, host: Host) -> Iterator[Finding]:
+    if card.mig and not card.slices:
+        yield finding("mig-empty", "problem", card.index)
+    elif card.mig:
+        yield finding("mig-on", "note", card.index, slices=tuple(part.profile for part in card.slices))
+    if card.compute_mode == "prohibited":
+        yield finding("compute-prohibited", "problem", card.index)
+    elif card.compute_mode == "exclusive":
+        yield finding("compute-exclusive", "note", card.index)
+    if card.persistence is False and host.container is None and host.virtual != "wsl":
+        yield finding("persistence", "note", card.index)
+
+
+def _driver(card: Card, software: Software | None) -> Iterator[Finding]:
+    if software is None or card.vendor != "nvidia":
+        return
+    have, first = version(card.api_version), version(software.toolkit_first)
+    if have and first and have < first:
+        values = {"have": card.api_version, "first": software.toolkit_first, "capability": card.compute_capability or "?"}
+        yield finding("driver-old", "problem", card.index, **values)
+    if version(software.driver_last):
+        yield finding("driver-last", "note", card.index, last=software.driver_last)
+
+
+def _links(card: Card, gpu: Gpu | None) -> Iterator[Finding]:
+    linked = any(peer.path == "nvlink" for peer in card.peers)
+    if card.nvlinks and card.nvlinks_active is not None and 0 < card.nvlinks_active < card.nvlinks:
+        yield finding("nvlink-some", "warning", card.index, active=card.nvlinks_active, count=card.nvlinks)
+    elif gpu and gpu.form_factor == "sxm" and gpu.link and gpu.link.kind.startswith("nvlink") and card.peers and not linked:
+        yield finding("nvlink-down", "warning", card.index)
+
+
+def _watts(value: float | None) -> str:
+    return f"{significant(value, 4)} W" if value is not None else "?"

@@ -1,0 +1,101 @@
+"""Rules about what is around the GPUs: access to them, the host's memory and processors, frameworks and their builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from whichgpu.base.units import GIB, format_memory, significant
+from whichgpu.catalog.gpu import Software as Known
+from whichgpu.measure.drivers.card import Card
+from whichgpu.measure.drivers.probe import Absence
+from whichgpu.measure.host import Host, usable_cores
+from whichgpu.measure.report.finding import Finding, finding, version
+from whichgpu.measure.software import Software
+
+LEAST_SHARED = GIB  # of /dev/shm: Docker's 64 MiB stop PyTorch's data loaders
+LEAST_CORES = 4  # for each GPU, to feed it
+
+Seen = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on its instruction set
+
+
+def host_findings(host: Host, software: Software, seen: Sequence[Seen], absences: Sequence[Absence]) -> Iterator[Finding]:
+    """All that is worth saying of the machine."""
+    if not seen:
+        yield _no_gpu(host, absences)
+    yield from _visibility(software, bool(seen))
+    if seen:
+        yield from _supply(host, [card for card, _ in seen])
+        yield from _torch(software, seen)
+        yield from _jax(software, seen)
+
+
+def _no_gpu(host: Host, absences: Sequence[Absence]) -> Finding:
+    kinds = {absence.kind for absence in absences if absence.vendor == "nvidia"}
+    if host.container and not host.nvidia_devices and not host.amd_devices:
+        return finding("no-gpu-container", "problem", container=host.container)
+    if host.nvidia_devices and "no-library" in kinds:
+        return finding("no-gpu-library", "problem")
+    for kind in ("no-package", "no-driver", "driver-mismatch", "no-permission", "no-answer"):
+        if kind in kinds:
+            return finding(f"no-gpu-{kind}", "problem")
+    return finding("no-gpu", "note")
+
+
+def _visibility(software: Software, found: bool) -> Iterator[Finding]:
+    if software.hides_all:
+        yield finding("hidden-all", "problem" if found else "note", names=software.hidden_by)
+    elif software.hidden_by:
+        yield finding("hidden-some", "note", names=software.hidden_by)
+
+
+def _supply(host: Host, cards: Sequence[Card]) -> Iterator[Finding]:
+    """Cores, memory and shared memory that the GPUs have to be fed with."""
+    cores = usable_cores(host)
+    if cores is not None and cores < LEAST_CORES * len(cards):
+        yield finding("few-cores", "note", cores=significant(cores), n=len(cards))
+    ram = min((size for size in (host.ram_bytes, host.ram_limit_bytes) if size), default=None)
+    largest = max((card.now.memory_bytes or 0 for card in cards if card.vendor != "apple"), default=0)
+    if ram is not None and ram < largest:
+        yield finding("little-ram", "note", ram=format_memory(ram), memory=format_memory(largest))
+    if host.shared_memory_bytes is not None and host.shared_memory_bytes < LEAST_SHARED:
+        yield finding("little-shared", "warning", size=format_memory(host.shared_memory_bytes))
+
+
+def _torch(software: Software, seen: Sequence[Seen]) -> Iterator[Finding]:
+    """Whether the PyTorch that is installed has code for each GPU, and a driver that runs it."""
+    installed = software.packages.get("torch")
+    vendors = {card.vendor for card, _ in seen}
+    if installed is None:
+        return
+    if software.torch_cuda is None and software.torch_rocm is None:
+        if vendors & {"nvidia", "amd"}:
+            yield finding("torch-cpu", "problem", version=installed)
+        return
+    if (software.torch_cuda and "nvidia" not in vendors) or (software.torch_rocm and "amd" not in vendors):
+        if vendors & {"nvidia", "amd"}:
+            yield finding("torch-other-vendor", "problem", version=installed)
+        return
+    for card, known in seen:
+        if card.vendor == "nvidia" and not card.now.lost:
+            yield from _torch_on(card, known, installed, software.torch_cuda)
+
+
+def _torch_on(card: Card, known: Known | None, installed: str, built: str | None) -> Iterator[Finding]:
+    cuda, driver = version(built), version(card.api_version)
+    if cuda and driver and cuda[0] > driver[0]:  # within a major version newer minor ones run on older drivers
+        yield finding("torch-driver", "problem", card.index, version=installed, built=built, driver=card.api_version)
+    if known is None or cuda is None:
+        return
+    first, last = version(known.toolkit_first), version(known.toolkit_last)
+    newest, have = version(known.pytorch_last), version(installed)
+    values = {"version": installed, "built": built, "capability": card.compute_capability or "?"}
+    if (last and cuda[: len(last)] > last) or (first and cuda[: len(first)] < first) or known.pytorch_last == "none":
+        yield finding("torch-architecture", "problem", card.index, **values)
+    elif newest and have and have[: len(newest)] > newest:
+        yield finding("torch-last", "warning", card.index, last=known.pytorch_last, **values)
+
+
+def _jax(software: Software, seen: Sequence[Seen]) -> Iterator[Finding]:
+    has_plugin = any(name.startswith("jax-cuda") for name in software.packages)
+    if "jax" in software.packages and not has_plugin and any(card.vendor == "nvidia" for card, _ in seen):
+        yield finding("jax-cpu", "warning", version=software.packages["jax"])

@@ -1,0 +1,96 @@
+"""Flags of a load on a server, and how an answer under load is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from whichgpu.api.workloads.estimate import EstimateAnswer
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_seconds, significant
+from whichgpu.surface.commands.session import Session
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.serving.answer import ServingAnswer
+
+
+def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
+    """Every figure of a load, in the order it is shown."""
+    serving = answer.serving
+    if serving is None:
+        return []
+    between = () if of_one_token(serving) else ("tpot",)
+    shown = [("ttft_no_load", serving.ttft_no_load), *(("tpot_no_load", serving.tpot_no_load) for _ in between)]
+    for name in ("ttft", *between, "latency"):
+        shown += [(f"{name}_{at}", figure) for at, figure in getattr(serving, name).items()]
+    shown += [("answered_rate", serving.answered_rate), ("sustainable_rate", serving.sustainable_rate)]
+    more = (("goodput", serving.goodput), ("allowed_rate", serving.allowed_rate))
+    return [*shown, *((name, figure) for name, figure in more if figure is not None)]
+
+
+def of_one_token(serving: ServingAnswer | None) -> bool:
+    """Whether answers end with their first token: nothing lies between tokens then, and nothing is told of it."""
+    return serving is not None and serving.load.mean_output <= 1.0
+
+
+def overloaded(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
+    """That more comes than can be borne, before anything else is said."""
+    most = significant(serving.sustainable_rate.value)
+    values = {"gpus": answer.request["gpus"], "gpu": answer.request["gpu"], "rate": significant(serving.load.rate)}
+    return msg("web.saturated", most=most, **values)
+
+
+def tell(session: Session, answer: EstimateAnswer) -> None:
+    """The load in sentences, and its curve where people read."""
+    serving = answer.serving
+    if serving is None:
+        return
+    load, text = serving.load, session.language.text
+    session.say(
+        msg(
+            "serving.sentence-first" if of_one_token(serving) else "serving.sentence",
+            rate=f"{load.rate:.3g}", simulated=load.requests, copies=serving.copies,
+            ttft=format_seconds(serving.ttft["p50"].value), ttft_late=format_seconds(serving.ttft["p99"].value),
+            tpot=format_seconds(serving.tpot["p50"].value), tpot_late=format_seconds(serving.tpot["p99"].value),
+        )
+    )  # fmt: skip
+    rate = serving.sustainable_rate
+    session.say(msg("serving.sustains", rate=significant(rate.value), low=significant(rate.low), high=significant(rate.high)))
+    if serving.allowed_rate is not None:
+        allowed = serving.allowed_rate
+        ends = {"low": significant(allowed.low), "high": significant(allowed.high)}
+        session.say(msg("serving.allows", rate=significant(allowed.value), **ends))
+    limits = serving.limits
+    session.say(
+        msg(
+            "serving.limits", tokens=limits.max_batched_tokens, sequences=limits.max_sequences, block=limits.block_tokens,
+            cache=f"{limits.cache_tokens:,}", share=f"{100 * limits.memory_share:.0f}",
+        )
+    )  # fmt: skip
+    if serving.cached_share > 0:
+        session.say(msg("serving.cached", share=f"{100 * serving.cached_share:.0f}"))
+    if session.format is None and session.out.isatty():
+        from whichgpu.surface.charts.serving import curve_lines
+
+        for line in curve_lines(serving.curve, text):
+            session.note(line)
+
+
+@contextmanager
+def progress(session: Session) -> Iterator[Callable[[float], None] | None]:
+    """A bar on a terminal's stderr, or whoever follows; None where nobody would see it."""
+    if session.progress is not None:
+        yield session.progress
+        return
+    if session.format == "json" or not session.err.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(file=session.err, emoji=False, highlight=False)
+    with Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(session.language.text("serving.progress"), total=1.0)
+        yield lambda done: bar.update(task, completed=done)

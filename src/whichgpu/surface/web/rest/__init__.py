@@ -1,0 +1,1 @@
+"""REST endpoints, their parameters and their OpenAPI document."""

@@ -1,0 +1,219 @@
+"""The OpenAPI document, made from the commands: every parameter is a flag, every description its help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import Numbers, Pairs, Share, Span
+from whichgpu.base.kinds import Whole
+from whichgpu.base.messages import Language, languages
+from whichgpu.base.version import __version__
+from whichgpu.surface.web.rest.answer_schemas import AnswerSchemas
+from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint, command_of, fields
+from whichgpu.surface.web.rest.parameters import MAX_CHARACTERS
+from whichgpu.workload.kinds import Layout, Model
+
+JSON = "application/json"
+WORDS: dict[str, tuple[str, ...]] = {
+    "model": ("llama-3.1-8b", "resnet50", "bert-large", "mlp:784x2048x10"),
+    "gpu": ("H100 SXM", "A100-SXM-80GB", "T4", "RTX 4090"),
+    "provider": ("aws", "gcp", "azure"),
+    "parallel": ("tp=2", "dp=8,zero=3"),
+    "currency": ("USD", "EUR", "KRW"),
+    "gpus": ("1", "1..8"),
+    "lang": languages(),
+}
+UNITS: dict[str, tuple[str, ...]] = {
+    "TIME": ("50ms", "2s", "24h"),
+    "SIZE": ("16GB", "80GiB"),
+    "RATE": ("1TB/s",),
+    "N/s": ("0.5/s", "5/s"),
+    "DATE": ("2024-06-01",),
+    "MONEY": ("2usd/h", "500usd"),
+    "N.N[+]": ("8.0+",),
+    "N": ("1", "100"),
+    "FEATURES": ("bf16", "nvlink"),
+    "CITY": ("Seoul",),
+}
+REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 503)
+
+
+def document(language: Language) -> dict[str, Any]:
+    """The whole schema."""
+    answers = AnswerSchemas()
+    paths: dict[str, Any] = {f"{PREFIX}/{one.path}": _path(one, language, answers) for one in ENDPOINTS}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "whichgpu", "version": __version__, "description": language.text("web.about-rest")},
+        "servers": [{"url": "/"}],
+        "paths": paths | _jobs(language),
+        "components": {
+            "schemas": answers.components | _schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dict[str, Any]:
+    text, found = language.text, fields(endpoint)
+    word = endpoint.command.rpartition(" ")[2]
+    about = {
+        "summary": text(f"command.{word}.short"),
+        "description": text(f"command.{word}.help"),
+        "tags": [endpoint.command.partition(" ")[0]],
+    }
+    id = endpoint.path.replace("/", "-")
+    answer = answers.of(command_of(endpoint))
+    query = [_parameter(name, field, endpoint, language) for name, field in found.items()]
+    get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer)}
+    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in found.items()}
+    body = {"type": "object", "properties": names, "additionalProperties": False}
+    if required := [name for name, field in found.items() if field.required]:
+        body["required"] = required
+    content = {JSON: {"schema": body, "example": endpoint.example}}
+    post = about | {
+        "operationId": f"{id}-by-body",
+        "requestBody": {"required": True, "content": content},
+        "responses": _responses(language, answer=answer),
+    }
+    return {"get": get, "post": post}
+
+
+def _parameter(name: str, field: Field, endpoint: Endpoint, language: Language) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": name, "in": "query", "schema": _schema(field), "description": _help(field, language)}
+    if field.required:
+        told["required"] = True
+    if field.is_list:
+        told |= {"style": "form", "explode": True}
+    if name in endpoint.example:
+        told["example"] = endpoint.example[name]
+    return told
+
+
+def _help(field: Field, language: Language) -> str:
+    return language.text(field.help) if field.help in language else field.metavar.strip("[]")
+
+
+def _schema(field: Field, body: bool = False) -> dict[str, Any]:
+    one = _one(field)
+    if body and isinstance(field.kind, Pairs | Layout | Model):
+        one = {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
+    if body and field.is_list:
+        return {"anyOf": [one, {"type": "array", "items": one}]}
+    if body and isinstance(field.kind, Span):
+        pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [one, {"type": "integer"}, pair]}
+    return {"type": "array", "items": one} if field.is_list else one
+
+
+def _one(field: Field) -> dict[str, Any]:
+    """The schema of one value: its bounds where it is a number, and words that are surely understood where it is a text."""
+    kind = field.kind
+    if field.is_switch:
+        return {"type": "boolean"}
+    if isinstance(kind, Whole) and field.metavar == "N":
+        return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
+    if isinstance(kind, Share):
+        return {"type": "number"}
+    words = () if isinstance(kind, Numbers) else field.choices or WORDS.get(field.name) or UNITS.get(field.metavar, ())
+    if not words:
+        return {"type": "string"}
+    return {"anyOf": [{"type": "string", "enum": list(words)}, {"type": "string", "maxLength": MAX_CHARACTERS}]}
+
+
+def _responses(
+    language: Language, ok: str = "200", schema: str = "Answer", answer: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    reply = {"description": language.text("web.status-200"), "content": {JSON: {"schema": answer or _ref(schema)}}}
+    problem = {"content": {JSON: {"schema": _ref("Refusal")}}}
+    unchanged = {"304": {"description": language.text("web.status-304")}} if ok == "200" else {}
+    return {ok: reply, **unchanged} | {
+        str(status): {"description": language.text(f"web.status-{status}"), **problem} for status in REFUSALS
+    }
+
+
+def _jobs(language: Language) -> dict[str, Any]:
+    text = language.text
+    id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    header = {"name": "X-Whichgpu", "in": "header", "required": True, "schema": {"type": "string"}, "example": "1"}
+    example = {"command": "estimate", "task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": "5/s"}
+    body = {"type": "object", "properties": {"command": {"type": "string"}, "trace": {"type": "string"}}, "required": ["command"]}
+    events = {"description": text("web.events"), "content": {"text/event-stream": {"schema": {"type": "object"}}}}
+    problem = _responses(language)
+    del problem["200"], problem["304"]
+    return {
+        f"{PREFIX}/jobs": {
+            "post": {
+                "summary": text("web.job-new"), "operationId": "job-new", "tags": ["jobs"], "parameters": [header],
+                "requestBody": {"required": True, "content": {JSON: {"schema": body, "example": example}}},
+                "responses": _responses(language, "202", "Job"),
+            },
+        },
+        f"{PREFIX}/jobs/{{id}}": {
+            "get": {"summary": text("web.job-state"), "operationId": "job-state", "tags": ["jobs"], "parameters": [id],
+                    "responses": _responses(language, schema="Job")},
+            "delete": {"summary": text("web.job-cancel"), "operationId": "job-cancel", "tags": ["jobs"],
+                       "parameters": [id, header], "responses": _responses(language, schema="Job")},
+        },
+        f"{PREFIX}/jobs/{{id}}/events": {
+            "get": {"summary": text("web.job-events"), "operationId": "job-events", "tags": ["jobs"], "parameters": [id],
+                    "responses": {"200": events} | problem},
+        },
+        f"{PREFIX}/jobs/{{id}}/result": {
+            "get": {"summary": text("web.job-result"), "operationId": "job-result", "tags": ["jobs"], "parameters": [id],
+                    "responses": _responses(language)},
+        },
+        f"{PREFIX}/uploads": {
+            "post": {
+                "summary": text("web.upload"), "operationId": "upload", "tags": ["jobs"], "parameters": [header],
+                "requestBody": {"required": True, "content": {"text/csv": {"schema": {"type": "string"}}}},
+                "responses": _responses(language, "201", "Upload"),
+            },
+        },
+    }  # fmt: skip
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _schemas() -> dict[str, Any]:
+    words: dict[str, Any] = {"type": "string"}
+    error = {
+        "type": "object",
+        "required": ["kind", "message", "hint", "choices"],
+        "properties": {
+            "kind": words,
+            "message": words,
+            "hint": {"type": ["string", "null"]},
+            "choices": {"type": "array", "items": words},
+        },
+    }
+    number = {"type": "number"}
+    figure = {"value": number, "low": number, "high": number, "unit": words, "basis": words, "sources": {"type": "array"}}
+    return {
+        "Answer": {"type": "object"},
+        "Refusal": {
+            "type": "object",
+            "required": ["ok", "error"],
+            "properties": {
+                "ok": {"const": False}, "error": error,
+                "rejected": {"type": "object", "additionalProperties": {"type": "integer"}},
+                "relaxation": {"type": ["object", "null"]},
+            },
+            "example": {
+                "ok": False,
+                "error": {"kind": "unknown-gpu", "message": "there is no GPU named 'H101'", "hint": "did you mean: H100?",
+                          "choices": ["H100"]},
+            },
+        },
+        "Figure": {"type": "object", "properties": figure},
+        "Money": {"type": "object", "properties": {"amount": words, "currency": words}},
+        "Job": {
+            "type": "object",
+            "required": ["id", "state", "done", "url"],
+            "properties": {"id": words, "state": words, "done": number, "url": words, "events": words, "result": words},
+        },
+        "Upload": {"type": "object", "required": ["id", "bytes"], "properties": {"id": words, "bytes": {"type": "integer"}}},
+    }  # fmt: skip

@@ -1,0 +1,48 @@
+"""Whether the engine of a request can do what is asked of it: an error where it cannot, a warning where it is not sure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.engines.engine import Engine, engine_does, engine_runs_on, support
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.workload import Workload
+
+
+def check_engine(
+    workload: Workload, shape: Shape, gpu: Gpu | None, engines: Sequence[Engine], given: Collection[str] = ()
+) -> tuple[Message, ...]:
+    """What to say of the engine. One the user named and that cannot do it is refused; a default never is."""
+    engine = next((engine for engine in engines if engine.id == workload.engine), None)
+    if engine is None:
+        return ()
+    text = shape.is_language_model
+    if "engine" in given:
+        _refuse(engine, workload, shape, gpu, [other for other in engines if _can(other, workload.task, text, gpu)])
+    if gpu is None:
+        return ()
+    sure = support(engine, gpu)
+    if sure == "yes":
+        return ()
+    id = {"earlier": "warning.engine-earlier", "unsure": "warning.engine-unsure"}.get(sure, "warning.engine-assumed")
+    return (msg(id, engine=engine.name, gpu=gpu.name),)
+
+
+def _can(engine: Engine, task: str, text: bool, gpu: Gpu | None) -> bool:
+    return engine_does(engine, task, text) and (gpu is None or engine_runs_on(engine, gpu))
+
+
+def _refuse(engine: Engine, workload: Workload, shape: Shape, gpu: Gpu | None, able: Sequence[Engine]) -> None:
+    if not engine_does(engine, workload.task):
+        message = msg("error.engine-task", engine=engine.name, task=workload.task)
+    elif not engine_does(engine, workload.task, shape.is_language_model):
+        message = msg("error.engine-model", engine=engine.name, model=shape.name)
+    elif gpu is not None and not engine_runs_on(engine, gpu):
+        message = msg("error.engine-gpu", engine=engine.name, gpu=gpu.name)
+    else:
+        return
+    choices = tuple(other.id for other in able)
+    raise UsageError("engine-impossible", message, msg("hint.engines", choices=choices), choices)

@@ -1,0 +1,178 @@
+"""From a GGUF file's header to the shape of its model and the bytes of its weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.workload.hf import shape_from_config
+from whichgpu.workload.hf.decoder import LONGEST
+from whichgpu.workload.hf.fields import Fields
+from whichgpu.workload.model_files.gguf_header import Header, Tensor, read_header
+from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+
+Size = Callable[..., int]  # a number of the metadata by its key, with bounds
+
+MOST_PARTS = 1000
+_PART = re.compile(r"(.*-)(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
+
+# GGUF's name of an architecture, where it is not config.json's.
+ARCHITECTURES: Mapping[str, str] = {
+    "command-r": "cohere",
+    "cohere2": "cohere2",
+    "deepseek2": "deepseek_v3",
+    "gpt-oss": "gpt_oss",
+    "gptneox": "gpt_neox",
+    "glm4moe": "glm4_moe",
+    "granitemoe": "granitemoe",
+    "hunyuan-dense": "hunyuan_v1_dense",
+    "hunyuan-moe": "hunyuan_v1_moe",
+    "phi2": "phi",
+    "minimax-m2": "minimax_m2",
+    "qwen2moe": "qwen2_moe",
+    "qwen2vl": "qwen2_vl",
+    "qwen3moe": "qwen3_moe",
+    "qwen3vl": "qwen3_vl",
+    "qwen3vlmoe": "qwen3_vl_moe",
+    "starcoder": "gpt_bigcode",
+}
+# No decoder of text: towers, adapters, encoder-decoders and recurrent models.
+NOT_OURS = frozenset(
+    "clip t5 t5encoder mamba mamba2 jamba rwkv6 rwkv6qwen2 rwkv7 arwkv7 falcon-h1 granitehybrid nemotron_h lfm2 lfm2moe plamo2 "
+    "qwen3next qwen35 qwen35moe kimi-linear wavtokenizer-dec whisper flux sd3 sdxl".split()
+)
+
+
+def read_gguf(path: Path) -> tuple[Transformer, dict[str, int]]:
+    """The shape of the model in a GGUF file (of all its parts, where it is split), and its weights' bytes by type."""
+    header = read_header(path)
+    tensors = _all_tensors(path, header)
+    weights: dict[str, int] = {}
+    for tensor in tensors:
+        weights[tensor.type] = weights.get(tensor.type, 0) + tensor.bytes
+    shape = _shape(path, header, {tensor.name: tensor for tensor in tensors})
+    return replace(shape, stored_bytes=sum(weights.values())), weights
+
+
+def _all_tensors(path: Path, header: Header) -> tuple[Tensor, ...]:
+    """Tensors of this part and of its siblings, found by their names: model-00001-of-00003.gguf."""
+    parts = header.metadata.get("split.count", 0)
+    if not isinstance(parts, int) or parts <= 1:
+        return header.tensors
+    named = _PART.fullmatch(path.name)
+    if not named or int(named[3]) != parts or parts > MOST_PARTS:
+        message = msg("error.bad-gguf", path=str(path), why=msg("gguf.part-name", n=parts))
+        raise UsageError("bad-gguf", message, msg("hint.gguf-parts"))
+    others = [path.with_name(f"{named[1]}{part:05}-of-{parts:05}.gguf") for part in range(1, parts + 1) if part != int(named[2])]
+    return header.tensors + tuple(tensor for other in others for tensor in read_header(other).tensors)
+
+
+def _shape(path: Path, header: Header, tensors: Mapping[str, Tensor]) -> Transformer:
+    name = path.name
+    fields = Fields(header.metadata, name)
+    architecture = fields.word("general.architecture")
+    if not architecture:
+        raise fields.error("general.architecture", msg("config.missing"))
+    if architecture in NOT_OURS or f"{architecture}.ssm.state_size" in fields:
+        message = msg("error.unsupported-model", name=name, type=architecture)
+        raise UsageError("unsupported-model", message, msg("hint.unsupported-model"))
+    config = _config(fields, architecture, header, tensors)
+    shape = shape_from_config(config, fields.word("general.name") or path.stem)
+    assert not isinstance(shape, Traced | Dlrm)  # no architecture bears those names
+    return _as_stored(shape, tensors)
+
+
+def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The metadata in config.json's words."""
+
+    def size(key: str, **bounds: int) -> int:
+        """A number, or the largest where there is one a layer."""
+        name = f"{architecture}.{key}"
+        value = fields.get(name)
+        if isinstance(value, tuple):
+            return Fields({name: max(value, default=0)}, fields.name).size(name, **bounds)
+        return fields.size(name, **bounds)
+
+    layers, heads = size("block_count", high=10_000), size("attention.head_count", high=100_000)
+    layers -= min(size("nextn_predict_layers", default=0, low=0), layers - 1)  # further layers that guess ahead
+    experts = size("expert_count", default=0, low=0, high=100_000)
+    mixture = "mixtral" if architecture == "llama" and experts else architecture
+    embedding = tensors.get("token_embd.weight")
+    stored_vocabulary = embedding.sizes[1] if embedding and len(embedding.sizes) > 1 else 0
+    vocabulary = stored_vocabulary or header.lengths.get("tokenizer.ggml.tokens", 0) or size("vocab_size", high=10**8)
+    config: dict[str, Any] = {
+        "model_type": "llama" if mixture in ("traced", "dlrm") else ARCHITECTURES.get(mixture, mixture),
+        "hidden_size": size("embedding_length"),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": size("attention.head_count_kv", default=heads, high=100_000),
+        "num_kv_heads": size("attention.head_count_kv", default=heads, high=100_000),
+        "new_decoder_architecture": size("attention.head_count_kv", default=1, high=100_000) > 1,
+        "multi_query": size("attention.head_count_kv", default=heads, high=100_000) == 1,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": size("context_length", default=2048, high=LONGEST),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "sliding_window": size("attention.sliding_window", default=0, low=0, high=LONGEST),
+        "use_sliding_window": True,
+    }
+    width = size("feed_forward_length", default=0, low=0) or size("expert_feed_forward_length")
+    config["intermediate_size"] = config["ffn_dim"] = width
+    if head_dim := size("attention.key_length", default=0):
+        config["head_dim"] = head_dim
+    if experts:
+        config |= _experts(size, experts, mixture)
+    if rank := size("attention.kv_lora_rank", default=0):
+        config |= _latent(size, rank)
+    return config
+
+
+def _experts(size: Size, count: int, architecture: str) -> dict[str, Any]:
+    found = {
+        "num_local_experts": count,
+        "num_experts_per_tok": size("expert_used_count", high=100_000),
+        "first_k_dense_replace": size("leading_dense_block_count", default=0, low=0, high=10_000),
+        "interleave_moe_layer_step": size("interleave_moe_layer_step", default=1, high=10_000),
+    }
+    width = size("expert_feed_forward_length", default=0, low=0) or size("feed_forward_length")
+    found["moe_intermediate_size"] = width
+    shared = size("expert_shared_feed_forward_length", default=0, low=0)
+    found["shared_expert_intermediate_size"] = shared or width * size("expert_shared_count", default=0, low=0, high=1000)
+    if architecture == "llama4":
+        found["intermediate_size"] = found["moe_intermediate_size"]
+        found["intermediate_size_mlp"] = size("feed_forward_length")
+    return found
+
+
+def _latent(size: Size, rank: int) -> dict[str, Any]:
+    """Newer files give the sizes before the cache's own form under names of their own."""
+    rotary = size("rope.dimension_count")
+    key = size("attention.key_length_mla", default=0) or size("attention.key_length")
+    return {
+        "kv_lora_rank": rank,
+        "q_lora_rank": size("attention.q_lora_rank", default=0, low=0),
+        "qk_rope_head_dim": rotary,
+        "qk_nope_head_dim": key - rotary,
+        "v_head_dim": size("attention.value_length_mla", default=0) or size("attention.value_length"),
+    }
+
+
+def _as_stored(shape: Transformer, tensors: Mapping[str, Tensor]) -> Transformer:
+    """Biases and norms as the tensors show them."""
+
+    def has(*names: str) -> bool:
+        return any(f"blk.0.{name}" in tensors for name in names)
+
+    if not has("attn_norm.weight", "attn_q.weight", "attn_qkv.weight", "attn_output.weight"):
+        return shape
+    return replace(
+        shape,
+        qkv_bias=has("attn_q.bias", "attn_qkv.bias"),
+        out_bias=has("attn_output.bias"),
+        mlp_bias=has("ffn_up.bias", "ffn_down.bias"),
+        qk_norm=has("attn_q_norm.weight") and shape.latent is None,
+    )

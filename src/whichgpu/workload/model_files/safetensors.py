@@ -1,0 +1,136 @@
+"""The header of safetensors files (github.com/huggingface/safetensors): which tensors, how many weights, how many bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.workload.hf.fields import printable
+from whichgpu.workload.model_files.bounded_read import unreadable
+from whichgpu.workload.shapes import WeightsOnly
+
+MOST_HEADER = 100_000_000  # bytes, the format's own limit
+MOST_TENSORS = 10_000_000
+MOST_SHARDS = 10_000
+
+# Bits an element.
+DTYPES: Mapping[str, int] = {
+    **dict.fromkeys(("F4",), 4),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
+    **dict.fromkeys(("U32", "I32", "F32"), 32),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
+}
+
+
+def read_safetensors(path: Path) -> WeightsOnly:
+    """Weights and bytes of a file, or of all files that an index (model.safetensors.index.json) names."""
+    shards = _shards(path) if path.suffix == ".json" else (path,)
+    counted = [_count(shard) for shard in shards]
+    return WeightsOnly(path.name, sum(weights for weights, _ in counted), sum(size for _, size in counted))
+
+
+def _shards(path: Path) -> tuple[Path, ...]:
+    if (size := _size(path)) > MOST_HEADER:
+        raise _error(path, msg("safetensors.bad-length", length=size, most=MOST_HEADER))
+    index = _object(path, _read(path, 0, size))
+    named = index.get("weight_map")
+    if not isinstance(named, dict) or not named:
+        raise _error(path, msg("safetensors.no-map"))
+    for file in named.values():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise _error(path, msg("safetensors.bad-shard", name=printable(str(file))))
+    files = dict.fromkeys(named.values())
+    if len(files) > MOST_SHARDS:
+        raise _error(path, msg("safetensors.bad-count", count=len(files), most=MOST_SHARDS))
+    return tuple(path.with_name(file) for file in files)
+
+
+def _count(path: Path) -> tuple[int, int]:
+    """Weights and bytes of one file."""
+    head = _read(path, 0, 8)
+    if len(head) < 8:
+        raise _error(path, msg("safetensors.cut", what=msg("safetensors.length"), size=len(head), wanted=8))
+    length, size = int.from_bytes(head, "little"), _size(path)
+    if length > MOST_HEADER:
+        raise _error(path, msg("safetensors.bad-length", length=length, most=MOST_HEADER))
+    if 8 + length > size:
+        raise _error(path, msg("safetensors.cut", what=msg("safetensors.header"), size=size, wanted=8 + length))
+    entries = _object(path, _read(path, 8, length))
+    entries.pop("__metadata__", None)
+    if len(entries) > MOST_TENSORS:
+        raise _error(path, msg("safetensors.bad-count", count=len(entries), most=MOST_TENSORS))
+    weights, end = 0, 0
+    for name, entry in entries.items():
+        elements, last = _tensor(path, name, entry)
+        weights, end = weights + elements, max(end, last)
+    if 8 + length + end > size:
+        raise _error(path, msg("safetensors.cut", what=msg("safetensors.data"), size=size, wanted=8 + length + end))
+    return weights, end
+
+
+def _tensor(path: Path, name: str, entry: Any) -> tuple[int, int]:
+    """Elements of a tensor, and where its bytes end."""
+    if not isinstance(entry, dict):
+        raise _bad(path, name, "entry")
+    bits, shape, offsets = entry.get("dtype"), _whole(entry.get("shape")), _whole(entry.get("data_offsets"))
+    if not isinstance(bits, str) or bits not in DTYPES:
+        raise _bad(path, name, "dtype")
+    if shape is None or len(shape) > 16 or max(shape, default=0) > 1 << 56:
+        raise _bad(path, name, "shape")
+    if offsets is None or len(offsets) != 2:
+        raise _bad(path, name, "data_offsets")
+    elements = prod(shape)
+    if (elements * DTYPES[bits] + 7) // 8 != offsets[1] - offsets[0]:
+        raise _bad(path, name, "data_offsets")
+    return elements, offsets[1]
+
+
+def _whole(values: object) -> list[int] | None:
+    """These as whole numbers of zero or more; None if they are anything else."""
+    if not isinstance(values, list):
+        return None
+    numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool) and value >= 0]
+    return numbers if len(numbers) == len(values) else None
+
+
+def _read(path: Path, start: int, length: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+    except (OSError, ValueError) as problem:
+        raise unreadable(path, problem) from problem
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as problem:
+        raise unreadable(path, problem) from problem
+
+
+def _object(path: Path, data: bytes) -> dict[str, Any]:
+    import msgspec
+
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
+        raise _error(path, msg("safetensors.not-json", why=str(problem)[:120])) from problem
+    if not isinstance(found, dict):
+        raise _error(path, msg("safetensors.not-object"))
+    return found
+
+
+def _bad(path: Path, name: str, key: str) -> UsageError:
+    return _error(path, msg("safetensors.bad-tensor", name=printable(name), key=key))
+
+
+def _error(path: Path, why: Message) -> UsageError:
+    message = msg("error.bad-safetensors", path=str(path), why=why)
+    return UsageError("bad-safetensors", message, msg("hint.bad-safetensors"))

@@ -1,0 +1,1 @@
+"""Traces of requests, as others publish them."""

@@ -1,0 +1,300 @@
+"""Traces of requests as others publish them: one a line, read as a stream, checked line by line.
+
+Three shapes are known by their columns (`SHAPES`), as CSV with a header or as JSON lines:
+
+    TIMESTAMP, ContextTokens, GeneratedTokens            Azure's traces; dates
+    timestamp, input_length, output_length, hash_ids     Mooncake's; milliseconds, blocks of 512 tokens known by number
+    num_prefill_tokens, num_decode_tokens                lengths alone, as Vidur keeps them; times come from a rate
+
+and the plain `time, prompt, output` (seconds). Columns may also be called as others usually call them (`ALSO`), such as
+`prompt_tokens, output_tokens`, with or without a time. Only numbers are kept, a few bytes a request.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.workload.traces.batches import Batch, csv_batches, in_order, json_batches, whole_tokens
+from whichgpu.workload.traces.lines import (
+    MOST_SECONDS,
+    MOST_TOKENS,
+    Columns,
+    cells_of,
+    check_once,
+    csv_row,
+    hashes_of,
+    json_row,
+    time_of,
+    tokens_of,
+    wrong,
+)
+
+MOST_REQUESTS = 5_000_000  # about 150 MB
+LONGEST_LINE = 1 << 20
+CHUNK = 1 << 21  # characters read at a time
+PIECE, GIVEN_UP = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
+FIRST = 1 << 16  # characters looked at before anything else is done
+MOST_KEPT = 16  # traces, of no more requests in all than one may have
+Heard = Callable[[float], None]
+
+SHAPES: tuple[Columns, ...] = (
+    Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", "date"),
+    Columns("timestamp", "input_length", "output_length", "milliseconds", "hash_ids", 512),
+    Columns("", "num_prefill_tokens", "num_decode_tokens", "none"),
+    Columns("time", "prompt", "output", "seconds"),
+    Columns("arrived_at", "num_prefill_tokens", "num_decode_tokens", "seconds"),
+)
+# Other names of the plain shape's columns; a time that is called a timestamp is a date or seconds, as its values say.
+ALSO: dict[str, tuple[str, ...]] = {
+    "time": ("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
+    "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
+    "output": (
+        *("output", "output_tokens", "completion_tokens", "generated_tokens", "response_tokens", "decode_tokens"),
+        *("output_length", "completion_length", "output_len"),
+    ),
+}
+
+
+@dataclass(slots=True)
+class Trace:
+    """Requests in order. `times` are seconds from the first, and empty where only lengths are known."""
+
+    name: str
+    times: array[float] = field(default_factory=lambda: array("d"))
+    prompts: array[int] = field(default_factory=lambda: array("q"))
+    outputs: array[int] = field(default_factory=lambda: array("q"))
+    hashes: list[array[int]] = field(default_factory=list)
+    hash_tokens: int = 0
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it says when requests came."""
+        return len(self.times) > 0
+
+    @property
+    def span(self) -> float:
+        """Seconds it covers: to the last request, and a mean wait after it."""
+        count = len(self.times)
+        return self.times[-1] * count / (count - 1) if count > 1 else 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a second; None where it says no times, or all at once."""
+        return len(self.times) / self.span if self.span > 0 else None
+
+
+def read_trace(path: Path, heard: Heard | None = None) -> Trace:
+    """A trace file; an error that names the line where one is wrong. `heard` is told the share of it that is read."""
+    try:
+        with _opened(path) as stream:
+            size = max(1, os.fstat(stream.fileno()).st_size)
+            return _read(path.name, _chunks(path.name, stream, size, heard))
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+
+
+_KEPT: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask again: points of a sweep, models of a plan
+
+
+def kept_trace(path: Path, heard: Heard | None = None) -> Trace:
+    """A trace file, read once while it stays as it is; nobody may change what this gives."""
+    try:
+        found = path.stat()
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    key = (str(path.resolve()), found.st_mtime_ns, found.st_size)
+    if key not in _KEPT:
+        while len(_KEPT) >= MOST_KEPT or (_KEPT and sum(map(len, _KEPT.values())) > MOST_REQUESTS):
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[key] = read_trace(path, heard)
+    return _KEPT[key]
+
+
+def check_trace(path: Path) -> None:
+    """Refuse at once a file that is none, or whose first lines are wrong."""
+    try:
+        with _opened(path) as stream:
+            text = stream.read(FIRST)
+            whole = len(text) < FIRST
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    if whole or "\n" in text:
+        _read(path.name, iter([(1, (text if whole else text[: text.rindex("\n")]).split("\n"))]), whole)
+
+
+def _opened(path: Path) -> TextIO:
+    """A regular file; a pipe or a device would be waited for without end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as problem:  # no name a file can have
+        raise OSError(errno.EINVAL, "not a name of a file", repr(path)) from problem
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(descriptor, encoding="utf-8-sig", errors="replace")
+
+
+def _unreadable(path: Path, problem: OSError) -> UsageError:
+    message = msg("error.trace-unreadable", path=str(path), why=problem.strerror or str(problem))
+    return UsageError("trace-unreadable", message, msg("hint.trace-file"))
+
+
+def _chunks(name: str, stream: TextIO, size: int, heard: Heard | None) -> Iterator[tuple[int, list[str]]]:
+    """Whole lines by the thousand, with the number of the first; never more of them in memory."""
+    number, rest = 1, ""
+    while text := stream.read(CHUNK):
+        *lines, rest = (rest + text).split("\n")
+        if len(rest) > LONGEST_LINE or (lines and max(map(len, lines)) > LONGEST_LINE):
+            place = next((at for at, line in enumerate(lines) if len(line) > LONGEST_LINE), len(lines))
+            raise wrong(name, number + place, msg("trace.long-line", most=f"{LONGEST_LINE:,}"))
+        if lines:
+            yield number, lines
+        number += len(lines)
+        if heard:
+            heard(min(1.0, os.lseek(stream.fileno(), 0, os.SEEK_CUR) / size))
+    if rest:
+        yield number, [rest]
+
+
+def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True) -> Trace:
+    """All of it; where it is only the beginning (`whole` is not), no requests in it are no error."""
+    reader: _Reader | None = None
+    last = 1
+    for number, lines in chunks:
+        start = 0
+        if reader is None:
+            start = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
+            if start == len(lines):
+                continue
+            reader = _Reader(name, number + start, lines[start])
+            start += reader.headed
+        reader.take(number + start, lines[start:])
+        if not len(reader.trace):
+            last = number + max((at for at, line in enumerate(lines) if line.strip()), default=0)
+    if reader is None or not len(reader.trace):
+        if whole:
+            raise wrong(name, last, msg("trace.no-requests"))
+        return Trace(name)
+    return reader.trace
+
+
+class _Reader:
+    """A trace as it grows: many lines at once where they are plainly right, one by one where any is not."""
+
+    def __init__(self, name: str, number: int, line: str) -> None:
+        self.name, self.trace = name, Trace(name)
+        self.start = self.before = 0.0
+        self.headed = not line.lstrip().startswith("{")
+        self.header: list[str] = []
+        if self.headed:
+            self.header = [cell.strip() for cell in cells_of(name, number, line)]
+            check_once(name, number, self.header)
+            first: Mapping[str, Any] = dict.fromkeys(self.header)
+        else:
+            first = json_row(name, number, line)
+        self.shape = shape = _shape(name, number, first)
+        self.trace.hash_tokens = shape.hash_tokens if shape.hashes and shape.hashes in first else 0
+        columns = (shape.time, shape.prompt, shape.output)
+        if self.headed:
+            dates = [True] if shape.clock == "date" else [False, True] if shape.clock == "any" else [False]
+            self.batches = [csv_batches(self.header, *columns, dated) for dated in dates]
+        else:
+            dates = [False]
+            self.batches = (
+                [json_batches(*columns, shape.hashes if self.trace.hash_tokens else "")] if shape.clock != "date" else []
+            )
+        self.dates = dates
+
+    def take(self, number: int, lines: list[str]) -> None:
+        """The next lines: all together, in pieces where some need a closer look, one by one in such a piece."""
+        if self._together(lines):
+            return
+        odd = 0
+        for start in range(0, len(lines), PIECE):
+            piece = lines[start : start + PIECE]
+            if odd >= GIVEN_UP or not self._together(piece):
+                odd += 1
+                for at, line in enumerate(piece, number + start):
+                    if line.strip():
+                        self._one(at, line)
+
+    def _together(self, lines: list[str]) -> bool:
+        """Whether these lines are plainly right and taken; none of them otherwise."""
+        if not lines or len(self.trace) + len(lines) > MOST_REQUESTS or (self.headed and self.trace.hash_tokens):
+            return False
+        for read, dated in zip(self.batches, self.dates, strict=False):
+            batch = read(lines)
+            if batch is not None and self._grown(batch, dated):
+                return True
+        return False
+
+    def _grown(self, batch: Batch, dated: bool) -> bool:
+        trace = self.trace
+        if not whole_tokens(batch.prompts, 1, MOST_TOKENS) or not whole_tokens(batch.outputs, 0, MOST_TOKENS):
+            return False
+        if batch.times is not None:
+            times = batch.times / (1000.0 if self.shape.clock == "milliseconds" else 1.0)
+            least, most = (-np.inf, np.inf) if dated else (0.0, MOST_SECONDS)
+            if not in_order(times, self.before if len(trace) else None, least, most):
+                return False
+            if not len(trace):
+                self.start = float(times[0])
+            self.before = float(times[-1])
+            trace.times.frombytes((times - self.start).tobytes())
+        trace.prompts.frombytes(batch.prompts.astype(np.int64).tobytes())
+        trace.outputs.frombytes(np.maximum(batch.outputs, 1).astype(np.int64).tobytes())
+        trace.hashes.extend(batch.hashes)
+        return True
+
+    def _one(self, number: int, line: str) -> None:
+        """A line by itself: what is wrong with it is said."""
+        name, shape, trace = self.name, self.shape, self.trace
+        row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
+        if len(trace) >= MOST_REQUESTS:
+            message = msg("error.bad-trace", name=name, line=number, what=msg("trace.too-many", most=f"{MOST_REQUESTS:,}"))
+            raise UsageError("bad-trace", message, msg("hint.trace-too-many"))
+        if shape.clock != "none":
+            time = time_of(name, number, shape, row)
+            if not trace.times:
+                self.start = self.before = time
+            if time < self.before:
+                raise wrong(name, number, msg("trace.unordered", column=shape.time))
+            self.before = time
+            trace.times.append(time - self.start)
+        trace.prompts.append(tokens_of(name, number, shape.prompt, row, 1))
+        trace.outputs.append(max(1, tokens_of(name, number, shape.output, row, 0)))
+        if trace.hash_tokens:
+            trace.hashes.append(hashes_of(name, number, shape.hashes, row))
+
+
+def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
+    """The shape whose columns are all there; of several, the one that says most."""
+    whole = [shape for shape in SHAPES if all(column in row for column in (shape.time, shape.prompt, shape.output) if column)]
+    if whole := whole or _usual(row):
+        return max(whole, key=lambda shape: bool(shape.time))
+    near = max(SHAPES, key=lambda shape: sum(column in row for column in (shape.time, shape.prompt, shape.output) if column))
+    missing = tuple(column for column in (near.time, near.prompt, near.output) if column and column not in row)
+    raise wrong(name, number, msg("trace.missing-columns", columns=missing))
+
+
+def _usual(row: Mapping[str, Any]) -> list[Columns]:
+    """The plain shape under other usual names, in whatever letters; without a time where there is none."""
+    called = {column.strip().lower(): column for column in map(str, row)}
+    found = {part: next((called[other] for other in others if other in called), "") for part, others in ALSO.items()}
+    if not found["prompt"] or not found["output"]:
+        return []
+    return [Columns(found["time"], found["prompt"], found["output"], "any" if found["time"] else "none")]

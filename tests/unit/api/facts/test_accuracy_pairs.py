@@ -1,0 +1,79 @@
+"""Predicted beside measured: the table is whole, groups add up, filters filter, and the worst are the worst."""
+
+from __future__ import annotations
+
+import pytest
+
+from whichgpu.api.facts.accuracy import accuracy
+from whichgpu.api.facts.sources import sources
+from whichgpu.api.workloads.fit import fit, needs
+from whichgpu.base.errors import UnknownName
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.pairs import pairs
+
+
+def test_every_pair_is_of_a_known_gpu_and_source_and_lies_in_its_own_range() -> None:
+    catalog = Catalog()
+    for pair in pairs():
+        assert pair.gpu in catalog.gpu_by_id
+        assert pair.source in catalog.sources, pair.source
+        assert 0 < pair.low <= pair.predicted <= pair.high
+        assert pair.measured > 0
+
+
+def test_groups_add_up_to_the_whole() -> None:
+    answer = accuracy(by="task")
+    assert sum(one.rows for one in answer.scores) == answer.total.rows == len(pairs())
+    assert 0.85 < answer.total.inside <= 1.0  # a 90% range holds about nine in ten
+
+
+def test_the_median_of_a_group_is_that_of_its_pairs() -> None:
+    answer = accuracy(gpu=("T4",), by="gpu")
+    errors = sorted(abs(pair.predicted / pair.measured - 1) for pair in pairs() if pair.gpu == "t4")
+    middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
+    assert answer.scores[0].median == pytest.approx(middle, abs=1e-4)
+    assert {pair.gpu for pair in answer.pairs} == {"t4"}
+
+
+def test_the_worst_come_first_and_half_counts_as_far_as_double() -> None:
+    worst = accuracy().worst
+    ratios = [max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in worst]
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[0] == max(max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in pairs())
+
+
+def test_a_task_nobody_measured_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UnknownName) as refused:
+        accuracy(task=("trane",))
+    assert "train" in refused.value.choices
+
+
+def test_every_source_says_what_rests_on_it() -> None:
+    answer = sources()
+    catalog = Catalog()
+    assert {row.id for row in answer.sources} == set(catalog.sources)
+    used = {id for gpu in catalog.gpus for id in gpu.sources}
+    assert all(row.tables.get("gpus") for row in answer.sources if row.id in used)
+    rows = [row.rows for row in answer.sources]
+    assert rows == sorted(rows, reverse=True)
+    assert all(sum(row.tables.values()) == row.rows for row in answer.sources)
+
+
+def test_sources_are_found_by_words_and_by_table() -> None:
+    found = sources("nvidia h100")
+    assert found.sources
+    assert all("h100" in f"{row.id} {row.title} {row.publisher} {row.url}".lower().replace("-", "") for row in found.sources)
+    assert all("prices" in row.tables for row in sources(table="prices").sources)
+
+
+def test_needs_are_those_of_fit() -> None:
+    from whichgpu.workload.spelling import from_object
+
+    asked = from_object({"task": "serve", "model": "llama-3.1-8b", "batch": 7})
+    quick = {row.gpu: row for row in needs(asked, ("H100 SXM", "L4")).gpus}
+    for row in fit("llama-3.1-8b", ("H100 SXM", "L4"), batch=7).gpus:
+        assert (int(quick[row.gpu].needed.value), quick[row.gpu].fits, quick[row.gpu].usable) == (
+            row.needed,
+            row.fits,
+            row.usable,
+        )

@@ -1,0 +1,137 @@
+"""A plan's request: files, flags and documents say the same; what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whichgpu.api.plan.plan_file import from_mapping, histogram, hours, model_asked, owned_text, quotas_text, read_plan
+from whichgpu.api.plan.request import spelled, to_mapping
+from whichgpu.api.plan.sweep import parse_sweep
+from whichgpu.base.errors import UsageError
+from whichgpu.decide.plan.launch_hints import Hint, exported
+
+FILE = """
+horizon = "12 months"
+term = ["on-demand", "spot"]
+headroom = 0.2
+only_owned = false
+
+[[model]]
+name = "llama-3.1-8b"
+rate = "20/s"
+in = 1000
+out = 300
+tpot = "50ms"
+latency = "20s"
+in_histogram = { 100 = 1, 2000 = 3 }
+hourly = [1, 2, 3]
+
+[[job]]
+name = "tune"
+task = "finetune"
+model = "llama-3.1-8b"
+deadline = "24h"
+
+[[owned]]
+gpu = "V100 SXM 16GB"
+gpus = 8
+power_cost = "0.04usd/h"
+
+[quota]
+"H100 SXM" = 16
+"""
+
+
+def test_a_file_is_read_whole_and_reads_back_from_its_document(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(FILE)
+    told = read_plan(path)
+    assert told.horizon == 8760.0
+    assert told.query.term == "on-demand,spot"
+    (model,) = told.models
+    assert model.fields == {"rate": "20/s", "seq_in": "1000", "seq_out": "300", "tpot_max": "50ms"}
+    assert (model.latency_max, model.hourly, model.in_histogram) == (20.0, (1.0, 2.0, 3.0), {100.0: 1.0, 2000.0: 3.0})
+    assert told.jobs[0].deadline == 86400.0
+    assert (told.owned[0].gpus, told.owned[0].power_cost) == (8, "0.04usd/h")
+    assert told.quotas == {"H100 SXM": 16.0}
+    again = from_mapping(to_mapping(told))
+    assert (again.models, again.jobs, again.owned, again.quotas) == (told.models, told.jobs, told.owned, told.quotas)
+    assert (again.horizon, again.headroom, again.query) == (told.horizon, told.headroom, told.query)
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
+
+
+@pytest.mark.parametrize("told", [{"model": CONFIG}, {"name": json.dumps(CONFIG)}, {"name": "mine", "model": CONFIG}])
+def test_a_model_may_be_its_config_as_a_table_or_as_json(told: dict[str, object]) -> None:
+    (model,) = from_mapping({"model": [told]}).models
+    assert model.model == CONFIG
+    assert model.called == ("mine" if told.get("name") == "mine" else "llama")
+    assert from_mapping(to_mapping(from_mapping({"model": [told]}))).models == (model,)
+
+
+def test_an_echo_marks_its_defaults() -> None:
+    told = spelled(from_mapping({"headroom": 0.3}))
+    assert told["headroom"] == 0.3
+    assert "headroom" not in told["defaults"]
+    assert {"horizon", "levels", "tolerance"} <= set(told["defaults"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"horizn": "1y"},
+        {"headroom": 2},
+        {"levels": 0},
+        {"model": [{"rate": "1/s"}]},
+        {"model": [{"name": "m", "speed": 3}]},
+        {"model": "llama"},
+        {"job": [{"name": "j", "task": "train"}]},
+        {"owned": [{"gpu": "T4", "gpus": -1}]},
+        {"quota": {"T4": "many"}},
+        {"quota": {"T4": 10**400}},
+        {"model": [{"name": "m", "hourly": [-1]}]},
+        {"model": [{"name": "m", "in_histogram": {"0": 1}}]},
+        {"only_owned": "yes"},
+        {"horizon": -3},
+        {"model": [{"name": "{not json"}]},
+    ],
+)
+def test_a_wrong_key_or_value_is_refused(content: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        from_mapping(content)
+
+
+def test_words_of_flags() -> None:
+    assert hours("12 months") == 8760.0
+    assert hours("720h") == 720.0
+    assert hours(100) == 100.0
+    assert histogram("100:1,200:3") == {100.0: 1.0, 200.0: 3.0}
+    assert [(one.gpu, one.gpus) for one in owned_text("8xV100-SXM-16GB,T4")] == [("V100-SXM-16GB", 8), ("T4", 1)]
+    assert quotas_text("H100 SXM=16,A100=4") == {"H100 SXM": 16.0, "A100": 4.0}
+    for bad in ("T4=\u00b2", "T4=\u0663", "T4=" + "9" * 400, "T4=-1", "T4=1.5", "=3", "T4"):
+        with pytest.raises(UsageError):
+            quotas_text(bad)
+    for bad in ("100:nan", "nan:1", "inf:1", "100:1e400", "100:0", "0:1"):
+        with pytest.raises(UsageError):
+            model_asked({"model": "llama-3.1-8b", "in_histogram": bad}, "--in-histogram")
+    assert parse_sweep("rate=1/s,2/s") == ("rate", (1.0, 2.0))
+    for bad in ("speed=1", "rate=", "tpot=0ms"):
+        with pytest.raises(UsageError):
+            parse_sweep(bad)
+
+
+def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
+    hint = Hint("g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True)
+    assert "--tensor-parallel-size=2" in hint.command("vllm")
+    assert "--max-num-seqs=64" in hint.command("vllm")
+    assert {"--tp=2", "--max-running-requests=64"} <= set(hint.command("sglang"))
+    service = hint.skypilot()
+    assert service["resources"]["accelerators"] == "A100-80GB:2"
+    assert service["resources"]["use_spot"] is True
+    assert service["service"]["replica_policy"]["min_replicas"] == 3
+    assert "vllm.sh" in exported("vllm", [hint])
+    assert exported("skypilot", [hint])["g.yaml"].startswith('name: "g"')

@@ -1,0 +1,243 @@
+"""What is asked of a Ray cluster and told of its failures, against one that is played (the real one: test_plan_cluster)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.parallel import ray_cluster
+from whichgpu.base.parallel.ray_cluster import AHEAD, check_ray
+from whichgpu.base.parallel.sweep import run_sweep
+
+
+class RayError(Exception): ...
+
+
+class RayTaskError(RayError):
+    def __init__(self, text: str, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class RuntimeEnvSetupError(RayError): ...
+
+
+class PlayedRay(ModuleType):
+    """Runs a task when its result is fetched, the last given out first; `failure` is raised instead of the task numbered so."""
+
+    def __init__(self, processors: float | None = 2.0) -> None:
+        super().__init__("ray")
+        self.__spec__ = ModuleSpec("ray", None)
+        self.exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError, RuntimeEnvSetupError=RuntimeEnvSetupError)
+        self.processors, self.running = processors, False
+        self.asked: dict[str, Any] = {}
+        self.refused: Exception | None = None
+        self.failure: tuple[int, Exception] | None = None
+        self.out, self.most_out, self.stopped = 0, 0, 0
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def init(self, **settings: Any) -> None:
+        self.asked = settings
+        if self.refused:
+            raise self.refused
+        self.running = True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {} if self.processors is None else {"CPU": self.processors}
+
+    def remote(self, function: Callable[[int, int], int]) -> Any:
+        def task(item: int, seed: int) -> tuple[int, Callable[[], int]]:
+            self.out += 1
+            self.most_out = max(self.most_out, self.out)
+            return item, lambda: function(item, seed)
+
+        return SimpleNamespace(remote=task)
+
+    def wait(self, references: Sequence[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        return list(references[-num_returns:]), list(references[:-num_returns])
+
+    def get(self, reference: tuple[int, Callable[[], int]]) -> int:
+        self.out -= 1
+        item, work = reference
+        if self.failure and self.failure[0] == item:
+            raise self.failure[1]
+        return work()
+
+    def shutdown(self) -> None:
+        self.stopped += 1
+        self.running = False
+
+
+def with_seed(item: int, seed: int) -> tuple[int, int]:
+    return 2 * item, seed
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedRay:
+    played = PlayedRay()
+    monkeypatch.setitem(sys.modules, "ray", played)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (ray_cluster.MODE, ray_cluster.TOKEN, ray_cluster.TOKEN_PATH):
+        monkeypatch.setenv(name, "")  # so that what is set meanwhile is taken back
+        monkeypatch.delenv(name)
+    return played
+
+
+@pytest.fixture
+def listening() -> Any:
+    """An address of this machine where somebody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+ITEMS = list(range(11))
+
+
+def test_a_cluster_gives_what_one_process_gives_in_the_items_order(ray: PlayedRay) -> None:
+    assert run_sweep(with_seed, ITEMS, ray="local", seed=5) == run_sweep(with_seed, ITEMS, seed=5)
+
+
+@pytest.mark.parametrize(("processors", "workers"), [(2.0, 2), (0.5, 1), (None, 1)])
+def test_no_more_tasks_are_given_out_than_the_processors_are_fed_with(ray: PlayedRay, processors: float, workers: int) -> None:
+    ray.processors = processors
+    run_sweep(with_seed, ITEMS, ray="local")
+    assert ray.most_out == AHEAD * workers
+
+
+def test_a_cluster_of_this_run_alone_is_stopped_and_has_no_page(ray: PlayedRay) -> None:
+    run_sweep(with_seed, ITEMS, ray="local")
+    assert ray.asked["address"] == "local"
+    assert ray.asked["include_dashboard"] is False
+    assert ray.stopped == 1
+
+
+def test_a_cluster_that_is_there_is_sent_this_code(ray: PlayedRay) -> None:
+    run_sweep(with_seed, ITEMS, ray="auto")
+    assert ray.asked["runtime_env"] == {"py_modules": [str(ray_cluster.PACKAGE)]}
+    assert (ray_cluster.PACKAGE / "base" / "parallel" / "ray_cluster.py").is_file()
+
+
+def test_who_is_connected_already_stays_so(ray: PlayedRay) -> None:
+    ray.running = True
+    run_sweep(with_seed, ITEMS, ray="auto")
+    assert (ray.asked, ray.stopped, ray.running) == ({}, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (RayTaskError("wrapped", ImportError("no", name="highspy")), "ray-lacks", "at local has no highspy"),
+        (RayTaskError("wrapped", ImportError("cannot load libsomething")), "ray-lacks", "has no cannot load libsomething"),
+        (RuntimeEnvSetupError("cannot unpack\nat length"), "ray-unreachable", "answers at local: cannot unpack"),
+        (RayError("the node is gone"), "worker-died", "ended from outside"),
+    ],
+)
+def test_a_failure_of_the_cluster_is_told_in_our_words_and_the_cluster_is_stopped(
+    ray: PlayedRay, failure: Exception, kind: str, said: str
+) -> None:
+    ray.failure = (7, failure)
+    with pytest.raises(NoAnswer) as told:
+        run_sweep(with_seed, ITEMS, ray="local")
+    assert told.value.kind == kind
+    assert said in str(told.value)
+    assert "at length" not in str(told.value)
+    assert ray.stopped == 1
+
+
+def test_a_tasks_own_error_is_raised_rather_than_rays_wrapping(ray: PlayedRay) -> None:
+    ray.failure = (3, RayTaskError("wrapped", ArithmeticError("no such thing")))
+    with pytest.raises(ArithmeticError, match="no such thing"):
+        run_sweep(with_seed, ITEMS, ray="local")
+    ray.failure = (3, RayTaskError("of which nothing is known"))
+    with pytest.raises(RayTaskError, match="of which nothing is known"):
+        run_sweep(with_seed, ITEMS, ray="local")
+
+
+@pytest.mark.parametrize(
+    ("address", "mode", "hint"),
+    [
+        ("local", None, "hint.ray-unreachable"),
+        ("auto", None, "hint.ray-unreachable"),
+        ("192.0.2.1:6379", None, "hint.ray-token"),
+        ("192.0.2.1:6379", "token", "hint.ray-unreachable"),
+    ],
+)
+def test_a_cluster_that_refuses_is_told_with_its_first_line(
+    ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, address: str, mode: str | None, hint: str
+) -> None:
+    if mode:
+        monkeypatch.setenv(ray_cluster.MODE, mode)
+    ray.refused = ConnectionError("nobody there\nTraceback and more")
+    with pytest.raises(NoAnswer, match=f"answers at {address}: nobody there$") as told:
+        run_sweep(with_seed, ITEMS, ray=address)
+    assert told.value.kind == "ray-unreachable"
+    assert told.value.hint is not None
+    assert told.value.hint.id == hint
+
+
+@pytest.mark.parametrize("told_by", ["variable", "path", "file"])
+def test_a_token_is_shown_to_this_machine_only(
+    ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: str, told_by: str
+) -> None:
+    run_sweep(with_seed, ITEMS, ray=listening)
+    assert ray_cluster.MODE not in os.environ  # there is none
+    if told_by == "file":
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
+    else:
+        monkeypatch.setenv(ray_cluster.TOKEN if told_by == "variable" else ray_cluster.TOKEN_PATH, "secret")
+    for elsewhere in ("192.0.2.1:6379", "local", "auto"):
+        run_sweep(with_seed, ITEMS, ray=elsewhere)
+        assert ray_cluster.MODE not in os.environ, elsewhere
+    run_sweep(with_seed, ITEMS, ray=listening)
+    assert os.environ[ray_cluster.MODE] == "token"
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "host:port", "host:0", "host:65536", "ray://:1", "auto:"])
+def test_an_address_that_is_none_is_refused_before_anything_else(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: pytest.fail("asked for Ray"))
+    with pytest.raises(UsageError, match="wants auto, local or an address") as told:
+        check_ray(address)
+    assert told.value.kind == "bad-ray"
+
+
+@pytest.mark.parametrize("address", ["local", "auto", "192.0.2.1:6379"])
+def test_without_ray_nobody_is_called(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: pytest.fail("called somebody"))
+    with pytest.raises(UsageError, match="Ray is not installed") as told:
+        check_ray(address)
+    assert told.value.kind == "no-ray"
+
+
+def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, listening: str) -> None:
+    for address in (listening, f"ray://{listening}", "local", "auto"):
+        check_ray(address)
+    assert ray.asked == {}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "no..such"])
+def test_where_nobody_answers_the_reason_is_told(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        with pytest.raises(NoAnswer, match="no Ray cluster answers") as told:
+            check_ray(f"{host}:{held.getsockname()[1]}")
+    assert told.value.kind == "ray-unreachable"
+    assert not str(told.value).endswith(": ")
+
+
+def test_an_address_of_this_machine_is_known_in_either_spelling(listening: str) -> None:
+    assert ray_cluster.own_address(listening)
+    assert ray_cluster.own_address(f"ray://{listening}")
+    assert not ray_cluster.own_address("ray://192.0.2.255:10001")

@@ -1,0 +1,206 @@
+"""One function over many items, the same wherever it runs, and nothing finished is lost or done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whichgpu.base.disk_cache import Keep, content_hash
+from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.parallel.sweep import Progress, Stopped, item_seed, run_sweep
+
+CALLS: list[object] = []
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Told:
+    name: str
+    mean: float
+
+
+def drawn(case: Case, seed: int) -> Told:
+    CALLS.append(case)
+    return Told(case.name, float(np.random.default_rng(seed).normal(size=case.size).mean()))
+
+
+def stopped(case: Case, seed: int) -> Told:
+    if case.name == "2":
+        raise KeyboardInterrupt
+    return drawn(case, seed)
+
+
+def failing(case: Case, seed: int) -> Told:
+    if case.name == "2":
+        raise ArithmeticError("no such thing")
+    return drawn(case, seed)
+
+
+def dying(case: Case, seed: int) -> Told:
+    if case.name == "2":
+        os._exit(9)
+    return drawn(case, seed)
+
+
+def unhurried(case: Case, seed: int) -> Told:
+    time.sleep(float(os.environ.get("UNHURRIED", "0")))
+    return drawn(case, seed)
+
+
+CASES = [Case(str(number), 10 + number) for number in range(6)]
+
+
+def keeping(folder: Path) -> Keep:
+    return Keep(folder, Told)
+
+
+def test_processes_give_what_one_process_gives() -> None:
+    assert run_sweep(drawn, CASES, jobs=2, seed=3) == run_sweep(drawn, CASES, seed=3)
+    assert run_sweep(drawn, CASES, seed=3) != run_sweep(drawn, CASES, seed=4)
+
+
+def test_a_seed_is_an_items_own_whatever_stands_beside_it() -> None:
+    whole = run_sweep(drawn, CASES)
+    assert run_sweep(drawn, CASES[3:]) == whole[3:]
+    assert run_sweep(drawn, CASES[::-1]) == whole[::-1]
+    assert len({item_seed(0, case) for case in CASES}) == len(CASES)
+
+
+def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
+    first = run_sweep(drawn, CASES[:4], keep=keeping(tmp_path))
+    CALLS.clear()
+    told: list[Progress] = []
+    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path), progress=told.append)
+    assert CASES[4:] == CALLS
+    assert whole[:4] == first
+    assert whole == run_sweep(drawn, CASES)
+    assert [(one.done, one.total, one.kept) for one in told] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
+
+
+def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> None:
+    run_sweep(drawn, CASES, keep=keeping(tmp_path))
+    CALLS.clear()
+    run_sweep(drawn, CASES[:1], keep=keeping(tmp_path), seed=1)
+    run_sweep(drawn, CASES[:1], keep=Keep(tmp_path, Told, "other data"))
+    run_sweep(failing, CASES[:1], keep=keeping(tmp_path))
+    assert len(CALLS) == 3
+
+
+def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
+    with pytest.raises(Stopped) as caught:
+        run_sweep(stopped, CASES, keep=keeping(tmp_path))
+    assert sorted(caught.value.finished) == [0, 1]
+    assert caught.value.total == len(CASES)
+    keep = keeping(tmp_path)
+    name = f"{stopped.__module__}.stopped"
+    assert [keep.read(keep.name(name, case, item_seed(0, case)))[0] for case in CASES] == [True, True, *[False] * 4]
+
+
+def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> None:
+    for jobs in (1, 2):
+        with pytest.raises(ArithmeticError, match="no such thing"):
+            run_sweep(failing, CASES, keep=keeping(tmp_path / str(jobs)), jobs=jobs)
+    CALLS.clear()
+    with pytest.raises(ArithmeticError):
+        run_sweep(failing, CASES, keep=keeping(tmp_path / "1"))
+    assert CALLS == []
+
+
+def test_a_process_that_is_ended_from_outside_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match="ended from outside"):
+        run_sweep(dying, CASES, keep=keeping(tmp_path), jobs=2)
+
+
+def test_a_damaged_file_is_set_aside_and_computed_anew(tmp_path: Path) -> None:
+    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path))
+    files = sorted(tmp_path.rglob("*.json"))
+    files[0].write_bytes(files[0].read_bytes()[:-4])
+    files[1].write_bytes(b"\xff\x00")
+    files[2].write_text(files[3].read_text())  # a sound file under another's name
+    CALLS.clear()
+    assert run_sweep(drawn, CASES, keep=keeping(tmp_path)) == whole
+    assert len(CALLS) == 3
+    assert len(list(tmp_path.rglob("*.damaged"))) == 3
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="come back"):
+        Keep(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
+
+
+def test_seconds_left_are_told_by_what_this_run_took() -> None:
+    times = iter(range(0, 100, 2))
+    told: list[Progress] = []
+    run_sweep(drawn, CASES[:3], progress=told.append, clock=lambda: float(next(times)))
+    assert [one.seconds_left for one in told] == [None, 4.0, 2.0, 0.0]
+
+
+def test_no_items_and_no_processes() -> None:
+    assert run_sweep(drawn, []) == []
+    with pytest.raises(UsageError, match="at least one"):
+        run_sweep(drawn, CASES, jobs=0)
+
+
+def test_without_ray_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="not installed"):
+        run_sweep(drawn, CASES, ray="local")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        (tmp_path / "file").write_text("")
+        folder = tmp_path / "file"
+    else:
+        folder = tmp_path / "shut"
+        folder.mkdir(mode=0o500)
+    with pytest.raises(DataError, match="cannot be kept"):
+        run_sweep(drawn, CASES, keep=keeping(folder))
+
+
+STOPPABLE = """
+from pathlib import Path
+from test_sweep import CASES, Stopped, keeping, run_sweep, unhurried
+if __name__ == "__main__":
+    try:
+        run_sweep(unhurried, CASES, jobs=2, keep=keeping(Path({folder!r})), progress=lambda told: print(told.done, flush=True))
+    except Stopped as stopped:
+        print("stopped", len(stopped.finished), flush=True)
+"""
+
+
+def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_there(tmp_path: Path) -> None:
+    script = tmp_path / "sweep.py"
+    script.write_text(STOPPABLE.format(folder=str(tmp_path / "kept")))
+    source = Path(sys.modules["whichgpu"].__file__ or "").parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(Path(__file__).parent))), "UNHURRIED": "1"}
+    run = subprocess.Popen(
+        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert run.stdout is not None
+    while (line := run.stdout.readline()) and line.strip() != "2":
+        pass
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all of them
+    rest = run.communicate(timeout=60)[0]
+    assert run.returncode == 0
+    finished = int(rest.rpartition("stopped")[2])
+    assert 2 <= finished < len(CASES)
+    assert len(list((tmp_path / "kept").rglob("*.json"))) == finished
+    told: list[Progress] = []
+    whole = run_sweep(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=told.append)
+    assert told[0].done == finished
+    assert whole == run_sweep(drawn, CASES)

@@ -1,0 +1,24 @@
+"""What recommendations keep of one another never runs out on them, however little is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.base.lru import Recent
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.configurations import simulate
+
+
+@pytest.mark.parametrize("most", [1, 3, 256])
+def test_answers_are_the_same_whatever_is_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog()
+
+    def asked() -> object:
+        told = recommend("serve", "llama-3.1-8b", catalog=catalog, own=False, rate=2.0, seq_in=500, seq_out=300)
+        return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in told.candidates]
+
+    first = asked()
+    monkeypatch.setattr(simulate, "_TIMED", Recent[simulate.Timed](most))
+    assert asked() == first
+    assert asked() == first

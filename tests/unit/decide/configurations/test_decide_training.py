@@ -1,0 +1,151 @@
+"""Which layouts and micro-batches a training run is tried with, and what is said of a GPU that is not the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit import shapes
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message
+from whichgpu.base.money import Money
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.configurations import training
+from whichgpu.decide.configurations.configuration import Refusal
+from whichgpu.decide.configurations.training import Try
+from whichgpu.decide.explain import why_not
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.training_defaults import STAGE_PASSES
+from whichgpu.workload.workload import Parallel, Workload
+
+
+def asked(*given: str) -> Any:
+    return SimpleNamespace(given=frozenset(given), shape=shapes.LLAMA_3_8B)
+
+
+def micro(workload: Workload, *given: str, **parallel: int) -> tuple[list[float], list[float]]:
+    sizes, rounds = training._micro(asked(*given), workload, Parallel(**parallel))  # type: ignore[arg-type]
+    return sizes.tolist(), rounds.tolist()
+
+
+def test_where_no_batch_is_asked_for_the_shared_default_is_taken_and_pipelines_are_kept_full() -> None:
+    plain = Workload("train", "m")
+    assert micro(plain) == ([1.0], [8.0])
+    assert micro(plain, dp=4) == ([1.0], [2.0])
+    assert micro(Workload("train", "m", accumulation=2), "accumulation") == ([1.0], [2.0])
+    assert micro(Workload("train", "m", micro_batch=3), "micro_batch") == ([3.0], [1.0])
+    assert micro(plain, pp=4) == ([1.0], [STAGE_PASSES * 4.0])
+    assert micro(Workload("train", "m", accumulation=1000), "accumulation", pp=4)[1] == [1000.0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "dp", "own", "sizes", "rounds"),
+    [
+        (12, 2, None, [1.0, 2.0, 3.0, 6.0], [6.0, 3.0, 2.0, 1.0]),
+        (1023, 1, None, [1.0, 3.0, 11.0, 31.0, 33.0, 93.0], [1023.0, 341.0, 93.0, 33.0, 31.0, 11.0]),
+        (8, 1, None, [1.0, 2.0, 4.0, 8.0], [8.0, 4.0, 2.0, 1.0]),
+        (7, 2, None, [], []),
+        (1, 2, None, [], []),
+        (12, 2, 3, [3.0], [2.0]),
+        (12, 2, 4, [], []),
+    ],
+)
+def test_a_batch_asked_for_is_made_up_exactly_or_not_at_all(
+    batch: int, dp: int, own: int | None, sizes: list[float], rounds: list[float]
+) -> None:
+    assert micro(Workload("train", "m", batch=batch, micro_batch=own), "batch", dp=dp) == (sizes, rounds)
+
+
+@pytest.fixture
+def llama(catalog: Catalog) -> Transformer:
+    shape = find_model("llama-3.1-8b", catalog)
+    assert isinstance(shape, Transformer)
+    return shape
+
+
+def families(shape: Transformer, group: int, machines: int, *given: str, **fields: Any) -> list[list[Parallel]]:
+    return list(training._families(asked(*given), Workload("train", "m", **fields), shape, group, machines))
+
+
+def test_a_layout_that_was_asked_for_is_the_only_one_and_only_on_as_many_gpus(llama: Transformer) -> None:
+    layout = Parallel(dp=2, tp=4)
+    assert families(llama, 8, 1, "parallel", gpus=8, parallel=layout) == [[layout]]
+    assert families(llama, 4, 1, "parallel", gpus=8, parallel=layout) == [[]]
+
+
+def test_every_layout_tried_uses_all_gpus_and_tensor_ranks_stay_within_a_machine(llama: Transformer) -> None:
+    assert families(llama, 1, 1) == [[Parallel()], []]
+    for gpus, machines in ((8, 1), (16, 2), (32, 4)):
+        first, second = families(llama, gpus, machines)
+        for layout in (*first, *second):
+            assert layout.dp * layout.tp * layout.pp == gpus
+            assert layout.tp <= gpus // machines
+            assert layout.pp <= machines
+        assert {layout.tp for layout in second} == {2, 4, 8}
+        assert len(set(first)) == len(first)
+    assert any(layout.pp > 1 for layout in families(llama, 16, 2)[0])
+    assert not any(layout.pp > 1 for layout in families(llama, 16, 1)[0])
+
+
+def test_checkpointing_is_tried_both_ways_unless_it_was_asked_for() -> None:
+    workload = Workload("train", "m", checkpointing="selective")
+    assert training._checkpointings(asked(), workload) == ("none", "full")
+    assert training._checkpointings(asked("checkpointing"), workload) == ("selective",)
+
+
+def test_what_nothing_holds_is_refused_by_memory_and_what_cannot_be_laid_out_by_that(llama: Transformer) -> None:
+    room = np.array([10.0, 40.0])
+    tried = [Try(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
+    workload = Workload("train", "m", seq_in=8, precision="bf16")
+    assert training._best(workload, llama, 0, room, tried, 20.0) == Refusal("memory", 1.0)
+    refused = training._best(workload, llama, 0, room, [], np.inf)
+    assert isinstance(refused, Refusal)
+    assert refused.reason == "layout"
+
+
+# why not
+
+
+def candidate(gpu: str, gpus: int, cost: str, hours: float) -> Any:
+    return SimpleNamespace(
+        gpu=gpu, gpu_name=gpu.upper(), gpus=gpus, cost=Money(Decimal(cost), "USD"), bound="bandwidth",
+        run_time=Figure.exact(hours * 3600, "s"),
+    )  # fmt: skip
+
+
+def told(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any = None, serving: bool = False) -> Message:
+    """Of groups l4, l4, t4 and their candidates, one each."""
+    groups = SimpleNamespace(groups=[SimpleNamespace(gpu=SimpleNamespace(id=name)) for name in ("l4", "l4", "t4")])
+    candidates = SimpleNamespace(group=np.array([0, 1, 2]), missed={name: np.array(lost) for name, lost in missed.items()})
+    (said,) = why_not(gpu, gpu.upper(), candidates, groups, outcomes, candidate("h100", 1, "10", 1.0), one, serving)  # type: ignore[arg-type]
+    return said
+
+
+def test_a_gpu_nobody_offers_or_that_misses_limits_says_so_with_the_commonest_first() -> None:
+    ways: list[Any] = ["way", "way", "way"]
+    assert told("a100", ways, {}).id == "why-not.no-offer"
+    removed = told(
+        "l4", [Refusal("memory", 1.0), "way", "way"], {"budget": [False, True, True], "deadline": [False, False, True]}
+    )
+    assert removed.id == "why-not.removed"
+    why = removed.values["why"]
+    assert isinstance(why, tuple)
+    assert Counter(one.id for one in why) == {"rejected.memory": 1, "rejected.budget": 1}
+    both = told("l4", [Refusal("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
+    assert [one.id for one in both.values["why"]] == ["rejected.memory"]  # type: ignore[attr-defined]
+
+
+def test_a_gpu_that_could_do_it_is_held_against_the_answer() -> None:
+    worse = told("l4", [], {}, candidate("l4", 2, "25", 4.0))
+    assert (worse.id, worse.values["cost"], worse.values["time"]) == ("why-not.worse", "2.5", "4")
+    service = told("l4", [], {}, candidate("l4", 2, "25", 4.0), serving=True)
+    assert (service.id, service.values["cost"]) == ("why-not.worse-service", "2.5")
+    assert "time" not in service.values
+    assert told("h100", [], {}, candidate("h100", 1, "10", 1.0)).id == "why-not.is-answer"
+    assert told("h100", [], {}, candidate("h100", 2, "20", 1.0)).id == "why-not.worse"

@@ -1,0 +1,126 @@
+"""Passes and steps of whole samples: which sizes are tried, which is taken, and what is refused with how far it is off."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whichgpu.base.figure import Figure
+from whichgpu.base.units import GIB
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.configurations import fixed_batch
+from whichgpu.decide.configurations.configuration import Asked, Refusal, Way
+from whichgpu.decide.configurations.fixed_batch import pass_through
+from whichgpu.estimate.offline import SAMPLES
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Mlp
+from whichgpu.workload.workload import Workload
+
+
+def asked(workload: Workload, *given: str) -> Any:
+    return SimpleNamespace(workload=workload, given=frozenset(given), shape=Mlp("mlp:8x8", (8, 8)))
+
+
+def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
+    return [float(size) for size in fixed_batch._sizes(asked(workload, *given), workload, gpus)]
+
+
+def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_default() -> None:
+    assert sizes(Workload("batch", "m"), 2) == SAMPLES.tolist()
+    assert sizes(Workload("train", "m"), 2) == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]  # the default, and its halvings
+    assert sizes(Workload("train", "m", accumulation=2), 2, "accumulation") == [128.0]
+
+
+@pytest.mark.parametrize(
+    ("task", "batch", "gpus", "tried"),
+    [
+        ("train", 64, 4, [2, 4, 8, 16]),
+        ("train", 4, 4, [1]),
+        ("train", 12, 2, [3, 6]),
+        ("train", 10, 4, []),
+        ("train", 2, 4, []),
+        ("batch", 10, 4, [3]),
+        ("batch", 2, 4, [1]),
+    ],
+)
+def test_a_batch_is_shared_evenly_to_train_and_as_it_comes_to_run(task: str, batch: int, gpus: int, tried: list[float]) -> None:
+    assert sizes(Workload(task, "m", batch=batch), gpus, "batch") == tried  # type: ignore[arg-type]
+
+
+def test_samples_at_a_time_are_taken_as_they_are_said() -> None:
+    assert sizes(Workload("train", "m", batch=64, micro_batch=8), 3, "batch", "micro_batch") == [8.0]
+
+
+def test_rounds_make_up_the_batch_asked_for() -> None:
+    tried = np.array([2.0, 4.0, 8.0])
+    training = Workload("train", "m", batch=64, accumulation=3)
+    assert fixed_batch._rounds(asked(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]
+    assert fixed_batch._rounds(asked(training, "accumulation"), training, tried, 4).tolist() == [3.0] * 3
+    assert fixed_batch._rounds(asked(training), training, tried, 4).tolist() == [64.0, 32.0, 16.0]  # of the default share of 128
+    run = Workload("batch", "m", batch=64, accumulation=3)
+    assert fixed_batch._rounds(asked(run, "batch"), run, tried, 4).tolist() == [1.0] * 3
+
+
+def test_only_the_largest_sizes_each_room_holds_are_worth_a_try() -> None:
+    need = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert fixed_batch._largest(need, np.array([4.5])).tolist() == [False, False, True, True, False]
+    assert fixed_batch._largest(need, np.array([1.5, 5.0, 5.0])).tolist() == [True, False, False, True, True]
+    assert not fixed_batch._largest(need, np.array([0.5])).any()
+
+
+def needs(*gib: float, spread: float = 0.1) -> list[Figure]:
+    return [Figure(size * GIB, size * GIB * (1 - spread), size * GIB * (1 + spread), "B", "modelled") for size in gib]
+
+
+def best(workload: Workload, room_gib: float, seconds: list[float], held: list[Figure], *given: str) -> Way | Refusal:
+    tried, times = np.array([1.0, 8.0, 32.0])[: len(seconds)], np.array(seconds)
+    return fixed_batch._best(
+        asked(workload, *given), workload, room_gib * GIB, tried, held, times, np.zeros(len(times)), 0.5 * times, 2
+    )
+
+
+def test_the_fastest_that_surely_fits_is_taken() -> None:
+    told = best(Workload("batch", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 4, 9.5))
+    assert isinstance(told, Way)
+    assert (told.batch, told.seconds, told.fits, told.bound) == (16, 0.2, "fits", "bandwidth")
+    assert told.curve == ((2, 0.1, 20.0), (16, 0.2, 80.0), (64, 0.4, 160.0))
+    assert (told.capacity, told.ttft, told.micro_batch) == (None, None, None)
+
+
+def test_where_none_surely_fits_one_that_may_is_taken_and_where_none_may_it_is_refused() -> None:
+    told = best(Workload("batch", "m"), 10.0, [0.1], needs(9.5))
+    assert isinstance(told, Way)
+    assert told.fits == "tight"
+    assert best(Workload("batch", "m"), 10.0, [0.1, 0.2], needs(15, 30)) == Refusal("memory", 0.5)
+
+
+def test_a_service_answers_within_its_limit_after_the_batch_before_it() -> None:
+    service = Workload("serve", "m", ttft_max=0.5)
+    told = best(service, 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
+    assert isinstance(told, Way)
+    assert told.batch == 16  # of 32 a sample would wait 0.8 s
+    assert told.ttft == told.seconds == 0.2
+    assert told.capacity == pytest.approx(0.7 * 80.0)
+    refused = best(Workload("serve", "m", ttft_max=0.1), 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
+    assert refused == Refusal("latency", pytest.approx(1.0))  # type: ignore[arg-type]
+    whenever = best(Workload("serve", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
+    assert isinstance(whenever, Way)
+    assert whenever.batch == 64
+
+
+@pytest.mark.parametrize("task", ["train", "batch"])
+def test_a_net_too_large_or_a_batch_that_cannot_be_shared_is_refused_on_every_group(catalog: Catalog, task: Any) -> None:
+    group = SimpleNamespace(gpu=catalog.gpu_by_id["t4"], gpus=3, machines=1)
+    shape = find_model("mlp:100000x100000x100000x10", catalog)
+    workload = Workload(task, "m", precision="fp32", batch=30, optimizer="sgd", engine="pytorch")
+    told = pass_through(Asked(workload, frozenset({"batch"}), shape, load_calibration(), workload), [group])  # type: ignore[list-item]
+    assert isinstance(told[0], Refusal)
+    assert told[0].reason == "memory"
+    assert told[0].short > 1.0
+    odd = Workload("train", "m", precision="fp32", batch=31, optimizer="sgd", engine="pytorch")
+    (refused,) = pass_through(Asked(odd, frozenset({"batch"}), shape, load_calibration(), odd), [group])  # type: ignore[list-item]
+    assert refused == Refusal("layout", np.inf)

@@ -1,0 +1,217 @@
+"""The mix: known optima, the bound over every column, limits, commitments over levels, jobs, stability."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.plan_cases import TWO_TYPES, brute, market
+from whichgpu.decide.plan.profiles import read
+from whichgpu.decide.plan.solver import solve as search
+from whichgpu.decide.plan.solver.bound import costs, first_prices, raise_bound
+from whichgpu.decide.plan.solver.problem import Job, Pool, Quota, Stay, Way
+from whichgpu.decide.plan.solver.prune import grouped, undominated
+from whichgpu.decide.plan.solver.solve import simplified, solve
+
+PROFILES = read("two types", TWO_TYPES)
+
+
+@pytest.mark.parametrize(("slices", "cost"), [(1, 6.70), (4, 5.69), (8, 5.69), (None, 4.68)])
+def test_the_published_example_has_its_optimum(slices: int | None, cost: float) -> None:
+    found = solve(PROFILES.problem(None, 0.0, slices), gap=0.0)
+    assert found is not None
+    assert found.cost == pytest.approx(cost, abs=1e-6)
+    assert found.bound == pytest.approx(cost, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "cost"), [("A10G", 12.12), ("A100-80GB", 7.34)])
+def test_one_type_alone(name: str, cost: float) -> None:
+    found = solve(PROFILES.problem(None, 0.0, None, {other: 0.0 for other in PROFILES.prices if other != name}), gap=0.0)
+    assert found is not None
+    assert found.cost == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_mix_is_the_cheapest_of_all_tried(seed: int) -> None:
+    problem = market(3, 4, seed, rate=8.0)
+    found = solve(problem, gap=0.0)
+    assert found is not None
+    assert found.cost == pytest.approx(brute(problem, 9))
+
+
+def test_shares_of_every_bucket_add_up_and_no_copy_is_overfull() -> None:
+    problem = replace(market(6, 12, 1, rate=40.0), headroom=0.2)
+    found = solve(problem)
+    assert found is not None
+    assert found.shares[0].sum(axis=0) == pytest.approx(np.ones(12))
+    work = (problem.loads()[0] * found.shares[0]).sum(axis=1)
+    assert (work <= 0.8 * found.copies[0] + 1e-6).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_market_is_searched_in_parts_and_its_bound_holds_for_the_whole(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few columns go into the program, yet no plan of all of them is cheaper than the bound."""
+    problem = market(24, 10, seed, rate=30.0)
+    whole = solve(problem, gap=0.0)
+    monkeypatch.setattr(search, "SMALL", 10)
+    monkeypatch.setattr(search, "FIRST", 3)
+    monkeypatch.setattr(search, "MOST", 6)
+    part = solve(problem, gap=0.0)
+    assert whole is not None
+    assert part is not None
+    assert part.kept < whole.kept
+    assert 0 < part.bound <= whole.cost + 1e-6 <= part.cost + 2e-6
+
+
+def test_prices_climb_above_the_relaxation() -> None:
+    problem = market(40, 30, 5, rate=6.0)
+    cost, loads = costs(problem), problem.loads()
+    plain = float(first_prices(problem, loads, cost).sum())
+    best = solve(problem, gap=0.0)
+    assert best is not None
+    told = raise_bound(problem, cost, loads, best.cost, 3.0)
+    assert plain < told.value <= best.cost + 1e-9
+    used = best.copies[0] > 0
+    assert (told.with_column[used] <= best.cost + 1e-9).all()  # nothing the optimum uses is ever ruled out
+
+
+def test_offers_of_identical_performance_become_one_with_the_cheapest_price() -> None:
+    problem = market(3, 2)
+    rates = np.stack([problem.rates[0], problem.rates[0], problem.rates[2]])
+    told = grouped(replace(problem, rates=rates))
+    assert len(told.pools) == 2
+    assert told.pools[0].ways[0].price == min(problem.pools[0].ways[0].price, problem.pools[1].ways[0].price)
+
+
+def test_what_several_cheaper_copies_beat_is_left_out_and_nothing_else() -> None:
+    pools = tuple(Pool(name, name, 1, (Way(name, price),)) for name, price in (("small", 1.0), ("big", 2.5), ("odd", 1.5)))
+    rates = np.array([[1.0, 1.0], [2.0, 2.0], [0.5, 1.8]])
+    problem = market(3, 2, pools=pools, columns=("small", "big", "odd"), rates=rates)
+    assert undominated(problem).tolist() == [True, False, True]
+
+
+def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
+    pools = (Pool("mine", "a", 1, (Way("mine", 0.1, most=2.0, term="owned"),)), Pool("rent", "b", 1, (Way("rent", 2.0),)))
+    problem = market(2, 1, pools=pools, columns=("mine", "rent"), rates=np.array([[1.0], [1.0]]), demand=np.array([[5.0]]))
+    found = solve(problem)
+    assert found is not None
+    assert found.copies[0].tolist() == [2, 3]
+    assert found.cost == pytest.approx(6.2)
+
+
+def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
+    problem = market(2, 1, rates=np.array([[2.0], [1.0]]), demand=np.array([[6.0]]))
+    cheap = replace(
+        problem, pools=(replace(problem.pools[0], ways=(Way("x", 1.0),)), replace(problem.pools[1], ways=(Way("y", 1.0),)))
+    )
+    found = solve(replace(cheap, quotas=(Quota("x", frozenset([0]), 1.0),)))
+    assert found is not None
+    assert found.copies[0].tolist() == [1, 4]
+    assert solve(replace(cheap, quotas=(Quota("all", frozenset([0, 1]), 2.0),))) is None
+
+
+def test_commitments_bear_the_floor_and_hourly_machines_the_peak() -> None:
+    ways = (Way("hourly", 2.0), Way("year", 1.2, committed=True, term="reserved-1y"))
+    problem = market(
+        1,
+        1,
+        pools=(Pool("p", "g", 1, ways),),
+        columns=("p",),
+        pool_of=np.zeros(1, dtype=np.int64),
+        uses=np.ones(1, dtype=np.int64),
+        rates=np.ones((1, 1)),
+        demand=np.array([[10.0], [4.0]]),
+        hours=np.array([0.25, 0.75]),
+    )
+    found = solve(problem)
+    assert found is not None
+    assert found.machines[1, 0, 1] == found.machines[0, 0, 1] == 4
+    assert found.machines[0, 0, 0] == 6
+    assert found.cost == pytest.approx(4 * 1.2 + 6 * 2.0 * 0.25)
+
+
+def test_no_more_spot_than_its_share() -> None:
+    ways = (Way("plain", 2.0), Way("spot", 0.5, term="spot"))
+    problem = market(
+        1,
+        1,
+        pools=(Pool("p", "g", 1, ways),),
+        columns=("p",),
+        pool_of=np.zeros(1, dtype=np.int64),
+        uses=np.ones(1, dtype=np.int64),
+        rates=np.ones((1, 1)),
+        demand=np.array([[10.0]]),
+        spot_share=0.5,
+    )
+    found = solve(problem)
+    assert found is not None
+    assert found.machines == {(0, 0, 0): 5, (0, 0, 1): 5}
+
+
+def test_several_models_share_a_machine() -> None:
+    """Two copies of half a machine each stand on one."""
+    pools = (Pool("p", "g", 2, (Way("p", 4.0),)),)
+    rates = np.array([[1.0, 0.0], [0.0, 1.0]])
+    problem = market(
+        2, 2, pools=pools, columns=("a", "b"), pool_of=np.zeros(2, dtype=np.int64), rates=rates, demand=np.array([[0.9, 0.9]])
+    )
+    found = solve(problem)
+    assert found is not None
+    assert found.machines == {(0, 0, 0): 1}
+
+
+def test_a_job_takes_the_cheapest_machine_that_meets_its_deadline() -> None:
+    problem = market(2, 1, rates=np.array([[1.0], [1.0]]), demand=np.array([[1.0]]))
+    pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 3.0), strict=True))
+    hours = np.array([30.0, 8.0])
+    found = solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 24.0),), horizon=100.0))
+    assert found is not None
+    assert found.jobs == (((1, 1.0),),)
+    assert found.cost == pytest.approx(1.0 + 3.0 * 8.0 / 100.0)
+    assert solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 4.0),))) is None
+
+
+def test_a_job_waits_for_hours_in_which_enough_owned_machines_are_free() -> None:
+    """Six of eight serve by day, two by night: a job of eight at once cannot run here, one of six only by night."""
+    problem = market(2, 1, rates=np.array([[1.0], [1.0]]))
+    pools = (
+        Pool("mine", "g0", 1, (Way("mine", 0.1, most=8.0, term="owned"),)),
+        replace(problem.pools[1], ways=(Way("rent", 9.0),)),
+    )
+    day = replace(problem, pools=pools, demand=np.array([[6.0], [2.0]]), hours=np.array([0.5, 0.5]), horizon=100.0)
+    for gpus, where in ((8.0, 1), (6.0, 0)):
+        job = Job("tune", np.array([gpus * 2.0, 2.0]), np.array([2.0, 2.0]), 24.0)
+        found = solve(replace(day, jobs=(job,)), gap=0.0)
+        assert found is not None
+        assert found.jobs == (((where, 1.0),),)
+    night = Job("long", np.array([6.0 * 13.0, 13.0]), np.array([13.0, 13.0]), 24.0)  # longer than the nights until its deadline
+    found = solve(replace(day, jobs=(night,)), gap=0.0)
+    assert found is not None
+    assert found.jobs == (((1, 1.0),),)
+
+
+def test_a_dear_change_keeps_the_fleet_there_is() -> None:
+    problem = market(2, 1, rates=np.array([[1.0], [1.0]]), demand=np.array([[4.0]]))
+    pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 1.1), strict=True))
+    free = solve(replace(problem, pools=pools))
+    kept = solve(replace(problem, pools=pools, current=Stay({"g1": 4.0}, 0.5)))
+    assert free is not None
+    assert kept is not None
+    assert free.copies[0].tolist() == [4, 0]
+    assert kept.copies[0].tolist() == [0, 4]
+    assert kept.bill == pytest.approx(4.4)
+
+
+def test_fewer_kinds_for_a_little_more() -> None:
+    problem = market(2, 1, rates=np.array([[4.2], [1.0]]), demand=np.array([[8.9]]))
+    pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (4.0, 1.02), strict=True))
+    mixed = replace(problem, pools=pools)
+    best = solve(mixed, gap=0.0)
+    assert best is not None
+    assert best.copies[0].tolist() == [2, 1]
+    assert simplified(mixed, best, 0.05).copies[0].tolist() == [0, 9]
+    assert simplified(mixed, best, 0.0) is best

@@ -1,0 +1,214 @@
+"""A market too large for one program is searched in parts: the plan holds, and its bound is one for plans of every column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plan_cases import market
+from whichgpu.decide.plan.solver import solve as search
+from whichgpu.decide.plan.solver.bound import Fees, costs, first_prices, raise_bound
+from whichgpu.decide.plan.solver.greedy import begin, suits
+from whichgpu.decide.plan.solver.problem import Job, Pool, Problem, Quota, Solution, Stay, Way
+from whichgpu.decide.plan.solver.program import Found, Program
+from whichgpu.decide.plan.solver.solve import simplified, solve
+
+
+def two_levels(offers: int = 8, **more: Any) -> Problem:
+    """By day four times as much as by night; every machine by the hour, or for the whole time at 60%."""
+    plain = market(offers, 4, 3, rate=12.0)
+    pools = tuple(
+        replace(pool, ways=(pool.ways[0], Way(f"{pool.name} year", 0.6 * pool.ways[0].price, committed=True)))
+        for pool in plain.pools
+    )
+    demand = np.concatenate([plain.demand, plain.demand / 4])
+    return replace(plain, pools=pools, demand=demand, hours=np.array([0.4, 0.6]), **more)
+
+
+def spotted() -> Problem:
+    """Spot at a third of the price, of which half may be used."""
+    plain = market(8, 4, 4, rate=12.0)
+    pools = tuple(
+        replace(pool, ways=(pool.ways[0], Way(f"{pool.name} spot", pool.ways[0].price / 3, term="spot"))) for pool in plain.pools
+    )
+    return replace(plain, pools=pools, spot_share=0.5)
+
+
+def limited() -> Problem:
+    """Of the two cheapest offers there are two each, and few GPUs of the first four in all."""
+    plain = market(8, 4, 5, rate=12.0)
+    cheapest = sorted(range(8), key=lambda p: plain.pools[p].ways[0].price)[:2]
+    pools = tuple(
+        replace(pool, ways=(replace(pool.ways[0], most=2.0),)) if p in cheapest else pool for p, pool in enumerate(plain.pools)
+    )
+    return replace(plain, pools=pools, quotas=(Quota("few", frozenset(range(4)), 3.0),))
+
+
+def with_job() -> Problem:
+    plain = market(8, 4, 6, rate=12.0)
+    hours = np.array([50.0, 40.0, np.inf, 30.0, 30.0, 30.0, 30.0, 30.0])
+    return replace(plain, jobs=(Job("tune", hours, hours, 100.0),), horizon=100.0)
+
+
+PROBLEMS: dict[str, Problem] = {
+    "headroom": replace(market(8, 4, 7, rate=12.0), headroom=0.25),
+    "levels": two_levels(),
+    "spot": spotted(),
+    "limits": limited(),
+    "job": with_job(),
+    "stay": replace(market(8, 4, 8, rate=12.0), current=Stay({"g1": 3.0}, 0.2)),
+}
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request: pytest.FixtureRequest) -> Problem:
+    return PROBLEMS[request.param]
+
+
+def in_parts(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
+    """As if the market were large: no program of all columns, and relaxations of all up to so many shares."""
+    monkeypatch.setattr(search, "SMALL", 0)
+    monkeypatch.setattr(search, "WHOLE", whole)
+    monkeypatch.setattr(search, "FIRST", 3)
+    monkeypatch.setattr(search, "MOST", 5)
+
+
+def best_of_all(problem: Problem) -> Found:
+    found = Program(problem, np.arange(len(problem.columns))).solve(5.0, 0.0)
+    assert found is not None
+    return found
+
+
+def optimum(problem: Problem) -> float:
+    return best_of_all(problem).cost
+
+
+def stands(problem: Problem, found: Solution) -> None:
+    """Every bucket is served whole at every level, and no copy has more to do than it can."""
+    loads = problem.loads()
+    for level in range(problem.levels):
+        asked = problem.demand[level] > 0
+        assert found.shares[level].sum(axis=0)[asked] == pytest.approx(np.ones(int(asked.sum())))
+        work = np.where(found.shares[level] > 0, loads[level] * found.shares[level], 0.0).sum(axis=1)
+        assert (work <= problem.room * found.copies[level] + 1e-6).all()
+    for (_, p, w), count in found.machines.items():
+        assert count <= problem.pools[p].ways[w].most
+    for quota in problem.quotas:
+        assert sum(n * problem.pools[p].size for (_, p, _), n in found.machines.items() if p in quota.pools) <= quota.most
+
+
+@pytest.mark.parametrize("whole", [0, 10**6], ids=["by-bucket", "whole-relaxation"])
+def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
+    problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = optimum(problem)
+    in_parts(monkeypatch, whole)
+    told: list[float] = []
+    found = solve(problem, 2.0, 0.0, told.append)
+    assert found is not None
+    stands(problem, found)
+    assert 0 < found.bound <= best * (1 + 1e-6)
+    assert best * (1 - 1e-6) <= found.cost <= 1.35 * best
+    assert found.considered == len(problem.columns)
+    assert told == sorted(told)
+
+
+def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No column chosen first may be had often enough; the others make up for it."""
+    plain = market(6, 2, 9, rate=10.0)
+    pools = tuple(replace(pool, ways=(replace(pool.ways[0], most=2.0),)) for pool in plain.pools)
+    scarce = replace(plain, pools=pools)
+    best = optimum(scarce)
+    in_parts(monkeypatch, 0)
+    monkeypatch.setattr(search, "FIRST", 1)
+    monkeypatch.setattr(search, "MOST", 1)
+    found = solve(scarce, 1.0, 0.0)
+    assert found is not None
+    stands(scarce, found)
+    assert found.bound <= best * (1 + 1e-6) <= found.cost * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("whole", [0, 10**6])
+def test_what_nobody_can_serve_has_no_plan_in_parts_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = market(6, 2, 9, rate=10.0)
+    in_parts(monkeypatch, whole)
+    pools = tuple(replace(pool, ways=(replace(pool.ways[0], most=0.0),)) for pool in plain.pools)
+    assert solve(replace(plain, pools=pools), 0.5) is None
+
+
+def test_levels_that_nothing_ties_together_are_solved_apart_and_one_without_a_plan_spoils_all() -> None:
+    plain = market(3, 2, 1, rate=6.0)
+    both = replace(plain, demand=np.concatenate([plain.demand, plain.demand / 3]), hours=np.array([0.25, 0.75]))
+    found = solve(both, gap=0.0)
+    assert found is not None
+    assert found.cost == pytest.approx(optimum(both))
+    assert {level for level, _, _ in found.machines} == {0, 1}
+    few = tuple(replace(pool, ways=(replace(pool.ways[0], most=2.0),)) for pool in plain.pools)
+    assert solve(replace(both, pools=few)) is not None
+    assert solve(replace(both, pools=few, demand=both.demand * np.array([[10.0], [1.0]]))) is None  # the peak needs more
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_column(name: str) -> None:
+    problem = replace(PROBLEMS[name], jobs=(), current=None)
+    plan = best_of_all(problem)
+    best, used = plan.cost, plan.copies.any(axis=0)
+    relaxed = Program(problem, np.arange(len(problem.columns))).relaxed(5.0)
+    assert relaxed is not None
+    loads = problem.loads()
+    for fees in (Fees(), relaxed.fees):
+        cost = costs(problem, fees)
+        for prices in (None, relaxed.prices, 3.0 * first_prices(problem, loads, cost)):
+            told = raise_bound(problem, cost, loads, 2 * best, 0.02, prices)
+            assert told.value <= best * (1 + 1e-6)
+            assert (told.with_column[used] <= best * (1 + 1e-6)).all()  # nothing the optimum uses is ever ruled out
+            assert (told.with_column >= told.value - 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({}, True),
+        ({"quotas": (Quota("q", frozenset([0]), 1.0),)}, False),
+        ({"budget": 5.0}, False),
+        ({"slices": 2}, False),
+        ({"current": Stay({}, 1.0)}, False),
+        ({"spot_share": 0.5}, True),  # nobody offers spot
+        ({"uses": np.array([1, 1, 2])}, False),
+        ({"demand": np.ones((2, 2)), "hours": np.array([0.5, 0.5])}, False),
+        ({"pools": tuple(Pool(f"p{j}", "g", 1, (Way("w", 1.0, most=3.0),)) for j in range(3))}, False),
+    ],
+)
+def test_beginning_by_earnings_is_for_plain_problems(changes: dict[str, Any], fits: bool) -> None:
+    assert suits(market(3, 2, **changes)) is fits
+    assert not suits(spotted())
+
+
+def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_program() -> None:
+    small, large = market(6, 3, 2, rate=8.0), market(6, 3, 2, rate=800.0)
+    for problem, expected in ((small, True), (large, False)):
+        loads, cost = problem.loads(), costs(problem)
+        prices = first_prices(problem, loads, cost)
+        copies = begin(problem, loads[0], prices[0], cost.hourly[0], np.ones(6, dtype=bool), float("inf"))
+        assert (copies is not None) is expected
+        if copies is not None:
+            bill = float(copies @ cost.hourly[0])
+            assert optimum(problem) * (1 - 1e-9) <= bill <= 1.3 * optimum(problem)
+
+
+def test_fewer_kinds_are_looked_for_where_there_are_two_and_something_may_be_paid_for_it() -> None:
+    problem = market(3, 2, 1, rate=6.0)
+    found = solve(problem, gap=0.0)
+    assert found is not None
+    one = replace(found, machines={(0, 0, 0): 3})
+    same = replace(found, machines={(0, 0, 0): 3, (1, 0, 0): 2})
+    assert simplified(problem, one, 0.5) is one
+    assert simplified(problem, same, 0.5) is same  # two levels, one kind
+    several = replace(found, machines={(0, p, 0): 1 for p in range(3)}, cost=optimum(problem))
+    assert simplified(replace(problem, slices=2), several, 0.5) is several
+    simple = simplified(problem, several, 1.0)
+    assert len({(p, w) for _, p, w in simple.machines}) < 3
+    assert simple.cost <= 2 * several.cost

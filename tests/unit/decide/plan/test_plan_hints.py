@@ -1,0 +1,85 @@
+"""What a fleet is started with: each tool's own words, and nothing said that is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from whichgpu.decide.plan.launch_hints import Hint, exported
+
+HINT = Hint(
+    group="chat-l4", model="meta-llama/Llama-3.1-8B", copies=3, gpu="l4", gpus_per_copy=2, tensor_parallel_size=2,
+    max_num_seqs=64, max_model_len=4096, max_num_batched_tokens=8192, dtype="bf16", memory_share=0.9, provider="gcp",
+    instance="g2-standard-24", region="us-central1", spot=False,
+)  # fmt: skip
+BARE = replace(HINT, max_num_batched_tokens=None, memory_share=None, dtype="int4")
+
+
+def test_vllm_and_sglang_are_told_the_same_in_their_own_words() -> None:
+    assert " ".join(HINT.command("vllm")) == (
+        "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs=64 --max-model-len=4096 "
+        "--max-num-batched-tokens=8192 --gpu-memory-utilization=0.90 --dtype=bfloat16"
+    )
+    assert " ".join(HINT.command("sglang")) == (
+        "python -m sglang.launch_server --model-path=meta-llama/Llama-3.1-8B --tp=2 --max-running-requests=64 "
+        "--context-length=4096 --chunked-prefill-size=8192 --mem-fraction-static=0.90 --dtype=bfloat16"
+    )
+
+
+def test_what_is_not_known_is_left_to_the_engine() -> None:
+    for words in (BARE.command("vllm"), BARE.command("sglang")):
+        assert not [word for word in words if "batched" in word or "chunked" in word or "mem" in word or "dtype" in word]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flag"),
+    [("bf16", "--dtype=bfloat16"), ("fp16", "--dtype=float16"), ("fp32", "--dtype=float32"), ("fp8", "--quantization=fp8")],
+)
+def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
+    assert replace(HINT, dtype=dtype).command("vllm")[-1] == replace(HINT, dtype=dtype).command("sglang")[-1] == flag
+
+
+@pytest.mark.parametrize(
+    ("changes", "resources"),
+    [
+        ({}, {"accelerators": "L4:2", "ports": 8000, "cloud": "gcp", "region": "us-central1"}),
+        ({"region": ""}, {"accelerators": "L4:2", "ports": 8000, "cloud": "gcp"}),
+        ({"provider": "owned"}, {"accelerators": "L4:2", "ports": 8000}),
+        ({"spot": True, "provider": "x"}, {"accelerators": "L4:2", "ports": 8000, "use_spot": True}),
+        ({"gpu": "a100-sxm-80gb", "provider": "x"}, {"accelerators": "A100-80GB:2", "ports": 8000}),
+        ({"gpu": "a100-pcie-40gb", "provider": "x"}, {"accelerators": "A100:2", "ports": 8000}),
+        ({"gpu": "rtx-4090", "provider": "x"}, {"accelerators": "RTX4090:2", "ports": 8000}),
+        ({"gpu": "h100-sxm", "provider": "x"}, {"accelerators": "H100:2", "ports": 8000}),
+    ],
+)
+def test_skypilot_names_gpus_its_own_way_and_clouds_it_knows(changes: dict[str, Any], resources: dict[str, Any]) -> None:
+    service = replace(HINT, **changes).skypilot()
+    assert service["resources"] == resources
+    assert service["service"]["replica_policy"] == {"min_replicas": 3, "max_replicas": 3}
+    assert service["setup"] == "pip install vllm"
+    assert service["run"].endswith("--port=8000")
+
+
+def test_where_only_an_earlier_release_runs_it_must_be_named() -> None:
+    old = replace(HINT, gpu="v100-sxm-16gb", earlier={"vllm": "0.6 was the last."})
+    service = old.skypilot()
+    assert service["envs"] == {"VLLM_VERSION": ""}
+    assert "${VLLM_VERSION:?the present release does not run on v100-sxm-16gb" in service["setup"]
+    files = exported("skypilot", [old, replace(HINT, group="other")])
+    assert files["other.yaml"].startswith("name:")
+    assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
+
+
+def test_a_script_says_how_often_and_where_each_command_is_started() -> None:
+    old = replace(HINT, gpu="t4", earlier={"vllm": "0.6 was the last."})
+    (script,) = exported("vllm", [HINT, old]).values()
+    lines = script.splitlines()
+    assert lines[0] == "#!/bin/sh"
+    assert "# 3 of these, each on 2x l4 (gcp g2-standard-24)" in lines
+    assert sum(line.startswith("vllm serve") for line in lines) == 2
+    assert lines[-2] == "# The present release does not run on t4, an earlier one did: 0.6 was the last."
+    (script,) = exported("sglang", [old]).values()
+    assert "earlier" not in script  # that was vLLM's
+    assert script.splitlines()[-1].startswith("python -m sglang.launch_server")

@@ -1,0 +1,155 @@
+"""Where there is no plan, each limit that stands alone in the way is named with the least change that gives one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.plan_cases import market
+from whichgpu.base.messages import Message
+from whichgpu.decide.plan.capacity import Shortfall
+from whichgpu.decide.plan.refusal import Refusal, missed, named_buckets, refusal
+from whichgpu.decide.plan.solver.problem import Job, Pool, Problem, Quota, Way
+from whichgpu.decide.plan.solver.solve import solve
+
+WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
+
+
+def plain(**changes: Any) -> Problem:
+    """Ten requests a second; one a machine does, at 1 USD an hour, or at 3."""
+    pools = tuple(Pool(name, name, 1, (Way(name, price),)) for name, price in (("cheap", 1.0), ("dear", 3.0)))
+    given: dict[str, Any] = {"pools": pools, "columns": ("cheap", "dear"), "rates": np.ones((2, 1)), "demand": np.array([[10.0]])}
+    return market(2, 1, **(given | changes))
+
+
+def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
+    """Reasons, and changes and advice, by their ids; there is no plan, indeed."""
+    assert solve(problem) is None
+    found = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
+    assert min(found.rejected.values()) > 0
+    changes = [one.message for one in found.relaxations if one.message is not None]
+    return {one.id: one for one in found.reasons}, {one.id: one for one in (*changes, *found.advice)}
+
+
+def test_a_budget_is_told_with_the_least_that_suffices() -> None:
+    reasons, ways_out = told(plain(budget=4.0))
+    assert reasons["plan.no-budget"].values == {"budget": "4 USD/h", "least": "10 USD/h"}
+    assert ways_out["plan.relax-budget"].values["value"] == "10usd/h"
+    assert solve(plain(budget=10.0)) is not None
+    assert ways_out["plan.relax-rate"].values["share"] == "40%"
+
+
+def test_a_quota_is_told_with_the_fewest_gpus_that_do() -> None:
+    quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("both", frozenset([0, 1]), 7.0))
+    reasons, ways_out = told(plain(quotas=quotas))
+    assert set(reasons) == {"plan.no-quota"}
+    assert reasons["plan.no-quota"].values == {"name": "both", "most": "7"}
+    assert ways_out["plan.relax-quota"].values == {"name": "both", "most": 10}
+    assert solve(plain(quotas=(quotas[0], replace(quotas[1], most=10.0)))) is not None
+    assert solve(plain(quotas=(quotas[0], replace(quotas[1], most=9.0)))) is None
+
+
+def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
+    quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("dear", frozenset([1]), 2.0), Quota("both", frozenset([0, 1]), 5.0))
+    reasons, ways_out = told(plain(quotas=quotas))
+    assert set(reasons) == {"plan.no-together"}
+    assert set(ways_out) == {"plan.relax-rate"}
+    assert ways_out["plan.relax-rate"].values["share"] == "40%"
+
+
+def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
+    pools = (Pool("mine", "h100-sxm", 1, (Way("mine", 0.1, most=4.0, term="owned"),)),)
+    alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
+    problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
+    reasons, ways_out = told(problem)
+    assert reasons["plan.no-owned"].values == {"gpu": "h100-sxm", "most": "4"}
+    assert ways_out["plan.relax-owned"].values == {"gpu": "h100-sxm", "most": 10}
+
+
+@pytest.mark.parametrize(
+    ("wall", "window", "reason", "value"),
+    [
+        (np.array([np.inf, np.inf]), 5.0, "plan.no-job-memory", None),
+        (np.array([30.0, 8.123]), 5.0, "plan.no-deadline", "8.13h"),
+    ],
+)
+def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, reason: str, value: str | None) -> None:
+    reasons, ways_out = told(plain(jobs=(Job("tune", wall, wall, window),)))
+    assert reasons[reason].values["name"] == "tune"
+    if value:
+        assert ways_out["plan.relax-deadline"].values == {"name": "tune", "value": value}
+    else:
+        assert "plan.relax-memory" in ways_out
+
+
+def unserved(copies: list[Any], engine: Any = None) -> Refusal:
+    """The refusal of a model whose second bucket nobody serves."""
+    buckets = (
+        SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
+        SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),
+    )
+    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
+    model = SimpleNamespace(name="chat", traffic=SimpleNamespace(buckets=buckets), goals=goals, engine=engine)
+    problem = market(1, 2, rates=np.array([[1.0, 0.0]]), demand=np.array([[1.0, 1.0]]))
+    built = SimpleNamespace(problem=problem, served=[model], copies=[[copies]], bucket=lambda place: (0, place))
+    return refusal(built, "USD")  # type: ignore[arg-type]
+
+
+def late(ttft: float, tpot: float, alone: tuple[float, float] = (np.inf, np.inf), fits: bool = True) -> Any:
+    """A replica that serves the first bucket; of the second, what its objectives would need alone and together."""
+    needs = {"ttft": np.array([0.1, alone[0]]), "tpot": np.array([0.01, alone[1]])}
+    both = {"ttft": np.array([0.1, ttft]), "tpot": np.array([0.01, tpot])}
+    return SimpleNamespace(shortfall=Shortfall(np.array([True, fits]), needs, both))
+
+
+def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_objective_nearest_to_enough() -> None:
+    found = unserved([late(0.95, 0.04, alone=(0.95, np.inf)), late(0.4, 0.0602, alone=(np.inf, 0.0602)), WEIGHTS_TOO_LARGE])
+    (reason,) = found.reasons
+    assert reason.id == "plan.no-objective"
+    assert (reason.values["share"], reason.values["buckets"], reason.values["limit"]) == ("25.0%", ("long",), "50 ms")
+    assert found.rejected == {"ttft": 1, "tpot": 1, "memory": 1}
+    (change,) = found.relaxations
+    assert (change.part, change.values) == ("goals", {"chat": {"tpot": pytest.approx(0.0602)}})
+
+
+def test_where_no_objective_is_enough_alone_all_are_loosened_by_what_the_nearest_replica_needs() -> None:
+    found = unserved([late(5.0, 0.06), late(0.75, 0.08)])
+    assert found.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
+
+
+def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_without_a_change_of_objectives() -> None:
+    for copies in ([late(1.0, 1.0, fits=False)], [WEIGHTS_TOO_LARGE]):
+        found = unserved(copies, SimpleNamespace(name="vLLM"))
+        assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-memory", "plan.relax-memory"]
+        assert (found.rejected, found.relaxations) == ({"memory": 1}, ())
+    found = unserved([], SimpleNamespace(name="vLLM"))
+    assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-engine", "plan.relax-engine"]
+    assert found.reasons[0].values["engine"] == "vLLM"
+    assert unserved([]).reasons[0].id == "plan.no-memory"
+
+
+def late_fleet(ttft: float, tpot: float, fixed: bool = False) -> Refusal:
+    """What changes a fleet with these seconds at its percentile would need."""
+    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
+    checked = SimpleNamespace(model="chat", ttft=ttft, tpot=tpot, latency=9.0, holds=False, worst="ttft")
+    return missed([checked], [SimpleNamespace(name="chat", goals=goals)], {"ttft": 3}, fixed)  # type: ignore[list-item]
+
+
+def test_a_fleet_that_misses_in_the_simulation_needs_the_seconds_it_keeps_or_a_headroom_that_is_not_fixed() -> None:
+    (change,) = late_fleet(0.7012, 0.04).relaxations
+    assert (change.part, change.values) == ("goals", {"chat": {"ttft": pytest.approx(0.702)}})
+    assert late_fleet(0.7, 0.06).relaxations[0].values == {"chat": {"ttft": pytest.approx(0.7), "tpot": pytest.approx(0.06)}}
+    assert late_fleet(0.49, 0.04).relaxations[0].values == {"chat": {"ttft": 0.5}}  # each holds alone, not both together
+    assert [one.part for one in late_fleet(0.7, 0.04, fixed=True).relaxations] == ["headroom", "goals"]
+    assert (late_fleet(np.inf, 0.04).relaxations, late_fleet(np.inf, 0.04).rejected) == ((), {"ttft": 3})
+
+
+def test_many_buckets_are_named_by_the_largest() -> None:
+    sizes = [SimpleNamespace(name=f"b{n}", share=n / 100) for n in range(1, 6)]
+    named = named_buckets(sizes)
+    assert named["share"] == "15.0%"
+    assert [one if isinstance(one, str) else one.values["bucket"] for one in named["buckets"]] == ["b5", "b4", "b3", "…"]

@@ -1,0 +1,148 @@
+"""Ways to serve one model compared: what is corrected by simulation, what falls out, and which of near equals is named best."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.unit.decide.roles.test_roles import NEW, OLD, copy, kind, served
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Message, msg
+from whichgpu.decide.roles.copies import Copy
+from whichgpu.decide.roles.designs import MANY, WORTH, designs
+from whichgpu.decide.roles.search import Chosen
+
+module = sys.modules["whichgpu.decide.roles.designs"]  # the package has a function of that name
+
+ONE = served("llama-3.1-8b", 6.0)
+RENTED = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
+Play = Callable[..., list[float]]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Copies as told, and fleets that bear so many times what the program thinks; gives the rates copies were sized for."""
+
+    def told(
+        known: Sequence[Copy],
+        times: Callable[[Sequence[Chosen]], float] = lambda _: 1.0,
+        reasons: dict[Any, Message] | None = None,
+    ) -> list[float]:
+        sized: list[float] = []
+
+        def copies(kinds: Any, models: Any, *_: Any) -> tuple[list[Copy], dict[Any, Message]]:
+            sized.append(models[0].load.rate)
+            return [replace(one, model=ONE.name) for one in known], reasons or {}
+
+        monkeypatch.setattr(module, "copies", copies)
+        monkeypatch.setattr(module, "fleet_for", lambda served, chosen, kinds: chosen)
+        monkeypatch.setattr(module, "bears", lambda fleet, load, goals, thought: times(fleet) * thinks(fleet))
+        monkeypatch.setattr(module, "widest", lambda *_: Figure.exact(1.0, "s"))
+        monkeypatch.setattr(module, "rate_figure", lambda rate, like: Figure.exact(rate, "requests/s"))
+        monkeypatch.setattr(module, "groups", lambda *_: ())
+        return sized
+
+    return told
+
+
+CAPACITY: dict[tuple[str, str], float] = {}
+
+
+def thinks(chosen: Sequence[Chosen]) -> float:
+    """What these copies bear at their own capacity, whatever the program was told of it."""
+    total = dict.fromkeys(("both", "prefill", "decode"), 0.0)
+    for one in chosen:
+        total[one.copy.role] += one.count * CAPACITY[one.copy.gpu, one.copy.role]
+    return total["both"] + min(total["prefill"], total["decode"])
+
+
+def able(**capacities: float) -> list[Copy]:
+    """Copies by what they bear: `new_both=2.0`."""
+    CAPACITY.clear()
+    found = []
+    for name, capacity in capacities.items():
+        gpu, role = {"new": NEW, "old": OLD}[name.partition("_")[0]], name.partition("_")[2]
+        CAPACITY[gpu, role] = capacity
+        found.append(copy(role, capacity, gpu))  # type: ignore[arg-type]
+    return found
+
+
+def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and_bears(play: Play) -> None:
+    sized = play(able(new_both=2.0, old_both=1.0))
+    told = designs(RENTED, ONE)
+    assert sized == [6.0]
+    assert told.best.name == OLD
+    assert [(one.name, one.cost.amount, dict(one.gpus)) for one in told.designs] == [
+        (OLD, Decimal("6.0000"), {OLD: 6}),
+        (f"{NEW}+{OLD}", Decimal("6.0000"), {OLD: 6}),
+        (NEW, Decimal("9.0000"), {NEW: 3}),
+    ]
+    assert all(one.bears.value >= 6.0 for one in told.designs)
+    assert told.sentence.id == "roles.design-rate"
+
+
+def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_it_buys(play: Play) -> None:
+    sized = play(able(new_both=4.0, old_both=1.0))
+    told = designs(RENTED, ONE, budget=6.0)
+    assert sized == [MANY]
+    assert [(one.name, one.bears.value) for one in told.designs] == [(NEW, 8.0), (f"{NEW}+{OLD}", 8.0), (OLD, 6.0)]
+    assert all(one.cost.amount <= 6 for one in told.designs)
+    assert told.sentence.id == "roles.design-budget"
+
+
+def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> None:
+    """Copies bear but three quarters of what they were thought to: a third more of them are taken."""
+    play(able(new_both=2.0), lambda _: 0.75)
+    told = designs(RENTED[:1], ONE)
+    assert dict(told.best.gpus) == {NEW: 4}
+    assert told.best.bears.value == pytest.approx(6.0)
+
+
+def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> None:
+    play(able(new_both=2.0), lambda _: 0.0, {("m", OLD): msg("roles.empty")})
+    with pytest.raises(NoAnswer) as told:
+        designs(RENTED, ONE)
+    assert told.value.kind == "no-role"
+    assert told.value.hint is not None
+    reasons = told.value.hint.values["reasons"]
+    assert isinstance(reasons, tuple)
+    assert reasons[0].id == "roles.empty"
+    assert {reason.values.get("name") for reason in reasons[1:]} == {
+        NEW, OLD, f"{NEW}+{OLD}", f"{NEW} in halves", f"{OLD} in halves", f"{NEW}+{OLD} in halves",
+    }  # fmt: skip
+
+
+def test_a_way_whose_gpus_can_do_nothing_falls_out_and_the_others_stand(play: Play) -> None:
+    play(able(new_both=2.0))
+    told = designs(RENTED, ONE)
+    assert {one.name for one in told.designs} == {NEW, f"{NEW}+{OLD}"}
+    assert [reason.values["name"] for reason in told.left_out] == [OLD, f"{OLD} in halves"]
+
+
+@pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} in halves"), (2.0, NEW)])
+def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode: float, best: str) -> None:
+    play(able(new_both=2.0, new_prefill=6.0, new_decode=decode))
+    told = designs(RENTED[:1], ONE)
+    assert told.best.name == best
+    assert {one.name: one.in_halves for one in told.designs}[best] is best.endswith("halves")
+
+
+@pytest.mark.parametrize(("halves", "best"), [(2 * WORTH * 1.01, True), (2 * WORTH * 0.99, False)])
+def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, halves: float, best: bool) -> None:
+    """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
+    play(able(new_both=1.0, new_prefill=halves, new_decode=halves))
+    told = designs(RENTED[:1], ONE, budget=6.0)
+    assert told.designs[0].in_halves
+    assert told.best.in_halves is best
+
+
+def test_no_kinds_are_no_cluster() -> None:
+    with pytest.raises(UsageError) as told:
+        designs([], ONE)
+    assert told.value.kind == "no-cluster"

@@ -1,0 +1,192 @@
+"""Parts of a decision: what a copy bears, what owning costs, what is said and that everything that may be said has words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import whichgpu
+from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.workloads.estimate import estimate
+from whichgpu.base.messages import english
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.configurations.capacity_bound import stands
+from whichgpu.decide.framework_support import runs_frameworks
+from whichgpu.decide.work import work_of
+from whichgpu.price.billing import billing_on
+from whichgpu.price.own import Owning, against
+from whichgpu.price.run import Habits, Terms, course
+from whichgpu.surface.charts.front import front_chart
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import Workload
+
+SOURCE = Path(whichgpu.__file__).parent
+DAY = date(2026, 10, 1)
+SERVICE = Workload("serve", "m", rate=1.0, seq_in=1000, seq_out=300)
+BATCHES = np.array([1.0, 8.0, 64.0])
+TOKENS, FIRST = np.array([0.02, 0.025, 0.05]), np.array([0.1, 0.1, 0.1])
+
+
+def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
+    rate, _ = stands(SERVICE, BATCHES, TOKENS, FIRST)
+    full = BATCHES / (FIRST + 300 * TOKENS)
+    assert (rate < full).all()
+    assert (np.diff(rate) > 0).all()
+
+
+@pytest.mark.parametrize(("field", "tight", "loose"), [("tpot_max", 0.03, 0.06), ("ttft_max", 0.11, 5.0)])
+def test_looser_objectives_never_bear_less(field: str, tight: float, loose: float) -> None:
+    wishes: list[dict[str, Any]] = [{field: tight}, {field: loose}]
+    one, two = (stands(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in wishes)
+    assert one <= two
+
+
+def test_a_higher_percentile_bears_less() -> None:
+    calm, strict = (stands(replace(SERVICE, percentile=p), BATCHES, TOKENS, FIRST)[0][1:] for p in (50, 99))
+    assert (strict < calm).all()
+
+
+def test_first_tokens_wait_longer_the_busier_a_copy() -> None:
+    _, told = stands(SERVICE, BATCHES, TOKENS, FIRST)
+    assert (told >= FIRST).all()
+    assert (np.diff(told) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("request_", "amount", "unit"),
+    [
+        ({"task": "train", "model": "llama-3.1-8b", "tokens": 5000}, 5000, "tokens"),
+        ({"task": "train", "model": "llama-3.1-8b", "steps": 10, "batch": 4, "seq_in": 100}, 4000, "tokens"),
+        ({"task": "train", "model": "resnet50", "samples": 1000, "epochs": 3}, 3000, "samples"),
+        ({"task": "batch", "model": "llama-3.1-8b", "samples": 10, "seq_out": 50}, 500, "tokens"),
+        ({"task": "batch", "model": "bert-large", "samples": 10}, 10, "samples"),
+    ],
+)
+def test_how_much_there_is_to_do(catalog: Catalog, request_: dict[str, Any], amount: float, unit: str) -> None:
+    shape = find_model(request_["model"], catalog)
+    work = work_of(fill_defaults(from_object(request_).workload, shape), shape, None)
+    assert (work.amount, work.unit, work.assumed) == (amount, unit, False)
+
+
+def test_billing_that_nobody_knows_is_by_the_hour() -> None:
+    assert billing_on("nobody", DAY).granularity == 3600
+
+
+def test_owning_pays_sooner_the_dearer_the_rent() -> None:
+    own = Owning(10_000.0, 400.0, 2_000.0)
+    uses = [against(own, rent).break_even_use for rent in (0.5, 1.0, 2.0, 4.0)]
+    known = [use for use in uses if use is not None]
+    assert known == sorted(known, reverse=True)
+    assert against(own, 0.001).break_even_use is None
+    at = against(own, 2.0).break_even_use
+    assert at is not None
+    assert replace(own, use=at).hour == pytest.approx(2.0)
+
+
+def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
+    nvidia, amd = catalog.gpu_by_id["gtx-titan-x"], catalog.gpu_by_id["mi300x"]
+    assert runs_frameworks(nvidia, date(2015, 11, 19))
+    assert not runs_frameworks(amd, date(2020, 1, 1))
+    assert runs_frameworks(amd, DAY)
+
+
+def test_every_reason_has_words() -> None:
+    """Reasons are strings in the code; each that is counted can be told."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "decide").glob("*.py"))
+    reasons = set(re.findall(r'(?:Refusal|tests\.append)\(\(?"([a-z-]+)"', text)) | set(
+        re.findall(r'missed\["([a-z-]+)"\]', text)
+    )
+    reasons |= set(re.findall(r'missed: dict\[str, Bools\] = \{"([a-z-]+)"', text))
+    assert len(reasons) > 15
+    assert [reason for reason in sorted(reasons) if f"rejected.{reason}" not in english()] == []
+
+
+def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
+    answer = recommend("serve", "llama-3.1-8b", Query(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
+    for one in answer.candidates:
+        said = {message.id for message in one.because}
+        assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
+        assert said & {"because.rate", "because.rate-simulated", "because.rate-simulated-one"}
+    assert {"because.against-service"} <= {message.id for message in answer.answer.because}
+
+
+def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
+    answer = recommend("train", "llama-3.1-8b", Query(), DAY, catalog, own=False)
+    said = {message.id for message in answer.assumptions}
+    assert {
+        "assumed.precision",
+        "assumed.engine",
+        "assumed.sequence-train",
+        "assumed.work",
+        "assumed.startup",
+        "assumed.gpus",
+    } <= said
+    given = recommend(
+        "train", "llama-3.1-8b", Query(gpus=(8.0, 8.0)), DAY, catalog, own=False, precision="bf16", tokens=10**9, engine="pytorch"
+    )
+    assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in given.assumptions}
+
+
+def test_everything_looked_at_is_counted_once(catalog: Catalog) -> None:
+    """What filters and memory remove, and what is left, are all there is."""
+    answer = recommend("serve", "llama-3.1-70b", Query(provider="aws"), DAY, catalog, own=False, rate=1.0)
+    before = sum(answer.rejected.reasons.get(name, 0) for name in ("unknown-gpu", "slice", "framework", "provider", "gpus"))
+    assert 0 < before < answer.considered
+
+
+def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("serve", "llama-3.1-8b", {"rate": 1.0}),
+        ("train", "llama-3.1-8b", {}),
+        ("train", "bert-large", {}),
+    ]
+    for task, model, fields in asked:
+        best = recommend(task, model, Query(), DAY, catalog, own=False, **fields).answer
+        claim = estimate(
+            task, model, catalog, own=False, gpu=best.gpu, gpus=best.gpus // best.copies, precision=best.precision,
+            batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation, checkpointing=best.checkpointing,
+            parallel={name: getattr(best.parallel, name) for name in ("dp", "tp", "pp", "zero", "sp")},
+        )  # fmt: skip
+        assert claim.time is not None
+        assert best.time.value == pytest.approx(claim.time.value, rel=0.05)
+        assert claim.fits == best.fits
+
+
+def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -> None:
+    wish = Query(provider="aws")
+    answer = recommend("serve", "llama-3.1-8b", wish, DAY, catalog, own=False, rate=1.0)
+    front, terms, curve = front_chart(answer, english())["vconcat"]
+    assert len(front["layer"][1]["data"]["values"]) >= len(answer.candidates)
+    assert {point["term"] for point in terms["data"]["values"]} >= {"on demand"}
+    assert len(curve["data"]["values"]) == len(answer.curve) > 1
+
+
+def years_paid(hours: float, committed: float, price: float, plain: float) -> float:
+    """What a service of so many hours costs on a committed offer, in hours at its price."""
+    one = np.ones(1)
+    terms = Terms(
+        price=price * one, machines=one, spot=np.zeros(1, dtype=bool), years=committed * one, granularity=one, minimum=one,
+        on_demand=plain * one, host=0 * one, disk=0 * one, egress=0 * one, step_of=-np.ones(1, dtype=np.int64),
+    )  # fmt: skip
+    return float(course(hours * one, terms, Habits(), interruptible=False).cost[0]) / price
+
+
+def test_a_service_of_a_year_is_bound_for_one_year() -> None:
+    """Its start does not make it two."""
+    assert years_paid(8760.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)
+    assert years_paid(3 * 8760.0, 3.0, 0.5, 1.0) == pytest.approx(3 * 8760.0)
+    assert years_paid(6000.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)  # a commitment is paid whole
+
+
+def test_what_a_commitment_leaves_is_on_demand_where_that_is_cheaper() -> None:
+    assert years_paid(8760.0 + 730.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0 + 730.0 / 0.6)
+    assert years_paid(8760.0 + 8000.0, 1.0, 0.6, 1.0) == pytest.approx(2 * 8760.0)
+    assert years_paid(8760.0 + 730.0, 1.0, 0.6, float("nan")) == pytest.approx(2 * 8760.0)

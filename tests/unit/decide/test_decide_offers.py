@@ -1,0 +1,249 @@
+"""Which offers are looked at: slices, old prices, engines; mixes of terms; what the tables rest on; runs of an estimate."""
+
+from __future__ import annotations
+
+import csv
+import os
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whichgpu
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
+from whichgpu.api.workloads.estimate import estimate, estimate_spelled
+from whichgpu.base.errors import NoAnswer, UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.configurations.groups import sliced
+from whichgpu.workload.models import find_model
+from whichgpu.workload.spelling import from_object
+
+ROOT = Path(whichgpu.__file__).parent
+DAY, AWS_DAY = date(2026, 10, 1), date(2021, 5, 16)
+CATALOG = Catalog()
+
+
+def asked(task: str = "train", model: str = "resnet50", day: date = DAY, fields: Any = None, **wishes: Any) -> RecommendAnswer:
+    return recommend(task, model, Query(**wishes), day, CATALOG, own=False, **(fields or {}))
+
+
+def test_a_slice_has_its_share_of_everything() -> None:
+    whole = CATALOG.gpu_by_id["l4"]
+    part = sliced(whole, 0.25)
+    assert part.memory_bytes == whole.memory_bytes // 4
+    assert part.memory_bandwidth == whole.memory_bandwidth // 4
+    assert part.peaks["fp16"] == whole.peaks["fp16"] // 4
+    assert sliced(whole, 1.0) is whole
+
+
+def test_a_fraction_of_a_gpu_serves_what_is_small() -> None:
+    answer = asked("serve", fields={"rate": 10.0}, provider="aws", term="on-demand")
+    assert answer.answer.gpus == 0.125
+    assert answer.answer.instance == "g6f.large"
+    assert "assumed.slice" in {one.id for one in answer.assumptions}
+    whole = asked("serve", fields={"rate": 10.0}, provider="aws", term="on-demand", gpus=(1.0, 8.0))
+    assert whole.answer.gpus >= 1
+    assert whole.answer.cost.amount > answer.answer.cost.amount
+    assert all(one.gpus >= 1 for one in asked(provider="aws", limit=50).candidates)
+
+
+def test_old_spot_prices_count_only_where_spot_is_asked_for() -> None:
+    plain = asked(day=AWS_DAY, provider="aws", limit=50)
+    assert all(one.term != "spot" for one in plain.candidates)
+    assert plain.rejected.reasons["old-price"] >= 3
+    named = asked(day=AWS_DAY, provider="aws", term="spot", limit=50)
+    assert named.answer.price_age_days > 365
+    with pytest.raises(NoAnswer):
+        asked(day=AWS_DAY, provider="aws", term="spot", max_age="365d")
+
+
+def test_an_engine_that_cannot_run_there_is_left_out() -> None:
+    with pytest.raises(NoAnswer) as none:
+        asked("serve", "llama-3.1-8b", gpu="K80", day=AWS_DAY, fields={"rate": 0.1})
+    assert "engine" in str(none.value.message)
+    old = asked("serve", "llama-3.1-8b", gpu="V100-SXM-16GB", fields={"rate": 0.2})
+    assert "recommend.engine-earlier" in {one.id for one in old.warnings}
+
+
+def test_other_engines_are_told_unless_one_is_named() -> None:
+    plain = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0})
+    assert plain.engines
+    assert {one.engine for one in plain.engines} <= {"sglang", "tensorrt-llm"}
+    assert all(0.3 < one.speed < 3 for one in plain.engines)
+    named = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0, "engine": "vllm"})
+    assert named.engines == ()
+
+
+def test_spot_comes_with_what_to_fall_back_on() -> None:
+    answer = asked(provider="aws,gcp", term="on-demand,spot")
+    assert answer.answer.term == "spot"
+    assert answer.fallback is not None
+    assert answer.fallback.term == "on-demand"
+    costs = [answer.answer.cost.amount, *(one.cost.amount for one in answer.shares)]
+    assert costs == sorted(costs)
+    assert answer.shares[-1].on_demand == 1.0
+    assert asked(provider="aws", term="on-demand").shares == ()
+
+
+def test_with_cuda_is_told_where_the_answer_has_none() -> None:
+    answer = asked(model="resnet50", buy=True, gpu="RX 7900 XTX,RTX 4060 Ti 16GB")
+    told = {answer.answer.gpu} | ({answer.with_cuda.gpu} if answer.with_cuda else set())
+    if "cuda" not in CATALOG.gpu_by_id[answer.answer.gpu].supports:
+        assert answer.with_cuda is not None
+        assert "cuda" in CATALOG.gpu_by_id[answer.with_cuda.gpu].supports
+    assert told
+
+
+@pytest.mark.parametrize(
+    ("question", "fields", "wishes", "change"),
+    [
+        (("serve", "llama-3.1-405b"), {}, {"gpus": (1.0, 1.0)}, {"gpus": (1.0, 8.0)}),
+        (("train", "resnet50"), {}, {"needs": "nvlink", "gpu": "T4"}, {"gpu": "T4"}),
+        (("train", "resnet50"), {}, {"gpus": (100_000.0, 100_000.0)}, {"gpus": (64.0, 64.0)}),
+    ],
+)
+def test_relaxations_were_tried(question: tuple[str, str], fields: Any, wishes: Any, change: Any) -> None:
+    with pytest.raises(NoAnswer) as none:
+        asked(*question, fields=fields, **wishes)
+    hint = none.value.hint
+    assert hint is not None
+    ways: Any = hint.values["ways"]
+    ids = {one.id for one in ways}
+    assert ids & {"relax.gpus", "relax.without"}
+    assert asked(*question, fields=fields, **change).answer
+
+
+def test_one_relaxation_too_many_requests() -> None:
+    with pytest.raises(NoAnswer) as none:
+        asked("serve", "llama-3.1-8b", fields={"rate": 1e6}, provider="aws")
+    assert none.value.hint is not None
+    ways: Any = none.value.hint.values["ways"]
+    assert "relax.copies" in {one.id for one in ways}
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"idle": 1.0}, {"idle": -0.1}, {"limit": 0}, {"checkpoint_every": "0s"}, {"duration": "0h"}, {"gpus": (0.0, 0.0)},
+        {"owned": "0xV100-SXM-16GB"}, {"buy": True, "owned": "V100-SXM-16GB"}, {"price": "foo", "buy": True},
+        {"budget": "5xyz"}, {"power_price": "abc"}, {"max_latency": "5ms"}, {"rank": "best"},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused(wishes: Any) -> None:
+    with pytest.raises(UsageError):
+        asked(**wishes)
+
+
+def test_images_are_not_counted_in_tokens() -> None:
+    with pytest.raises(UsageError):
+        asked(fields={"tokens": 10**9})
+
+
+def test_more_epochs_take_longer_and_cost_more() -> None:
+    once, thrice = (asked("finetune", "llama-3.1-8b", fields={"epochs": n, "lora_rank": 16}, gpu="A100") for n in (1.0, 3.0))
+    assert thrice.answer.run_time.value > 2 * once.answer.run_time.value
+    assert thrice.answer.cost.amount > once.answer.cost.amount
+
+
+def test_own_machines_are_not_billed_by_the_hour() -> None:
+    answer = asked(owned="1xV100-SXM-16GB", gpu="V100-SXM-16GB", rank="cost").answer
+    assert answer.term == "owned"
+    share = float(answer.cost.amount) / float(answer.cost_per_hour.amount)
+    assert share == pytest.approx(answer.run_time.value / 3600.0, rel=0.01)
+
+
+def rows(folder: str, name: str) -> list[dict[str, str]]:
+    with (ROOT / folder / "data" / f"{name}.csv").open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("price", "billing"), ("price", "extras"), ("price", "habits"), ("decide", "frameworks"), ("decide", "lacks")],
+)
+def test_tables_name_documents_that_were_read(folder: str, name: str) -> None:
+    read = {id: source.read for id, source in CATALOG.sources.items()}
+    for row in rows(folder, name):
+        sources = [one for one in row["sources"].split(";") if one]
+        assert all(read.get(one) for one in sources), row
+        assert row["recorded"]
+        if row.get("basis") == "published":
+            assert sources, row
+
+
+def run(fields: dict[str, Any], day: date = DAY) -> Any:
+    request = from_object({"task": "train", "model": "resnet50", "gpu": "v100-sxm-16gb", **fields})
+    return estimate_spelled(request, Desk(CATALOG, own=False, as_of=day)).run
+
+
+def test_an_estimate_tells_the_run_and_its_cost_on_a_day() -> None:
+    assert run({}) is None
+    one, two = run({"epochs": 1.0}), run({"epochs": 2.0, "samples": 1_281_167})
+    assert two.time.value == pytest.approx(2 * one.time.value)
+    assert float(two.cost.amount) == pytest.approx(2 * float(one.cost.amount), rel=1e-3)
+    assert one.time.low < one.time.value < one.time.high
+    assert one.cost.low < one.cost.amount < one.cost.high
+    past = run({"epochs": 1.0}, AWS_DAY)
+    assert past.offer.observed_at <= "2021-05-16"
+    assert past.offer != one.offer
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    os.mkfifo(path)
+    with pytest.raises(UsageError) as error:
+        find_model(str(path), CATALOG)
+    assert error.value.kind == "file-unreadable"
+
+
+def test_a_service_without_a_model_does_not_rest_on_spot() -> None:
+    answer = recommend("serve", None, Query(), DAY, CATALOG, own=False)
+    assert answer.kind == "mix"
+    assert all(one.term != "spot" for one in answer.candidates)
+    assert answer.rejected.reasons["spot-service"] > 0
+    asked_for = recommend("serve", None, Query(term="spot"), DAY, CATALOG, own=False)
+    assert asked_for.answer.term == "spot"
+
+
+def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
+    answer = asked("finetune", "llama-3.1-8b")
+    best = answer.answer
+    layout = {name: getattr(best.parallel, name) for name in ("dp", "tp", "pp", "zero", "sp")}
+    same = {
+        "gpu": best.gpu, "gpus": best.gpus, "precision": best.precision, "batch": best.batch, "micro_batch": best.micro_batch,
+        "accumulation": best.accumulation, "checkpointing": best.checkpointing, "parallel": layout,
+    }  # fmt: skip
+    plain = estimate("finetune", "llama-3.1-8b", CATALOG, own=False, **same)
+    assert answer.engines
+    assert plain.throughput is not None
+    for line in answer.engines:
+        other = estimate("finetune", "llama-3.1-8b", CATALOG, own=False, engine=line.engine, **same)
+        assert other.throughput is not None
+        assert line.speed == pytest.approx(other.throughput.value / plain.throughput.value, rel=0.02)
+
+
+def test_whole_hours_are_said_and_billed_at_both_ends() -> None:
+    best = asked(provider="cudo", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
+    assert "because.billed" in {one.id for one in best.because}
+    assert best.run_time.high < 3600
+    assert best.cost.low == best.cost.amount == best.cost.high == best.cost_per_hour.amount
+
+
+def test_a_host_that_cannot_feed_its_gpus_is_said_in_the_first_sentence() -> None:
+    starving = asked(provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
+    assert starving.sentence.id == "recommend.sentence-fed"
+    fed = asked(model="bert-large", provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
+    assert fed.sentence.id == "recommend.sentence-run"
+
+
+def test_prices_nobody_saw_for_long_do_not_win_unless_named() -> None:
+    answer = asked(limit=50)
+    rows = (*answer.candidates, answer.cheapest, answer.fastest)
+    assert all(one.price_age_days <= 400 for one in rows)
+    everything = asked(limit=50, max_age="7000d", rank="cost")
+    oldest = max(everything.candidates, key=lambda one: one.price_age_days)
+    assert oldest.price_age_days > 400
+    assert asked(provider=oldest.provider, gpu=oldest.gpu, limit=50).candidates

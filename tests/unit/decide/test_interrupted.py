@@ -1,0 +1,90 @@
+"""What policies cost: the mean bill by hand and by simulation, machines added where objectives fail, and sweeps that agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from importlib.util import find_spec
+
+import pytest
+
+from tests.serving_cases import PLAIN, linear
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import english
+from whichgpu.base.parallel.sweep import run_sweep
+from whichgpu.decide.interrupted import PolicyCase, Rates, cost_of_policies, faster, held, tried, under
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet import Fleet, Interruptions, Station, simulate_fleet
+from whichgpu.estimate.serving.load import Lengths, Load
+
+GOALS = Objectives(0.2, 0.01, 90)
+LOAD = Load(40.0, Lengths(50, 0.4), Lengths(50, 0.4), 2000)
+OFTEN = Interruptions(rate=120.0, notice=0.0, warm_up=15.0, outage=7.5)  # each machine every half minute
+PRICES = {"a": Rates(Decimal("4"), Decimal("1"))}
+
+
+def fleet(copies: int) -> Fleet:
+    return Fleet((Station("a", linear(replace(PLAIN, max_sequences=4)), copies),))
+
+
+def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:
+    lives = Interruptions(rate=360.0, notice=0.5, warm_up=2.0, outage=5.0)
+    own = replace(under("spot-with-fallback", fleet(4), lives), seed=1)
+    outcome = simulate_fleet(own, Load(5.0, Lengths(5), Lengths(5), 20_000).arrivals())
+    spot, stands_in = held(own.interruptions)
+    use = outcome.stations[0]
+    assert outcome.interruptions > 500
+    assert use.spot_seconds / (4 * outcome.seconds) == pytest.approx(spot, rel=0.03)
+    assert use.on_demand_seconds / (4 * outcome.seconds) == pytest.approx(stands_in, rel=0.03)
+
+
+def test_shares_of_time_stay_when_machines_live_faster() -> None:
+    lives = Interruptions(rate=0.1, notice=0.0, warm_up=600.0, outage=3600.0)
+    assert held(faster(lives, 7.0)) == pytest.approx(held(lives))
+
+
+def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
+    told = cost_of_policies(fleet(3), LOAD, GOALS, PRICES, OFTEN)
+    by = {one.policy: one for one in told.policies}
+    assert set(by) == {"on-demand", "spot-with-fallback", "mixed", "spot"}
+    assert by["on-demand"].cost.amount == 4 * 3
+    assert (by["on-demand"].interruptions, by["on-demand"].more, by["on-demand"].spot_share) == (0, 0, 0.0)
+    spot, stands_in = held(OFTEN)
+    whole = by["spot-with-fallback"]
+    assert float(whole.cost.amount) == pytest.approx((3 + whole.more) * (spot * 1 + stands_in * 4), abs=1e-3)
+    assert by["spot"].cost.amount < by["spot"].copies["a"] * 1
+    assert by["spot"].met < by["on-demand"].met or by["spot"].more
+    assert all(one.met >= 0.9 for one in told.policies if one.kept)
+    kept = [one.cost.amount for one in told.policies if one.kept]
+    assert kept == sorted(kept)
+    assert "Cheapest" in english().render(told.sentence)
+
+
+def test_without_prices_or_spot_it_says_so() -> None:
+    with pytest.raises(UsageError, match="no price for a"):
+        cost_of_policies(fleet(1), LOAD, GOALS, {})
+    with pytest.raises(UsageError, match="no such policy"):
+        cost_of_policies(fleet(1), LOAD, GOALS, PRICES, policies=["often"])  # type: ignore[list-item]
+    told = cost_of_policies(fleet(3), LOAD, GOALS, {"a": Rates(Decimal("4"))}, OFTEN)
+    assert [one.policy for one in told.policies] == ["on-demand"]
+    assert "not offered on spot" in english().render(told.warnings[0])
+
+
+def test_a_fleet_too_small_under_any_policy_is_told_as_such() -> None:
+    told = cost_of_policies(fleet(1), LOAD.at(4000.0), GOALS, PRICES, OFTEN, ["on-demand"])
+    assert not told.policies[0].kept
+    assert told.policies[0].more == 6
+    assert "too small" in english().render(told.warnings[0])
+
+
+CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN) for policy in ("spot", "mixed") for copies in (3, 4)]
+
+
+def test_one_sweep_in_process_and_on_two_processes_gives_one_table() -> None:
+    assert run_sweep(tried, CASES, seed=5, jobs=2) == run_sweep(tried, CASES, seed=5)
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed (pip install 'whichgpu[plan-ray]')")
+@pytest.mark.filterwarnings("ignore")
+def test_one_sweep_on_a_local_ray_gives_the_same_table() -> None:
+    assert run_sweep(tried, CASES, seed=5, ray="local") == run_sweep(tried, CASES, seed=5)

@@ -1,0 +1,127 @@
+"""How far a limit would have to be moved for something to pass: read off the candidate that is nearest and keeps to the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whichgpu.base.messages import Message
+from whichgpu.base.money import Money
+from whichgpu.decide.candidates import MOST_COPIES
+from whichgpu.decide.configurations.configuration import Refusal
+from whichgpu.decide.constraints import Wishes
+from whichgpu.decide.relax import budget, change_of_both, leaning, least_change, least_over, only_first, short_of
+
+DAY = date(2026, 10, 1)
+
+
+def candidates(missed: dict[str, list[bool]], **columns: list[float]) -> Any:
+    """Three candidates, of groups 7, 8 and 9."""
+    given = {"spent": [30.0, 20.0, 10.0], "copies": [1.0, 2.0, 3.0], "gpus": [1.0, 2.0, 4.0], "hours": [1.0, 2.0, 3.0]} | columns
+    arrays = {name: np.array(values, dtype=float) for name, values in given.items()}
+    return SimpleNamespace(
+        group=np.array([7, 8, 9]),
+        missed={name: np.array(lost) for name, lost in missed.items()},
+        course=SimpleNamespace(hours=arrays.pop("hours")),
+        **arrays,
+    )
+
+
+def settle(told: Any) -> Callable[[Any], Any]:
+    return lambda order: (told, order(told))
+
+
+def wishes(**given: Any) -> Wishes:
+    return Wishes(DAY, **given)
+
+
+def usd(amount: str) -> Money:
+    return Money(Decimal(amount), "USD")
+
+
+def said(message: Message | None) -> tuple[str, dict[str, object]]:
+    assert message is not None
+    return message.id, dict(message.values)
+
+
+def test_the_budget_that_suffices_is_that_of_the_cheapest_that_keeps_to_the_rest() -> None:
+    told = candidates({"budget": [True, True, True], "deadline": [False, False, True]}, spent=[30.0, 20.123, 10.0])
+    moved = least_change("budget", wishes(budget=usd("5"), deadline=7200.0), None, settle(told))
+    assert said(moved) == ("relax.budget", {"value": "20.2usd"})
+    assert said(least_change("deadline", wishes(deadline=60.0), None, settle(candidates({"deadline": [True] * 3})))) == (
+        "relax.deadline",
+        {"value": "1h"},
+    )
+
+
+@pytest.mark.parametrize(("per", "unit"), [("hour", "/h"), ("month", "/month"), (None, "")])
+def test_a_budget_is_told_as_it_was_given(per: str | None, unit: str) -> None:
+    assert said(budget(12.0, wishes(budget_per=per, currency="EUR"))) == ("relax.budget", {"value": f"12eur{unit}"})
+
+
+def test_where_nothing_keeps_to_the_rest_moving_one_limit_helps_nobody() -> None:
+    told = candidates({"budget": [True] * 3, "deadline": [True] * 3})
+    assert least_change("budget", wishes(), None, settle(told)) is None
+
+
+@pytest.mark.parametrize("name", ["commitment", "spot-service"])
+def test_what_is_kept_or_not_is_waived(name: str) -> None:
+    assert said(least_change(name, wishes(), None, settle(candidates({name: [True] * 3})))) == (f"relax.{name}", {})
+
+
+def test_too_many_copies_are_told_as_the_rate_that_needs_no_more() -> None:
+    told = candidates({"copies": [True] * 3}, copies=[200.0, 128.0, 500.0])
+    assert said(least_change("copies", wishes(), 100.0, settle(told))) == ("relax.copies", {"rate": "50/s"})
+    assert MOST_COPIES == 64
+
+
+@pytest.mark.parametrize(("asked", "value"), [((8.0, 16.0), "4..16"), ((3.0, 3.0), "3..4"), ((1.0, 1.0), "1..2")])
+def test_a_span_of_gpus_is_widened_to_the_nearest(asked: tuple[float, float], value: str) -> None:
+    told = candidates({"gpus-in-all": [True] * 3}, gpus=[2.0, 2.0, 4.0])
+    assert said(least_change("gpus-in-all", wishes(gpus=asked), None, settle(told))) == ("relax.gpus", {"value": value})
+
+
+def test_budget_and_deadline_are_moved_together_by_the_least_in_all() -> None:
+    """By ratios: the first is thrice the budget in time, the second 1.5 and 1.2 times, the third thrice the deadline."""
+    told = candidates(
+        {"budget": [True, True, False], "deadline": [False, True, True]}, spent=[30.0, 15.0, 9.0], hours=[1.0, 1.2, 3.0]
+    )
+    limits = wishes(budget=usd("10"), deadline=3600.0)
+    moved = change_of_both(limits, settle(told))
+    assert moved is not None
+    assert moved.id == "relax.both"
+    assert said(moved.values["one"]) == ("relax.budget", {"value": "15usd"})  # type: ignore[arg-type]
+    assert said(moved.values["other"]) == ("relax.deadline", {"value": "1.2h"})  # type: ignore[arg-type]
+    assert least_over(told, limits) == 1
+    assert leaning(told, limits) == {7, 9}  # budget alone rests on the first, the deadline alone on the last
+
+
+def test_where_neither_alone_helps_both_lean_on_the_one_least_beyond() -> None:
+    told = candidates({"budget": [True] * 3, "deadline": [True] * 3}, spent=[30.0, 15.0, 20.0], hours=[9.0, 1.2, 3.0])
+    limits = wishes(budget=usd("10"), deadline=3600.0)
+    assert leaning(told, limits) == {8}
+    assert leaning(told, wishes()) == set()
+    assert change_of_both(wishes(budget=usd("10")), settle(told)) is None
+    lost = candidates({"budget": [True] * 3, "deadline": [True] * 3, "copies": [True] * 3})
+    assert change_of_both(limits, settle(lost)) is None
+    assert least_over(lost, limits) is None
+    assert least_over(candidates({"budget": [True] * 3}), limits) is None
+
+
+def test_how_far_the_nearest_group_is_off_is_told_by_its_reason_alone() -> None:
+    outcomes: list[Any] = [
+        Refusal("memory", 0.5),
+        Refusal("memory", 0.2),
+        Refusal("latency", 0.1),
+        Refusal("memory", float("inf")),
+    ]
+    assert short_of(outcomes, "memory") == 0.2
+    assert short_of(outcomes, "layout") is None
+    assert short_of([Refusal("memory", -0.5)], "memory") == 0.0
+    assert only_first(None, np.array([4, 2])) == (4,)  # type: ignore[arg-type]

@@ -1,0 +1,234 @@
+"""What a layer keeps for its backward pass: bytes a token of a tiny model, counted by hand from autograd's rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
+from whichgpu.estimate.memory.training.layers import Pass, layer_block
+from whichgpu.estimate.memory.training.ledger import Ledger
+from whichgpu.estimate.memory.training.operators import WIDTHS, Widths
+from whichgpu.workload.shapes import Experts, Latent, Transformer
+
+# hidden 64, four layers, eight heads of 8 with two of keys, an MLP of 256, 1000 words
+TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
+PLAIN = replace(TINY, norm="layer")
+T, CONTEXT = 10, 5
+# Bytes a token in 16 bits: the stream, keys, the MLP; fused attention's log-sums, one of 4 bytes a head.
+H, K, F, SUMS = 128, 32, 512, 32
+FUSED = H + K + K + H + SUMS  # queries, keys, values, what comes out
+GATED = 4 * F  # the gate before and after its activation, what it is multiplied with, the product
+RMS = 256 + 4 + H  # an fp32 copy, a number, and what the weight is multiplied with
+LAYER = H + 8  # the input, a mean and a deviation
+NORMED = H  # a norm's result, which the products after it keep
+
+
+def kept(shape: Transformer, precision: str = "bf16", attention: str = "flash", **run: Any) -> float:
+    return layer_block(shape, Pass(T, CONTEXT, attention, **run), WIDTHS[precision]).kept / T
+
+
+def test_bytes_by_precision() -> None:
+    wide, half, mixed = Widths(4, 4, 4), Widths(2, 2, 2), Widths(4, 4, 2)
+    expected = {
+        "fp32": wide,
+        "fp32-default": wide,
+        "tf32": wide,
+        "bf16": half,
+        "fp16": half,
+        "amp-bf16": mixed,
+        "amp-fp16": mixed,
+    }
+    assert expected == WIDTHS
+    assert [name for name, widths in WIDTHS.items() if widths.mixed] == ["amp-bf16", "amp-fp16"]
+
+
+def test_a_llama_layer() -> None:
+    assert kept(TINY) == 2 * (RMS + NORMED) + FUSED + GATED
+
+
+def test_norms_by_family() -> None:
+    assert kept(PLAIN) == 2 * (LAYER + NORMED) + FUSED + GATED
+    wide = 256 + 4 + 256  # Gemma's weight is applied in fp32
+    assert kept(replace(TINY, model_type="gemma")) == 2 * (wide + NORMED) + FUSED + GATED
+    assert kept(replace(TINY, model_type="gemma2", norms=4)) == 2 * (wide + NORMED) + 2 * wide + FUSED + GATED
+    assert kept(replace(TINY, parallel_block=True)) == RMS + NORMED + FUSED + GATED
+    of_heads = (256 + 4 + H) + (64 + 4 + K)  # of queries and keys
+    assert kept(replace(TINY, qk_norm=True)) == 2 * (RMS + NORMED) + of_heads + FUSED + GATED
+    # BERT norms sums; what comes in is kept by the first products
+    assert kept(replace(PLAIN, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
+
+
+def test_autocast_keeps_a_narrow_copy_for_each_product() -> None:
+    norm = 256 + 4 + 256  # all in fp32, the stream's width
+    assert kept(TINY, "amp-bf16") == 2 * norm + 3 * H + FUSED + 2 * H + GATED
+    assert kept(PLAIN, "amp-fp16") == 2 * (256 + 8) + 3 * H + FUSED + 2 * H + GATED
+
+
+def test_in_fp32_everything_is_twice_as_wide_but_what_was_fp32_before() -> None:
+    assert kept(PLAIN, "fp32") == 2 * (256 + 8 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
+    assert kept(TINY, "fp32") == 2 * (256 + 4 + 256 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
+
+
+def mlp(**changed: Any) -> float:
+    """What the MLP alone keeps, beside its input."""
+    return kept(replace(PLAIN, **changed)) - 2 * (LAYER + NORMED) - FUSED
+
+
+def test_activations_keep_what_goes_in_or_what_comes_out() -> None:
+    assert mlp(gated=False) == 2 * F
+    assert mlp(gated=False, activation="relu") == F  # which the next product keeps as well
+    assert mlp(activation="relu") == 3 * F
+    # x for its cube, tanh's result, the two factors, the product
+    assert mlp(gated=False, activation="gelu_tanh") == 5 * F
+    # autocast raises to a power in fp32: x, tanh's result and one factor in fp32, the other not; the product cast again
+    given = 2 * (256 + 8) + 3 * H + FUSED + H
+    assert kept(replace(PLAIN, gated=False, activation="gelu_tanh"), "amp-bf16") == given + 3 * 2 * F + F + F
+
+
+def test_dropout_keeps_a_byte_an_element() -> None:
+    more = {name: replace(PLAIN, model_type=name, gated=False, dropout=0.1) for name in ("llama", "t5", "bart")}
+    plain = kept(replace(PLAIN, gated=False))
+    assert kept(more["llama"]) == plain + 2 * 64
+    assert kept(more["t5"]) == kept(more["bart"]) == plain + 2 * 64 + 256  # inside the MLP, too
+    assert kept(replace(PLAIN, gated=False, dropout=0.0)) == plain
+
+
+def test_scores_written_out_are_kept_in_fp32_and_as_they_are_used() -> None:
+    pairs = 8 * CONTEXT
+    for precision, cast in (("bf16", 2), ("fp32", 0)):
+        eager, flash = kept(PLAIN, precision, "eager"), kept(PLAIN, precision)
+        assert eager - flash == pairs * (4 + cast) - SUMS
+    dropped = replace(PLAIN, dropout=0.1)
+    masks = 2 * 64
+    # after dropout there is another copy, and a mask; what went in is no longer needed
+    assert kept(dropped, attention="eager") - masks == kept(PLAIN, attention="eager") + pairs
+    assert kept(dropped, "fp32", "eager") - masks == kept(PLAIN, "fp32", "eager") + pairs * (4 + 1)
+
+
+def test_gpt_2_keeps_its_joined_projection() -> None:
+    gpt2 = replace(PLAIN, model_type="gpt2", kv_heads=8, gated=False)
+    assert kept(gpt2) == 2 * (LAYER + NORMED) + 3 * H + H + SUMS + 2 * F
+    assert layer_block(gpt2, Pass(T, CONTEXT, "flash"), WIDTHS["fp32"]).weights[1] == 4 * (64 * 192 + 192)
+    assert len(layer_block(gpt2, Pass(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
+
+
+def test_a_decoder_that_asks_an_encoder() -> None:
+    """Seven tokens of the encoder for ten of the decoder."""
+    crossed = kept(PLAIN, cross_tokens=7, cross_sequence=7) * T
+    encoded = 7 * (H + K + K)  # its output, once for both, and keys and values of it
+    assert crossed == kept(PLAIN) * T + T * (LAYER + NORMED + H + H + SUMS) + encoded
+    eager = kept(PLAIN, attention="eager", cross_tokens=7, cross_sequence=7) * T
+    assert eager - kept(PLAIN, attention="eager") * T == T * (LAYER + NORMED + H + H + 8 * 7 * 6) + encoded
+
+
+def test_latents() -> None:
+    """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it, values of 6 a head."""
+    shape = replace(PLAIN, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normed, and kept by the product after
+    heads = 2 * 8 * (12 + 12 + 6 + 6) + SUMS
+    assert kept(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
+    direct = replace(PLAIN, latent=Latent(16, 0, 8, 4, 6))
+    assert kept(direct) == kept(shape) - (4 * 24 + 4 + 4 * 24)
+
+
+def test_a_mixture_keeps_the_rows_that_were_routed() -> None:
+    shape = replace(PLAIN, experts=Experts(8, 2, 32))
+    routed = 2 * H + 4 * 2 * (2 * 32) + 2 * H  # gathered, inside the experts, and before they are added up
+    assert kept(shape, mixture=True) == 2 * (LAYER + NORMED) + FUSED + routed
+    shared = replace(PLAIN, experts=Experts(8, 2, 32, shared_ffn=48))
+    assert kept(shared, mixture=True) - kept(shape, mixture=True) == 4 * 2 * 48
+    assert kept(shape) == kept(PLAIN)
+
+
+def weights(shape: Transformer, **run: Any) -> list[int]:
+    """Elements of each trained weight."""
+    return [size // 2 for size in layer_block(shape, Pass(T, CONTEXT, "flash", **run), WIDTHS["bf16"]).weights]
+
+
+def test_weights_of_a_layer() -> None:
+    square, keys, wide = 64 * 64, 64 * 16, 64 * 256
+    assert weights(TINY) == [64, square, keys, keys, square, 64, wide, wide, wide]
+    assert weights(replace(PLAIN, gated=False)) == [128, square, keys, keys, square, 128, wide, wide]
+    biased = replace(TINY, qkv_bias=True, out_bias=True, mlp_bias=True)
+    assert weights(biased) == [64, square + 64, keys + 16, keys + 16, square + 64, 64, wide + 256, wide + 256, wide + 64]
+    mixture = weights(replace(TINY, experts=Experts(8, 2, 32)), mixture=True)
+    assert mixture[6:] == [64 * 8, *[8 * 64 * 32] * 3]
+    crossed = weights(PLAIN, cross_tokens=7, cross_sequence=7)
+    assert crossed[5:10] == [128, square, keys, keys, square]
+
+
+def test_adapters_are_all_that_is_trained() -> None:
+    down_up = [64 * 4, 4 * 64]
+    keys, wide = [64 * 4, 4 * 16], [64 * 4, 4 * 256]
+    assert weights(TINY, lora_rank=4) == [*down_up, *keys, *keys, *down_up, *wide, *wide, *reversed(wide)]
+    some: dict[str, Any] = {"lora_rank": 4, "lora_targets": frozenset({"q", "v"})}
+    assert weights(TINY, **some) == [*down_up, *keys]
+    rms = 256 + 4  # nothing for a weight that is frozen
+    inner = 2 * 4  # of each adapter
+    assert kept(TINY, lora_rank=4) == 2 * (rms + NORMED) + FUSED + GATED + 7 * inner
+    gemma = replace(TINY, model_type="gemma")
+    assert weights(gemma, lora_rank=4) == weights(TINY, lora_rank=4)
+    assert weights(gemma) == weights(TINY)
+    assert kept(TINY, **some) == 2 * rms + NORMED + FUSED + 3 * F + 2 * inner  # the MLP's products and the last one keep nothing
+
+
+def head(shape: Transformer, precision: str = "bf16", rank: int = 0) -> float:
+    return head_block(shape, T, WIDTHS[precision], rank).kept / T
+
+
+def test_the_loss_keeps_shares_of_the_vocabulary() -> None:
+    assert head(TINY) == RMS + NORMED + 4000
+    assert head(PLAIN) == LAYER + NORMED + 4000
+    assert head(replace(TINY, model_type="gemma")) == 256 + 4 + 256 + NORMED + 4000
+    assert head(replace(TINY, model_type="gemma2")) == 256 + 4 + 256 + NORMED + 2000 + 4000  # what bends the logits
+    assert head(TINY, "amp-bf16") == 256 + 4 + 256 + H + 4000
+    assert head(TINY, rank=4) == 256 + 4 + 4000
+    bert = replace(PLAIN, model_type="bert", causal=False)
+    assert head(bert) == NORMED + 2000  # in the logits' own width
+    assert head(bert, "amp-bf16") == H + 4000
+    assert head(bert, "fp32") == 2 * NORMED + 4000
+    # a product, its activation, a norm
+    assert head(replace(bert, lm_transform=True)) == NORMED + H + LAYER + NORMED + 2000
+    assert head_block(replace(bert, lm_transform=True), T, WIDTHS["bf16"]).weights == (2 * (64 * 64 + 64), 2 * 128, 2 * 64000)
+    assert head_block(TINY, T, WIDTHS["bf16"]).weights == (128, 128000)
+    assert head_block(TINY, T, WIDTHS["bf16"], 4).weights == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "widths"),
+    [("llama", "bf16", 2 + 4 + 4), ("llama", "fp32", 4 + 4), ("bert", "bf16", 2 + 2), ("bert", "amp-bf16", 2 + 4)],
+)
+def test_logits_are_there_while_the_loss_runs(name: str, precision: str, widths: int) -> None:
+    """As made, in fp32 where they are cast, and the shares."""
+    ledger = Ledger()
+    shape = replace(TINY, model_type=name, vocab=100_000)
+    head_block(shape, T, WIDTHS[precision]).forward(ledger, ledger.new(H * T, "input"))
+    assert ledger.replay(pools=False).peak_allocated == pytest.approx(T * 100_000 * widths, rel=0.005)  # and the input
+
+
+def test_embeddings_keep_masks_and_what_is_normed() -> None:
+    def kept_of(**changed: Any) -> float:
+        return embedding_block(replace(TINY, **changed), T, WIDTHS["bf16"]).kept / T
+
+    assert kept_of() == 0
+    assert kept_of(positions=512, token_types=2) == 0
+    assert kept_of(dropout=0.1) == 64
+    assert kept_of(embedding_norm=True) == LAYER
+    assert embedding_block(TINY, T, WIDTHS["amp-bf16"]).exit.size == T * 256
+    for positions, types, held in ((0, 0, 1), (512, 0, 3), (512, 2, 3)):
+        ledger = Ledger()
+        embedding_block(replace(TINY, positions=positions, token_types=types), 512, WIDTHS["bf16"]).forward(ledger, None)
+        assert ledger.replay(pools=False).peak_allocated == held * 512 * H  # two and their sum
+
+
+def test_scratch_of_the_way_back() -> None:
+    """Fused attention adds up the gradient of queries in fp32; autocast's weight gradients come in 16 bits first."""
+    nodes = layer_block(TINY, Pass(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
+    assert sum(node.backward_temporary for node in nodes) == 4 * 64 * T
+    mixed = layer_block(TINY, Pass(T, CONTEXT, "flash"), WIDTHS["amp-bf16"]).nodes
+    assert sum(node.backward_temporary for node in mixed) == 4 * 64 * T + 2 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256)
+    joined = layer_block(replace(PLAIN, model_type="gpt2", kv_heads=8), Pass(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
+    assert sum(node.backward_temporary for node in joined) == T * (4 * 64 + 3 * H)  # and the joined gradient

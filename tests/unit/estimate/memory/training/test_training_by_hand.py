@@ -1,0 +1,220 @@
+"""Training steps of a few tensors played by hand: what ZeRO gathers, autocast copies and checkpoints hold; how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from whichgpu.base.units import MIB
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.memory.quantisation import layer_matrices, split_weights
+from whichgpu.estimate.memory.training.allocator_replay import Stretch, Training, play
+from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
+from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.training_step import mlp_parts, training_memory
+from whichgpu.estimate.memory.training.transformer import transformer_parts
+from whichgpu.workload.models import find_model
+from whichgpu.workload.parameters import count_parameters
+from whichgpu.workload.shapes import Dlrm, Latent, Mlp, Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+CATALOG = Catalog()
+TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
+
+
+def linear(features: int = 1024, out: int = 1024, tokens: int = 1, precision: str = "fp32") -> Block:
+    """A product with one weight of 4 MiB in fp32, and next to nothing else."""
+    tape = Tape()
+    entry = tape.value(tokens * features, WIDTHS[precision].stream)
+    exit = Writer(tape, tokens, WIDTHS[precision]).linear(entry, out)
+    return Block(tuple(tape.nodes), entry, exit)
+
+
+def held(training: Training, label: str, pools: bool = False) -> float:
+    """MiB at the fullest moment."""
+    return round(play(training, pools).breakdown.get(label, 0) / MIB, 1)
+
+
+@pytest.mark.parametrize(("sizes", "most"), [((100, 200, 300), 500), ((300, 200, 100), 500), ((300, 10, 200), 310), ((7,), 7)])
+def test_zero_3_has_the_weights_of_two_neighbours_whole(sizes: tuple[int, ...], most: int) -> None:
+    stretches = [Stretch(linear(16, 16), gathered=size * MIB) for size in sizes]
+    assert held(Training(stretches, ()), "temporary") == pytest.approx(most, abs=0.1)
+    again = [replace(one, checkpointed=True) for one in stretches]
+    assert held(Training(again, ()), "temporary") == pytest.approx(most, abs=0.1)
+
+
+def test_gradients_are_spread_as_soon_as_a_block_has_them() -> None:
+    blocks = [Stretch(linear())] * 4
+    assert held(Training(blocks, ()), "gradients") == 16
+    spread = Training(blocks, (), scattered=4)
+    assert held(spread, "gradients") == 3 + 4 + 1  # three shares, the last block's whole, and its share
+    earlier = Training(blocks, (), accumulated=[4 * MIB] * 4)
+    assert held(earlier, "gradients") == 16 + 4  # one block's beside those of earlier rounds
+    assert held(replace(earlier, accumulated=[MIB] * 4, scattered=4), "gradients") == 4 + 4 + 1
+
+
+def test_tables_have_their_gradients_last() -> None:
+    blocks = [Stretch(linear())] * 2
+    assert held(Training(blocks, (), tables=[8 * MIB]), "gradients") == 16
+    tied = Training(blocks, (), tables=[8 * MIB], tied=8 * MIB)
+    assert (held(tied, "gradients"), held(tied, "temporary")) == (16, 8)  # the head's share of it is added
+    assert held(Training(blocks, (), tables=[8 * MIB], scattered=4), "gradients") == 2 + 8 + 2
+
+
+def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
+    found = Training([Stretch(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
+    assert [held(found, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
+    assert [held(found, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
+    fixed = replace(found, adapters=[MIB], fixed={"activations": 3 * MIB, "workspace": 0})
+    assert [held(fixed, name) for name in ("adapters", "activations", "workspace")] == [1, 3, 0]
+
+
+def test_copies_of_autocast_live_till_their_block_has_been_back() -> None:
+    """Four blocks of a MiB a copy: with many tokens the loss is the fullest moment, with few the end of the way back."""
+    long, short = (Stretch(linear(*sizes, "amp-bf16"), casts=(MIB,)) for sizes in ((64, 64, 8192), (1024, 1024, 1)))
+    for one, copies in ((long, 4), (short, 1)):
+        assert held(Training([one] * 4, ()), "cast_weights") == copies
+        assert held(Training([replace(one, checkpointed=True)] * 4, ()), "cast_weights") == copies
+        gathered = replace(one, checkpointed=True, gathered=MIB)  # copies of weights that go are not kept
+        assert held(Training([gathered] * 4, ()), "cast_weights") == 1
+
+
+def test_a_checkpointed_block_keeps_what_went_in() -> None:
+    """4096 tokens of 64 numbers are a MiB; a block inside is sixteen times as wide."""
+    tape = Tape()
+    write = Writer(tape, 4096, WIDTHS["fp32"])
+    entry = tape.value(4096 * 64, 4)
+    exit = write.linear(write.keeps_input(write.linear(entry, 1024)), 64)
+    block = Block(tuple(tape.nodes), entry, exit)
+    plain, again = (
+        play(Training([Stretch(block, checkpointed=flag)] * 8, ()), pools=False).peak_allocated / MIB for flag in (False, True)
+    )
+    # fullest where the last block's second product has its gradients: of what came out, of what went in, of its weight
+    here = 1 + 16 + 0.25
+    assert plain == pytest.approx(7 + 8 * 32 + here, abs=0.01)
+    assert again == pytest.approx(7 + 32 + here, abs=0.01)  # the inputs of seven, and one block's own
+
+
+def sized(units: tuple[int, ...], batch: int, precision: str = "fp32") -> dict[str, int]:
+    return mlp_parts(Workload("train", "net", precision=precision, batch=batch, optimizer="sgd"), Mlp("net", units))[0]
+
+
+def test_a_perceptron_s_loss_by_hand() -> None:
+    """Of 1024 samples with 4096 classes: when the loss goes back there are shares, their gradient and the logits'."""
+    found = sized((64, 64, 4096), 1024)
+    assert (found["activations"], found["temporary"]) == (1024 * 4 * (64 + 64 + 4096), 1024 * 4 * 2 * 4096)
+    narrow = sized((64, 64, 4096), 1024, "bf16")  # the loss is in fp32
+    assert (narrow["activations"], narrow["temporary"]) == (1024 * (2 * (64 + 64) + 4 * 4096), 1024 * 4 * 2 * 4096)
+
+
+def test_relus_lie_between_layers_only() -> None:
+    """Backward of a wide middle: its output is kept once, its gradient and that before the ReLU are there with it."""
+    found = sized((64, 8192, 64), 1024)
+    assert found["activations"] + found["temporary"] == pytest.approx(1024 * 4 * (64 + 3 * 8192), rel=0.01)
+
+
+def ends(shape: Any, **fields: Any) -> tuple[float, ...]:
+    plain: dict[str, Any] = {"precision": "bf16", "batch": 2, "seq_in": 64, "optimizer": "adamw", "engine": "pytorch"}
+    found = training_memory(Workload("train", "tiny", **(plain | fields)), shape, None)
+    return tuple(round(end / one.value, 4) for one in (found.allocated, found.device) for end in (one.low, one.high))
+
+
+SURE, UNSURE = (0.9925, 1.0075, 0.965, 1.035), (0.94, 1.13, 0.92, 1.14)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt"])
+def test_families_that_were_measured_are_surer(family: str) -> None:
+    assert ends(replace(TINY, model_type=family)) == SURE
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"optimizer": "adafactor"}, {"optimizer_fused": False}, {"accumulation": 2, "batch": 4}, {"attention": "eager"},
+     {"checkpointing": "selective"}, {"lora_rank": 4, "qlora": True}, {"parallel": Parallel(dp=2), "batch": 4}],
+    ids=str,
+)  # fmt: skip
+def test_what_was_never_measured_has_the_wide_range(fields: dict[str, Any]) -> None:
+    assert ends(TINY, **fields) == UNSURE
+
+
+def test_ranges_of_other_shapes() -> None:
+    assert ends(replace(TINY, model_type="mamba")) == UNSURE
+    assert ends(TINY, checkpointing="full") == SURE
+    assert ends(TINY, optimizer="sgd-momentum") == SURE
+    assert ends(Mlp("net", (64, 64, 8))) == SURE
+    with pytest.raises(TypeError):
+        training_memory(Workload("train", "d"), Dlrm("d", 8, (100,), (13, 8), (16, 1)), None)
+
+
+def parts(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
+    plain: dict[str, Any] = {"precision": "bf16", "batch": 64, "seq_in": 64, "optimizer": "adamw", "engine": "pytorch"}
+    return transformer_parts(Workload("train", "tiny", **(plain | fields)), shape)[0]
+
+
+def test_sequence_parallelism_cuts_what_norms_keep() -> None:
+    """Beside attention and the MLP a layer keeps 1032 bytes a token (two norms with what went in and came out)."""
+    deep = replace(TINY, layers=40)
+    plain, cut = (parts(deep, parallel=Parallel(tp=2, sp=sp)) for sp in (False, True))
+    assert plain["activations"] - cut["activations"] == pytest.approx(1032 * 64 * 64 * 40 / 2, rel=0.03)
+    assert {name: size for name, size in plain.items() if name != "activations"} == {
+        name: size for name, size in cut.items() if name != "activations"
+    }
+    assert parts(deep, parallel=Parallel(sp=True)) == parts(deep)
+
+
+WIDE = replace(TINY, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, vocab=1000)
+
+
+def test_quantised_weights_by_hand() -> None:
+    """Matrices in 4 bits and their scales; table, head and norms in 16 bits; one matrix unpacked at a time."""
+    found = parts(WIDE, lora_rank=4, qlora=True, batch=1, seq_in=1)
+    linear_ = 4 * (4 * 1024 * 1024 + 3 * 1024 * 4096)
+    other = 2 * (2 * 1000 * 1024 + (2 * 4 + 1) * 1024)
+    assert found["weights"] == pytest.approx(linear_ * (4 + 8 / 64 + 32 / (64 * 256)) / 8 + other, rel=0.001)
+    assert found["temporary"] == 1024 * 4096 * 2
+    assert parts(WIDE, lora_rank=4, batch=1)["weights"] == pytest.approx(2 * linear_ + other, rel=0.001)
+
+
+def test_stages_wait_with_micro_batches_in_flight() -> None:
+    """The first of two stages holds the activations of two micro-batches, of all four layers two."""
+    deep = replace(TINY, vocab=8)
+    alone = parts(replace(deep, layers=2), micro_batch=64, accumulation=4, batch=256)
+    staged = parts(deep, micro_batch=64, accumulation=4, batch=256, parallel=Parallel(pp=2))
+    assert staged["activations"] == pytest.approx(2 * alone["activations"], rel=0.1)
+    assert staged["weights"] == pytest.approx(alone["weights"], rel=0.05)
+
+
+def test_the_last_stage_has_the_loss() -> None:
+    """100,000 words of 256 tokens: shares of fp32, whichever stage holds most of the layers."""
+    wordy = replace(TINY, vocab=100_000)
+    staged = parts(wordy, batch=4, parallel=Parallel(pp=2))
+    assert staged["activations"] > 256 * 100_000 * 4
+    assert staged["weights"] == pytest.approx(2 * 100_000 * 64, rel=0.02)  # the head alone, and two layers
+
+
+def families() -> dict[str, Transformer]:
+    """A decoder of each family there is."""
+    shapes = [find_model(one.id, CATALOG) for one in CATALOG.models]
+    return {shape.model_type: shape for shape in shapes if isinstance(shape, Transformer) and not shape.encoder_layers}
+
+
+def test_every_matrix_of_a_decoder_has_a_role() -> None:
+    """What precisions are told of a model's matrices adds up to its weights."""
+    for name, shape in families().items():
+        named = sum(one.weights for one in layer_matrices(shape) if one.role != "router")
+        assert named == count_parameters(shape).linear, name
+        assert split_weights(shape, "bf16").total == 2 * count_parameters(shape).total, name
+
+
+def test_matrices_of_latents() -> None:
+    """Rank 24 for queries, 16 for keys and values, with 4 turned beside; heads of 8 + 4, values of 6."""
+    shape = replace(TINY, layers=1, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    found = [(one.role, one.weights, one.row, one.count) for one in layer_matrices(shape)][:4]
+    assert found == [
+        ("latent_down", 64 * (24 + 16 + 4), 64, 2), ("latent_up", 24 * 8 * 12, 24, 1), ("latent_up", 16 * 8 * 14, 16, 1),
+        ("attn_output", 64 * 8 * 6, 48, 1),
+    ]  # fmt: skip
+    direct = replace(shape, latent=Latent(16, 0, 8, 4, 6))
+    assert [(one.weights, one.row) for one in layer_matrices(direct)][:2] == [(64 * 20, 64), (64 * 96, 64)]

@@ -1,0 +1,193 @@
+"""Ends that nothing else stands on, each by hand: classes of memories, years, deaths of what is dead, heads, latents, stacks."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving_cases import linear
+from whichgpu.base.figure import Figure
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.allocator import MIB
+from whichgpu.estimate.course import replay
+from whichgpu.estimate.group.calibration import PLAIN as UNCORRECTED
+from whichgpu.estimate.group.calibration import GroupSetting
+from whichgpu.estimate.group.need import Needs, laid_out
+from whichgpu.estimate.memory.blog2015 import blog_2015
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.parts import estimate
+from whichgpu.estimate.memory.quantisation import SCHEMES, split_weights
+from whichgpu.estimate.remedies import fitting
+from whichgpu.estimate.serving.answer import serve
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.estimate.serving.fleet import Fleet, Station, fleet_answer
+from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.time.lower.eager import reductions
+from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.training import eager_pass
+from whichgpu.estimate.time.lower.fused.kernels import Kernels
+from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
+from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.live import BATCHES, _merged
+from whichgpu.estimate.trace.ledger import Operator
+from whichgpu.workload.shapes import Experts, Latent, Mlp, Transformer
+from whichgpu.workload.traces.reader import Trace
+from whichgpu.workload.workload import Parallel, Workload
+
+GPUS = Catalog().gpu_by_id
+NET = Mlp("net", (8, 4))
+TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
+
+
+def test_of_memories_alike_the_newest_comes_first_in_every_class() -> None:
+    def card(name: str, gib: float, year: int) -> Any:
+        return replace(GPUS["l4"], id=name, memory_bytes=int(gib * 2**30), launch_date=f"{year}-01-01")
+
+    cards = [card("a", 24, 2020), card("b", 48, 2018), card("c", 48.5, 2023), card("d", 24.2, 2022), card("e", 80, 2019)]
+    need = Figure(1e9, 1e9, 1e9, "byte", "modelled")
+    told = [gpu.id for gpu in fitting(need, Workload("forward", "tiny", precision="bf16"), cards)]
+    assert told == ["d", "a", "c", "b", "e"]
+    edge = [card("old", 100, 2020), card("same", 103, 2021), card("more", 103.1, 2022)]
+    assert [gpu.id for gpu in fitting(need, Workload("forward", "tiny", precision="bf16"), edge)] == ["same", "old", "more"]
+
+
+@pytest.mark.parametrize(("year", "told"), [(2019, 1.0), (2021, 1.0), (2022, 1.0), (2023, 2.0), (2030, 2.0)])
+def test_corrections_of_groups_are_of_the_nearest_year(year: int, told: float) -> None:
+    years = {"vllm/2020": {"latency": 1.0}, "vllm/2025": {"latency": 2.0}}
+    found = replace(UNCORRECTED, multipliers={"year": years})
+    assert found.log_multiplier(GroupSetting("vllm", year, "decode", "nvswitch", "nvswitch-4"), "latency") == told
+
+
+def test_the_death_of_what_is_dead_or_was_never_born_is_nothing() -> None:
+    events = [(1, 4 * MIB), (9, -1), (1, -1), (1, -1), (2, 8 * MIB), (3, 6 * MIB)]
+    found = replay(events, {1: "a", 2: "b", 3: "c"})
+    assert found.peak_allocated == 14 * MIB
+    assert found.peak_event == 5
+    assert found.breakdown == {"b": 8 * MIB, "c": 6 * MIB}
+    assert replay([(7, -1)]).peak_allocated == 0
+
+
+def products(shape: Transformer, task: Any = "forward") -> list[float]:
+    """Columns of every product."""
+    ops = eager_pass(Workload(task, "tiny", precision="bf16", engine="pytorch"), shape, 3.0, 10.0)
+    return [float(op.sizes["n"]) for op in ops if op.kind == "gemm"]
+
+
+def test_models_without_a_head_make_no_logits() -> None:
+    assert products(TINY)[-1] == 1000
+    assert 1000 not in products(replace(TINY, head=False))
+    assert 1000 not in products(replace(TINY, causal=False))  # an encoder ends before them
+    assert 1000 in products(replace(TINY, causal=False, encoder_layers=2, encoder_context=7))
+
+
+def test_a_prompt_expands_its_latents() -> None:
+    """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
+    shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    found = Kernels(stored(shape, "bf16", "bf16"), engine_record("vllm").kernels)
+    fused_layer(found, shape, Step(3.0, 10.0, 10.0, decoding=False))
+    (attended,) = [op for op in found.ops if op.kind == "attention"]
+    assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
+    assert (attended.sizes["dim"], attended.sizes["kv_heads"]) == (12, 8)
+    assert attended.read == 2 * 3 * 10 * 8 * (12 + 12 + 6)
+    sizes = [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in found.ops if op.kind == "gemm"]
+    assert sizes[:3] == [(30, 24 + 20, 64), (30, 96, 24), (30, 8 * 14, 16)]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_rounds_keep_the_gradients_of_those_before(rounds: int) -> None:
+    """A layer of weights many times its activations: two rounds hold all gradients throughout, one does not."""
+    shape = replace(TINY, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, layers=6, vocab=2000)
+    asked = Workload("train", "tiny", precision="bf16", seq_in=512, optimizer="sgd", batch=16 * rounds, engine="pytorch")
+    exact = laid_out(asked, Parallel(), 16, rounds, "none")
+    lined = Needs(asked, shape).of(Parallel(), "none", np.array([16.0]), np.array([float(rounds)]))[0]
+    assert lined == pytest.approx(memory(exact, shape).device.value, rel=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7, 9, 10])
+def test_a_trace_is_repeated_as_often_as_it_takes(count: int) -> None:
+    """Three requests a second apart, so that it covers three seconds."""
+    trace = Trace("t", array("d", [0.0, 1.0, 2.0]), array("q", [5, 6, 7]), array("q", [1, 2, 3]))
+    came = list(Load(trace.rate or 0.0, Lengths(1), Lengths(1), count, trace=trace).arrivals())
+    assert [time for time, *_ in came] == pytest.approx([float(place) for place in range(count)])
+    assert [prompt for _, prompt, *_ in came] == [5 + place % 3 for place in range(count)]
+
+
+def test_scales_of_matrices_and_rows() -> None:
+    weights = 8 * 64 * 32  # eight experts
+    assert SCHEMES["fp8"].size(weights, 64, 8) == weights + 8 * 8
+    assert SCHEMES["int8"].size(weights, 64, 8) == weights + 4 * 8 * 32
+    assert SCHEMES["nvfp4"].size(weights, 64, 8) == weights * 9 // 16 + 8 * 8
+    assert SCHEMES["int4"].size(weights, 64, 8) == weights * 133 // 256
+    mixed = replace(TINY, experts=Experts(8, 2, 32))
+    assert split_weights(mixed, "fp8").experts == 4 * 3 * (weights + 64)
+
+
+def test_kernels_that_make_statistics_ready() -> None:
+    image = (2.0, 16.0, 8.0, 8.0)
+    asked = Call("native_batch_norm", "forward", "bfloat16", 1.0, (image,), (image,), grown=(True,))
+    normed, *ready = reductions.batch_norm(asked, Settings(training=False))
+    assert (normed.role, normed.read, normed.write) == ("normalise", 2 * 2048, 2 * 2048)
+    assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
+
+
+def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
+    load = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # of which 36 are counted
+    like = Figure(1.0, 0.5, 2.0, "s", "modelled")
+    (fleet,) = fleet_answer(Fleet((Station("one", linear(), 1),)), load, Objectives(), like).warnings
+    (alone,) = serve(linear(), load, Objectives(), like, drawn=False).warnings
+    for told in (fleet, alone):
+        assert (told.id, told.values["n"], told.values["percentiles"]) == ("serving.too-few", 36, ("p90", "p99"))
+
+
+def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
+    """Traced at two batches: what grows has a slope, what does not is a number; equal calls are counted."""
+
+    def run(batch: int) -> list[Operator]:
+        relu = Operator("aten.relu.default", ((batch, 16),), ((batch, 16),), "float32", "forward")
+        table = Operator("aten.mm.default", ((3 * batch + 5, 8), (8, 4)), ((3 * batch + 5, 4),), "float32", "forward")
+        step = Operator("aten.add.Tensor", ((4,),), ((4,),), "float32", "optimizer")
+        return [relu, table, relu, step]
+
+    found = list(_merged([run(batch) for batch in BATCHES]))
+    assert [(one.name, one.count) for one in found] == [("aten.relu.default", 2), ("aten.mm.default", 1)]
+    assert found[0].inputs == (((0, 1), (16, 0)),)
+    assert (found[1].inputs, found[1].outputs) == ((((5, 3), (8, 0)), ((8, 0), (4, 0))), (((5, 3), (4, 0)),))
+    alone = list(_merged([run(7)]))
+    assert alone[0].outputs == (((7, 0), (16, 0)),)
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "shape", "said"),
+    [
+        ("train", {}, NET, ["right"]),
+        ("train", {"precision": "tf32"}, NET, ["right"]),
+        ("forward", {}, NET, ["training"]),
+        ("train", {"precision": "bf16"}, NET, ["precision"]),
+        ("train", {"optimizer": "adamw"}, NET, ["optimizer"]),
+        ("forward", {"optimizer": "adamw"}, NET, ["training"]),
+        ("train", {}, TINY, ["layers"]),
+        ("forward", {"precision": "fp16"}, TINY, ["training", "precision", "layers"]),
+    ],
+)
+def test_what_the_formula_of_2015_does_not_know(task: Any, fields: dict[str, Any], shape: Any, said: list[str]) -> None:
+    plain: dict[str, Any] = {"precision": "fp32", "optimizer": "sgd-momentum", "batch": 4}
+    asked = Workload(task, "net", **(plain | fields))
+    ours = estimate({"weights": 3000, "activations": 1000}, (1.0, 1.0), (1.0, 1.0))
+    told = [one.id for one in blog_2015(asked, shape, ours).warnings]
+    assert told == ["warning.blog-2015", *(f"warning.blog-2015-{one}" for one in said), "warning.blog-2015-overhead"]
+
+
+def test_the_formula_of_2015_in_parts() -> None:
+    """8 x 4 weights of twelve bytes, and twelve units of four samples of twelve bytes too."""
+    ours = estimate({"weights": 3000}, (1.0, 1.0), (1.0, 1.0))
+    found = blog_2015(Workload("train", "net", precision="fp32", batch=4, optimizer="sgd-momentum"), NET, ours)
+    assert {name: part.value for name, part in found.parts.items()} == {
+        "weights": 128, "gradients": 128, "optimizer": 128, "activations": 12 * 4 * 12,
+    }  # fmt: skip
+    assert found.allocated.value == 12 * (32 + 48)
+    assert found.warnings[0].values["share"] == "32"  # of ours

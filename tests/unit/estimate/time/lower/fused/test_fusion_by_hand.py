@@ -1,0 +1,228 @@
+"""What compilers and stacks fuse, worked out on a network of three calls; attention and caches of other widths."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.time.lower.eager.aten import kernels
+from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.gemm import native_attention
+from whichgpu.estimate.time.lower.eager.kernels import Writer
+from whichgpu.estimate.time.lower.eager.layers import Pass, layer
+from whichgpu.estimate.time.lower.eager.training import eager_pass, trained, training_step
+from whichgpu.estimate.time.lower.fused.fusion_rules import fused
+from whichgpu.estimate.time.lower.fused.inference import fused_pass
+from whichgpu.estimate.time.lower.numerics import numerics
+from whichgpu.estimate.time.operators import Op
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.workload import Parallel, Workload
+
+IMAGE = (2.0, 16.0, 8.0, 8.0)
+N = 2.0 * 16 * 64
+WEIGHT = (16.0, 16.0, 3.0, 3.0)
+TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
+
+
+def call(name: str, *inputs: Any, outputs: Any = (IMAGE,), dtype: str = "bfloat16", **more: Any) -> Call:
+    plain: dict[str, Any] = {"phase": "forward", "count": 1.0, "grown": (True,)}
+    return Call(name, dtype=dtype, inputs=inputs, outputs=outputs, **(plain | more))
+
+
+CONV, NORM, RELU = call("convolution", IMAGE, WEIGHT), call("native_batch_norm", IMAGE), call("relu_", IMAGE)
+ADD = call("add_", IMAGE, IMAGE, alike=True)
+
+
+def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, float, float]]:
+    """Kind, role, bytes read and written of what is left."""
+    how = Settings(**settings)
+    ops = fused([(one, kernels(one, how)) for one in calls], engine_record(engine).fusion, how)
+    return [(op.kind, op.role, float(op.read), float(op.write)) for op in ops]
+
+
+def test_pytorch_fuses_nothing() -> None:
+    assert [kind for kind, *_ in left("pytorch", CONV, NORM, RELU, ADD)] == ["conv", "batch_norm", "pointwise", "pointwise"]
+
+
+def test_a_compiler_puts_what_follows_into_the_norm() -> None:
+    """Sums over pixels, then the result with the ReLU and the residual inside: its second operand is read there."""
+    found = left("pytorch-compile", CONV, NORM, RELU, ADD)
+    assert found[0][0] == "conv"
+    assert found[1:] == [("reduce_columns", "", 2 * N, 8 * 16), ("pointwise", "", 2 * N + 2 * N, 2 * N)]
+    evaluated = left("pytorch-compile", CONV, NORM, RELU, training=False, amp=True)
+    assert evaluated[1:] == [("pointwise", "", 2 * N, 2 * N)]
+
+
+def test_a_compiler_s_own_layer_norms() -> None:
+    rows = (2.0, 10.0, 32.0)
+    there = call("native_layer_norm", rows, outputs=(rows,))
+    back = call("native_layer_norm_backward", rows, outputs=(rows,), phase="backward")
+    size = 2.0 * 640
+    assert left("pytorch-compile", there) == [("norm", "fused", size, size)]
+    assert left("pytorch-compile", back) == [("norm", "fused", 2 * size, size), ("reduce_columns", "", 2 * size, 8 * 32)]
+
+
+def test_others_sizes_and_phases_stay_kernels_of_their_own() -> None:
+    small = (2.0, 16.0, 4.0, 4.0)
+    other = call("relu_", small, outputs=(small,))
+    back = call("threshold_backward", IMAGE, IMAGE, phase="backward")
+    assert [kind for kind, *_ in left("pytorch-compile", NORM, other, back)] == [
+        "reduce_columns", "pointwise", "pointwise", "pointwise",
+    ]  # fmt: skip
+
+
+def test_tensorrt_folds_norms_and_lets_activations_ride_on_products() -> None:
+    found = left("tensorrt", CONV, NORM, RELU, ADD, training=False)
+    plain = left("pytorch", CONV, training=False)
+    assert found == [("conv", "forward", plain[0][2] + 2 * N, plain[0][3])]
+    scaled = left("tensorrt", CONV, call("mul", IMAGE, IMAGE, alike=True), training=False)
+    assert len(scaled) == 2  # a gate is a kernel of its own
+
+
+def test_old_stacks_have_cudnn_s_norm_with_its_activation_in_16_bits() -> None:
+    for engine in ("ngc", "mxnet", "tensorflow"):
+        assert [kind for kind, *_ in left(engine, NORM, RELU, ADD)] == ["batch_norm"]
+        assert left(engine, NORM, RELU, ADD)[0][2] == 4 * N + 2 * N
+        wide = [replace(one, dtype="float32") for one in (NORM, RELU, ADD)]
+        assert len(left(engine, *wide)) == 3
+        assert len(left(engine, NORM, call("silu", IMAGE))) == 2
+        assert len(left(engine, NORM, RELU, ADD, nhwc=False)) == 3  # cuDNN has it for channels last alone
+
+
+def test_a_guest_shared_by_several_hosts() -> None:
+    """Three norms, of which one has a sum after it: each brings a third of the other operand."""
+    found = left("ngc", NORM, NORM, NORM, ADD)
+    assert [round(read, 3) for *_, read, _ in found] == [round(4 * N + 2 * N / 3, 3)] * 3
+    twice = left("ngc", replace(NORM, count=2.0), replace(ADD, count=2.0))
+    assert twice[0][2] == 4 * N + 2 * N
+
+
+def test_casts_make_what_they_join_narrow() -> None:
+    narrow, wide = call("_to_copy", IMAGE), call("_to_copy", IMAGE, dtype="float32")
+    read, wrote = 4 * N, 2 * N
+    assert left("pytorch-compile", NORM, amp=True)[1][2:] == (2 * N, 2 * N)
+    assert left("pytorch-compile", NORM, narrow, amp=True)[1][2:] == (2 * N, wrote / 2)
+    assert left("pytorch-compile", NORM, wide, amp=True)[1][2:] == (read / 4, 2 * N)
+    both = left("pytorch-compile", NORM, NORM, narrow, amp=True)
+    assert [one[3] for one in both if one[0] == "pointwise"] == [wrote * 3 / 4] * 2  # of every second one
+    assert left("pytorch-compile", NORM, narrow)[1][2:] == (2 * N, 2 * N)
+
+
+def test_attention_in_one_call() -> None:
+    """Four tokens of 128 numbers, two heads of 64: a product to three times as many, attention, a product."""
+    query, weight, projection = (3.0, 4.0, 128.0), (384.0, 128.0), (128.0, 128.0)
+    asked = call("_native_multi_head_attention", query, query, query, weight, (384.0,), projection, outputs=(query,))
+    qkv, attended, out = native_attention(asked, Settings(training=False))
+    assert [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in (qkv, out)] == [(12, 384, 128), (12, 128, 128)]
+    assert attended.flops == 2 * 2 * 3 * 2 * 16 * 64
+    assert (attended.read, attended.write) == (3 * 12 * 128 * 2, 12 * 128 * 2)
+    assert (attended.sizes["heads"], attended.sizes["dim"], attended.sizes["queries"]) == (2, 64, 4)
+
+
+def eager(precision: str, **more: Any) -> list[Op]:
+    write = Writer(numerics(precision))
+    plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0}
+    layer(write, replace(TINY, kv_heads=8), Pass(**(plain | more)))
+    return write.ops
+
+
+def test_units_of_fused_attention() -> None:
+    for precision, unit in (("bf16", "bf16"), ("fp16", "fp16"), ("tf32", "fp32"), ("fp32", "fp32"), ("amp-fp16", "fp16")):
+        assert {op.unit for op in eager(precision) if op.kind.startswith("attention")} == {unit}
+
+
+def test_crossing_sees_all_of_the_encoder_s_tokens() -> None:
+    own, crossed = [op for op in eager("bf16", source=7.0) if op.kind == "attention"]
+    assert own.flops == 2 * 3 * 8 * 50 * 16
+    assert crossed.flops == 2 * 3 * 8 * 70 * 16
+    assert (own.sizes["causal"], crossed.sizes["causal"]) == (1.0, 0.0)
+
+
+def test_an_encoder_sees_all_of_its_tokens() -> None:
+    """Two layers over seven tokens of three sequences; a decoder that begins with one token each."""
+    both = replace(TINY, encoder_layers=2, encoder_context=7)
+    asked = Workload("prefill", "tiny", precision="bf16", engine="vllm")
+    attended = [op for op in fused_pass(asked, both, 3.0, 10.0, None) if op.kind == "attention"]
+    assert [float(op.flops * op.count) for op in attended] == [2 * 3 * 8 * one * 16 for one in (2 * 49, 4 * 0.5, 4 * 7)]
+    eager_ = [op for op in eager_pass(replace(asked, engine="pytorch"), both, 3.0, 10.0) if op.kind == "attention"]
+    assert [float(op.flops * op.count) for op in eager_] == [2 * 3 * 8 * one * 16 for one in (2 * 49, 4 * 0.5, 4 * 7)]
+
+
+@pytest.mark.parametrize(("kept", "width"), [("bf16", 2.0), ("fp8", 1.0), ("q8_0", 34 / 32), ("q4_0", 18 / 32), ("fp32", 4.0)])
+def test_what_a_token_reads_of_its_cache(kept: str, width: float) -> None:
+    asked = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kept)
+    ops = fused_pass(asked, TINY, 3.0, 1.0, 40.0)
+    (read,) = {float(op.read) for op in ops if op.kind == "decode_attention"}
+    assert read == pytest.approx(3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * width)
+
+
+def passed(**fields: Any) -> list[Op]:
+    plain: dict[str, Any] = {"precision": "bf16", "engine": "pytorch"}
+    return eager_pass(Workload("forward", "tiny", **(plain | fields)), TINY, 3.0, 10.0)
+
+
+def test_attention_is_fused_unless_asked_otherwise() -> None:
+    assert sum(op.count for op in passed() if op.kind == "attention") == 4
+    assert sum(op.count for op in passed(attention="sdpa") if op.kind == "attention") == 4
+    assert not [op for op in passed(attention="eager") if op.kind == "attention"]
+    assert sum(op.count for op in passed(attention="eager") if op.kind == "softmax") == 4
+
+
+def joins(ops: list[Op]) -> float:
+    return sum(float(op.count) for op in ops if op.role == "join" and op.phase == "forward")
+
+
+def test_only_prompts_leave_a_cache() -> None:
+    still = replace(TINY, rope=False)
+
+    def run(task: Any) -> list[Op]:
+        return eager_pass(Workload(task, "tiny", precision="bf16", engine="pytorch"), still, 3.0, 10.0)
+
+    assert [joins(run(task)) for task in ("forward", "prefill")] == [0, 2 * 4]
+    trained_ = Workload("train", "tiny", precision="bf16", engine="pytorch", seq_in=10, optimizer="sgd")
+    assert joins(training_step(trained_, still, 3.0)) == 0
+
+
+def stepped(**fields: Any) -> list[Op]:
+    plain: dict[str, Any] = {"precision": "bf16", "engine": "pytorch", "seq_in": 10, "optimizer": "sgd"}
+    return training_step(Workload("train", "tiny", **(plain | fields)), TINY, 3.0)
+
+
+def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
+    parameters, tensors = trained(Workload("train", "tiny"), TINY)
+    assert parameters == 2 * 1000 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256 + 2 * 64) + 64
+    assert tensors == 4 * (7 + 2) + 3
+
+    def added(**fields: Any) -> tuple[float, float]:
+        """Rounds beyond the first, and bytes written in each."""
+        plain, more = stepped(), stepped(accumulation=3, **fields)
+        (op,) = [op for op in more if op.sizes.get("resident") == 0.0 and op.phase == "backward"]
+        assert not [one for one in plain if one.sizes.get("resident") == 0.0 and one.phase == "backward"]
+        return float(op.count) / tensors, float(op.write) * tensors
+
+    assert added() == pytest.approx((2.0, 2 * parameters))
+    assert added(parallel=Parallel(dp=4, zero=1)) == pytest.approx((2.0, 2 * parameters))
+    assert added(parallel=Parallel(dp=4, zero=2)) == pytest.approx((2.0, 2 * parameters / 4))
+    for zero, share in ((0, 1), (1, 4), (3, 4)):
+        (step,) = [op for op in stepped(parallel=Parallel(dp=4, zero=zero)) if op.phase == "optimizer"]
+        assert float(step.write * step.count) == pytest.approx(2 * parameters / share)
+
+
+def test_what_adapters_train() -> None:
+    def of(**fields: Any) -> tuple[float, float]:
+        return trained(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
+
+    every = 4 * 4 * (2 * (64 + 64) + 2 * (64 + 16) + 3 * (64 + 256))
+    assert of() == (every, 2 * 4 * 7)
+    assert of(lora_targets="q,v") == (4 * 4 * (128 + 80), 2 * 4 * 2)
+    assert of(lora_targets="mlp") == (4 * 4 * 3 * 320, 2 * 4 * 3)
+    assert of(parallel=Parallel(pp=2)) == (every / 2, 4 * 7)
+    plain = replace(TINY, gated=False)
+    assert trained(Workload("finetune", "tiny", lora_rank=4, lora_targets="down"), plain) == (4 * 4 * 320, 8)
+    biased = replace(TINY, mlp_bias=True, norm="layer", norms=4)
+    assert trained(Workload("train", "tiny"), biased)[1] == 4 * (7 + 7 + 8) + 3
+    staged, tensors = trained(Workload("train", "tiny", parallel=Parallel(pp=2)), TINY)
+    assert (staged, tensors) == tuple(one / 2 for one in trained(Workload("train", "tiny"), TINY))

@@ -1,0 +1,321 @@
+"""Records of measure: their form, what physics allows, who goes first, and what the fit makes of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whichgpu.api.workloads.estimate import estimate
+from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.messages import english, msg
+from whichgpu.base.units import significant
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.own import NARROWEST, Own, with_own
+from whichgpu.measure import records
+from whichgpu.measure.bench.case import Conditions
+from whichgpu.measure.bench.steps import steps
+from whichgpu.measure.physics import peak_share, problems
+from whichgpu.measure.record import MicroResult, Record, StepResult, Where, from_json, sealed, shared, to_json
+
+GPU = "h200-sxm"
+TODAY = date(2026, 11, 20)
+SLOWER = {"pytorch": 1.25, "cuda-graphs": 0.9, "pytorch-compile": 1.1}
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    return {"task": "train", "model": "resnet34", "engine": "pytorch", "batch": 64, "precision": "amp-bf16", **fields}
+
+
+def step(seconds: float, name: str = "one", **fields: Any) -> StepResult:
+    return StepResult(name, request(**fields), seconds, seconds * 0.99, seconds * 1.01, 8)
+
+
+def gemm(tflops: float = 700.0, **changes: Any) -> MicroResult:
+    flops = 2.0 * 8192**3
+    seconds = flops / (tflops * 1e12)
+    sizes = {"m": 8192, "n": 8192, "k": 8192}
+    made = MicroResult("gemm", "gemm", "bf16", sizes, seconds, seconds, seconds, 9, flops / seconds, "FLOP/s")
+    return replace(made, **changes)
+
+
+def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), made: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
+    where = Where(gpu, 1, "580.1", "Intel(R) Xeon(R)", {"torch": "2.11.0", "cuda": "13.0"})
+    return sealed(Record(made, where, micro, timed))
+
+
+@pytest.fixture(scope="module")
+def measured(catalog: Catalog) -> Record:
+    """A machine on which each engine is off by its own factor from what is shipped."""
+    found = []
+    for case in steps(catalog.gpu_by_id[GPU]):
+        said = estimate(catalog=catalog, own=False, **case.request).time
+        assert said is not None
+        seconds = said.value * SLOWER[case.request["engine"]]
+        found.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
+    return record(*found)
+
+
+def test_a_record_reads_back_as_it_was_written() -> None:
+    made = record(step(0.05), micro=(gemm(conditions=Conditions(1980 * 10**6, 60, 650.0, ("power",))),))
+    assert from_json(to_json(made).encode(), "x") == made
+    assert made.source.startswith(f"measured-{GPU}-2026-11-19-")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text.replace('"runs": 8', '"runs": 9'),
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: text.replace('"runs": 8', '"runs": "many"'),
+        lambda text: text[:-20],
+        lambda text: "[]",
+        lambda text: text.replace("0.05,", "NaN,"),
+    ],
+)
+def test_what_is_no_record_is_refused(spoil: Any) -> None:
+    text = spoil(to_json(record(step(0.05))))
+    with pytest.raises(UsageError) as refused:
+        from_json(text.encode(), "theirs.json")
+    assert refused.value.kind == "bad-record"
+
+
+def told(made: Record, catalog: Catalog) -> set[str]:
+    return {problem.id for problem in problems(made, catalog, TODAY)}
+
+
+def test_what_can_be_true_passes(catalog: Catalog) -> None:
+    assert told(record(step(0.05), micro=(gemm(),)), catalog) == set()
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (record(step(0.05), gpu="h900-sxm"), "record.unknown-gpu"),
+        (record(), "record.empty"),
+        (record(step(0.05), made="2031-01-01"), "record.date"),
+        (record(step(0.05), made="1999-01-01"), "record.date"),
+        (record(step(0.05), made="soon"), "record.date"),
+        (record(step(0.05), made="2016-01-01"), "record.before-launch"),
+        (record(step(-0.05)), "record.time"),
+        (record(replace(step(0.05), high=float("inf"))), "record.time"),
+        (record(replace(step(0.05), low=0.06)), "record.time"),
+        (record(replace(step(0.05), runs=0)), "record.time"),
+        (record(step(0.0001)), "record.below-floor"),
+        (record(step(0.05), step(20.0)), "record.too-slow"),
+        (record(step(3600.0)), "record.too-slow"),
+        (record(step(0.0)), "record.time"),
+        (record(step(1e300)), "record.time"),
+        (record(micro=(gemm(0.7),)), "record.slow-operator"),
+        (record(step(0.05, model="no-such-model")), "record.request"),
+        (record(step(0.05, batch=-3)), "record.request"),
+        (record(micro=(gemm(1100.0),)), "record.above"),
+        (record(micro=(gemm(700.0, rate=9e14),)), "record.rate"),
+        (record(micro=(gemm(conditions=Conditions(temperature_celsius=900)),)), "record.conditions"),
+        (record(*[step(0.05)] * 501), "record.too-many"),
+    ],
+)
+def test_what_cannot_be_true_is_told(made: Record, problem: str, catalog: Catalog) -> None:
+    assert problem in told(made, catalog)
+
+
+def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
+    first, second, *rest = measured.steps
+    forged = replace(second, seconds=second.seconds * 1000, low=second.low * 1000, high=second.high * 1000)
+    path = records.write(sealed(replace(measured, steps=(first, forged, *rest))), tmp_path / "theirs.json")
+    with pytest.raises(UsageError) as refused:
+        records.import_record(path, catalog, load_calibration(), TODAY)
+    assert refused.value.kind == "record-impossible"
+    text = english().render(refused.value.message)
+    assert f"step 2, {second.id}: " in text
+    assert f"is {significant(1000 * SLOWER[second.request['engine']])} times the" in text
+    assert records.own_calibrations(catalog, load_calibration()) == {}
+
+
+@pytest.mark.parametrize("times", [1000.0, 9.0, 1e-6, 0.0, -1.0])
+def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Record, catalog: Catalog) -> None:
+    """A machine that was busy with something else for one step, or a clock that jumped."""
+    first, *rest = measured.steps
+    records.keep(sealed(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
+    widest = load_calibration().spread("none", "train")
+    for request in (first.request, rest[-1].request):
+        told = estimate(catalog=catalog, **request)
+        assert told.time is not None
+        low, high = told.time.relative_range
+        assert exp(widest[0]) - 1e-9 <= low <= 1 <= high <= exp(widest[1]) + 1e-9
+        shipped = estimate(catalog=catalog, own=False, **request).time
+        assert shipped is not None
+        assert 0.5 < told.time.value / shipped.value < 2
+
+
+def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
+    records.keep(sealed(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps))))
+    request = measured.steps[0].request
+    before, after = estimate(catalog=catalog, own=False, **request), estimate(catalog=catalog, **request)
+    assert (after.time, after.tier, after.basis) == (before.time, before.tier, before.basis)
+
+
+@pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
+def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
+    own = Own(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
+    low, high = with_own(load_calibration(), {GPU: own}).spread("imported", "train", GPU, "pytorch")
+    lowest, highest = load_calibration().spread("none", "train")
+    assert lowest <= low < 0 < high <= highest
+
+
+def test_bandwidth_above_the_nominal_one_is_told(catalog: Catalog) -> None:
+    size = 4 << 30
+    seconds = 2 * size / (catalog.gpu_by_id[GPU].memory_bandwidth * 1.01)
+    copied = MicroResult("copy", "copy", "fp32", {"bytes": size}, seconds, seconds, seconds, 9, 2 * size / seconds, "B/s")
+    assert told(record(micro=(copied,)), catalog) == {"record.above"}
+
+
+def test_shares_of_peak(catalog: Catalog) -> None:
+    gpu = catalog.gpu_by_id[GPU]
+    assert peak_share("gemm", "bf16", gpu.peaks["bf16"] / 2, gpu) == 0.5
+    assert peak_share("copy", "fp32", gpu.memory_bandwidth, gpu) == 1.0
+    assert peak_share("upload", "uint8", 5e10, gpu) is None
+
+
+def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Record, catalog: Catalog) -> None:
+    fit = records.fitted(measured, catalog, load_calibration())
+    records.keep(sealed(replace(measured, fitted=fit)))
+    for task, model, engine, fields in (
+        ("train", "resnet50", "pytorch", {"batch": 64, "precision": "amp-bf16"}),
+        ("train", "gpt2", "pytorch", {"batch": 8, "seq_in": 1024, "precision": "amp-bf16"}),
+        ("decode", "llama-3.1-8b", "cuda-graphs", {"batch": 8, "seq_in": 2048}),
+        ("prefill", "llama-3.1-8b", "pytorch-compile", {"batch": 1, "seq_in": 2048}),
+    ):
+        asked: dict[str, Any] = {"engine": engine, "gpu": GPU, **fields}
+        before = estimate(task, model, catalog, own=False, **asked)
+        after = estimate(task, model, catalog, **asked)
+        assert before.time is not None
+        assert after.time is not None
+        truth = log(SLOWER[engine])
+        off = log(after.time.value / before.time.value) - truth
+        assert abs(off) < abs(truth) / 2, (model, off)
+        assert (after.basis, after.tier) == ("measured", "measured")
+        assert any(source.startswith(f"measured-{GPU}-") for source in after.sources)
+        low, high = after.time.relative_range
+        assert high >= exp(NARROWEST) - 1e-9
+        assert high / low < before.time.high / before.time.low
+
+
+def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalog: Catalog) -> None:
+    records.keep(measured)
+    for gpu, engine in (("h100-sxm-80gb", "pytorch"), (GPU, "vllm")):
+        asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
+        task = "train" if engine == "pytorch" else "decode"
+        before = estimate(task, "llama-3.2-1b", catalog, own=False, **asked)
+        after = estimate(task, "llama-3.2-1b", catalog, **asked)
+        assert after.tier == before.tier != "measured"
+        assert after.time is not None
+        assert before.time is not None
+        assert after.time.value == pytest.approx(before.time.value, rel=0.0 if engine == "pytorch" else 0.2)
+
+
+def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: Record, catalog: Catalog) -> None:
+    records.keep(measured)
+    asked: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
+    before = estimate("train", "resnet50", catalog, own=False, **asked)
+    after = estimate("train", "resnet50", catalog, **asked)
+    assert before.time is not None
+    assert after.time is not None
+    assert after.time.value != before.time.value  # what the engine's other steps say of it still counts
+    assert (after.basis, after.tier) == (before.basis, before.tier)
+    assert after.time.high / after.time.low == pytest.approx(before.time.high / before.time.low, rel=1e-6)
+
+
+def test_a_stale_fit_is_made_anew(measured: Record, catalog: Catalog) -> None:
+    calibration = load_calibration()
+    fit = records.fitted(measured, catalog, calibration)
+    stale = sealed(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
+    path = records.keep(stale)
+    own = records.own_calibrations(catalog, calibration)[GPU]
+    assert own.multipliers == fit.multipliers
+    assert own.source == measured.source
+    assert records.read(path).fitted == fit  # and kept, so that it is made once
+
+
+def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(
+    measured: Record, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records.keep(measured)
+
+    def refuse(*_: object) -> Path:
+        raise UsageError("cannot-write", msg("error.cannot-write-file", name="x", why="read-only"))
+
+    monkeypatch.setattr(records, "keep", refuse)
+    assert records.own_calibrations(catalog, load_calibration())[GPU].source == measured.source
+
+
+def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
+    records.keep(measured)
+    path = tmp_path / "shared.json"
+    records.share(path)
+    document = json.loads(path.read_text())
+    assert document["made"] == "2026-11-19"
+    assert document["fitted"] is None
+    folder = tmp_path / "other-user"
+    taken = records.import_record(path, catalog, load_calibration(), TODAY, folder)
+    assert taken.fitted is not None
+    own = records.own_calibrations(catalog, load_calibration(), folder)
+    assert own[GPU].basis == "calibrated"
+
+
+def test_imported_records_never_override_own_ones(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
+    theirs = shared(replace(measured, made="2026-11-20", steps=tuple(replace(one, seconds=one.high) for one in measured.steps)))
+    path = records.write(theirs, tmp_path / "theirs.json")
+    records.import_record(path, catalog, load_calibration(), TODAY)
+    before = records.own_calibrations(catalog, load_calibration())
+    records.keep(measured)
+    after = records.own_calibrations(catalog, load_calibration())
+    assert before[GPU].basis == "calibrated"
+    assert after[GPU].basis == "measured"
+    assert after[GPU].source == measured.source
+
+
+def test_an_impossible_record_is_not_imported(catalog: Catalog, tmp_path: Path) -> None:
+    path = records.write(record(step(1e-5)), tmp_path / "theirs.json")
+    with pytest.raises(UsageError) as refused:
+        records.import_record(path, catalog, load_calibration(), TODAY)
+    assert refused.value.kind == "record-impossible"
+    assert records.own_calibrations(catalog, load_calibration()) == {}
+
+
+def test_broken_files_in_the_folder_are_passed_over(measured: Record, catalog: Catalog) -> None:
+    path = records.keep(measured)
+    (path.parent / "broken.json").write_text("{")
+    (path.parent / "folder.json").mkdir()
+    assert list(records.own_calibrations(catalog, load_calibration())) == [GPU]
+
+
+def test_a_record_that_cannot_be_kept_is_said_with_its_place(measured: Record, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as refused:
+        records.keep(measured, folder=tmp_path / "file" / "below")
+    assert "below" in english().render(refused.value.message)
+
+
+def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "user_folder", lambda *_: None)
+    with pytest.raises(DataError) as refused:
+        records.keep(measured)
+    assert english().render(refused.value.message) == "there is no home folder to keep the record in"
+    assert records.own_calibrations(Catalog(), load_calibration()) == {}
+
+
+def test_own_records_of_steps_nobody_knows_any_more_are_passed_over(catalog: Catalog) -> None:
+    records.keep(record(step(0.05, model="a-model-of-old")))
+    assert records.own_calibrations(catalog, load_calibration()) == {}
+
+
+def test_without_a_record_there_is_nothing_to_share(tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer):
+        records.share(tmp_path / "x.json")

@@ -1,0 +1,157 @@
+"""The meter's loop over hours that pass at once: bills, warnings, countdowns, lost GPUs and silent drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pytest
+
+from tests.machines import GIB, JumpingClock, Played
+from whichgpu.base.money import Money
+from whichgpu.measure.drivers.card import Card, Sample
+from whichgpu.measure.idle import Rule
+from whichgpu.measure.watcher import Reading, Settings, watch
+
+PRICE = Money(Decimal(2), "USD")
+
+
+def sample(load: int | None, index: int = 0, lost: bool = False) -> Sample:
+    return Sample(
+        index, utilisation_percent=load, memory_used_bytes=40 * GIB, memory_bytes=80 * GIB, power_watts=100.0, lost=lost
+    )
+
+
+def cards(count: int = 1) -> list[Card]:
+    return [Card(index, "nvidia", "NVIDIA H200", sample(0, index)) for index in range(count)]
+
+
+def readings(
+    of: Callable[[int], Sequence[Sample] | None], settings: Settings, count: int = 1, clock: JumpingClock | None = None
+) -> list[Reading]:
+    probe = Played(cards(count), of)
+    return list(watch(probe, probe.cards(), clock or JumpingClock(), settings))
+
+
+def kinds(told: list[Reading]) -> list[str]:
+    return [event.kind for reading in told for event in reading.events]
+
+
+def test_one_reading_and_no_more() -> None:
+    told = readings(lambda _: [sample(50)], Settings(once=True))
+    assert len(told) == 1
+    assert told[0].gpus[0].utilisation_percent == 50
+    assert told[0].time == "2026-01-01T00:16:40+00:00"
+
+
+def test_an_hour_at_two_dollars_of_which_half_idle() -> None:
+    told = readings(lambda tick: [sample(90 if tick <= 900 else 0)], Settings(every=2, price=PRICE, lasting=3600))
+    assert told[-1].bill.money == Money(Decimal("2.0000"), "USD")
+    assert told[-1].bill.idle_money == Money(Decimal("1.0000"), "USD")
+    assert told[-1].idle_seconds == 1800
+    assert told[-1].bill.watt_hours == pytest.approx(100)
+
+
+def test_a_warning_after_ten_idle_minutes() -> None:
+    told = readings(lambda _: [sample(0)], Settings(every=2, rule=Rule(600), lasting=700))
+    assert kinds(told) == ["idle"]
+    assert next(reading.idle_seconds for reading in told if reading.events) == 600
+
+
+def test_one_gpu_at_work_keeps_the_machine_from_being_idle() -> None:
+    told = readings(lambda _: [sample(0, 0), sample(70, 1)], Settings(every=2, rule=Rule(60), lasting=600), count=2)
+    assert kinds(told) == []
+    assert told[-1].bill.idle_total_seconds == pytest.approx(300)
+
+
+def test_the_countdown_ticks_each_second_and_ends_the_watch() -> None:
+    clock = JumpingClock()
+    told = readings(lambda _: [sample(0)], Settings(every=10, rule=Rule(60, 5, True)), clock=clock)
+    assert kinds(told) == ["idle", "countdown", "run"]
+    assert clock.pauses == [10] * 6 + [1] * 5
+    assert [reading.countdown_seconds for reading in told][-6:] == [5, 4, 3, 2, 1, 0]
+
+
+def test_enter_stops_a_countdown() -> None:
+    told = readings(
+        lambda _: [sample(0)], Settings(every=10, rule=Rule(60, 30, True), lasting=100), clock=JumpingClock(pressed=[8])
+    )
+    assert kinds(told)[:3] == ["idle", "countdown", "cancelled-user"]
+    assert "run" not in kinds(told)
+
+
+def test_work_stops_a_countdown() -> None:
+    told = readings(
+        lambda tick: [sample(0 if tick < 10 else 60)], Settings(every=10, rule=Rule(60, 30, True), lasting=200), clock=None
+    )
+    assert kinds(told) == ["idle", "countdown", "cancelled-busy"]
+
+
+def test_a_silent_driver_leaves_the_last_known_and_is_asked_again_less_and_less_often() -> None:
+    clock = JumpingClock()
+    told = readings(
+        lambda tick: None if 3 <= tick < 12 else [sample(33)], Settings(every=2, price=PRICE, lasting=400), clock=clock
+    )
+    assert kinds(told) == ["driver-gone", "driver-back"]
+    silent = [reading for reading in told if not reading.answering]
+    assert len(silent) == 9
+    assert all(reading.gpus[0].utilisation_percent == 33 for reading in silent)
+    assert max(clock.pauses) == 30
+    assert told[-1].bill.money == Money(Decimal("0.2222"), "USD")  # the rent runs on
+    assert told[-1].bill.utilisation_percent == pytest.approx(33)
+
+
+def test_a_silent_driver_never_leads_to_the_command() -> None:
+    settings = Settings(every=2, rule=Rule(60, 10, True), lasting=7200)
+    told = readings(lambda tick: [sample(0)] if tick < 5 else None, settings)
+    assert kinds(told) == ["driver-gone"]
+
+
+def test_a_lost_gpu_is_noted_once_with_what_was_last_known() -> None:
+    def of(tick: int) -> list[Sample]:
+        return [sample(80, 0), Sample(1, lost=True) if 2 <= tick < 6 else sample(40, 1)]
+
+    told = readings(of, Settings(every=1, lasting=10), count=2)
+    assert [(event.kind, event.gpu) for reading in told for event in reading.events] == [("lost", 1), ("back", 1)]
+    lost = told[3].gpus[1]
+    assert (lost.lost, lost.utilisation_percent) == (True, 40)
+
+
+def test_a_lost_gpu_is_not_idle_so_nothing_is_run() -> None:
+    def of(tick: int) -> list[Sample]:
+        return [sample(0, 0), Sample(1, lost=True)]
+
+    told = readings(of, Settings(every=10, rule=Rule(60, 10, True), lasting=3600), count=2)
+    assert "run" not in kinds(told)
+    assert "idle" not in kinds(told)
+
+
+def test_a_machine_that_slept_is_billed_but_was_not_idle() -> None:
+    clock = JumpingClock()
+
+    def of(tick: int) -> list[Sample]:
+        if tick == 3:
+            clock.seconds += 7200
+        return [sample(0)]
+
+    probe = Played(cards(), of)
+    told = list(watch(probe, probe.cards(), clock, Settings(every=2, price=PRICE, rule=Rule(600), lasting=7300)))
+    assert kinds(told) == []
+    bill = told[-1].bill
+    assert bill.money is not None
+    assert bill.idle_money is not None
+    assert bill.money.amount > 4
+    assert bill.idle_money.amount < Decimal("0.1")
+
+
+def test_explaining_needs_some_readings_and_then_gives_a_verdict() -> None:
+    busy = Sample(0, utilisation_percent=99, memory_utilisation_percent=85, power_watts=500, power_limit_watts=700)
+    told = readings(lambda _: [busy], Settings(every=1, lasting=5, explain=True))
+    assert told[1].verdicts == ()
+    assert [verdict.id for verdict in told[-1].verdicts] == ["memory"]
+
+
+def test_the_end_is_not_overshot() -> None:
+    clock = JumpingClock()
+    readings(lambda _: [sample(50)], Settings(every=60, lasting=90), clock=clock)
+    assert clock.pauses == [60, 30]

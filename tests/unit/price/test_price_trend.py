@@ -1,0 +1,125 @@
+"""The lowest price day by day, and prices as columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from tests.unit.price.test_asof import seen
+from whichgpu.catalog.offer import Observation
+from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked, exact, standing_rows
+from whichgpu.price.trend import lows
+
+EAST = seen("3.00", "2020-01-01", "2020-05-01")
+WEST = replace(seen("2.00", "2020-03-01", "2020-04-01", "2020-06-01"), region="us-west-2")
+LATER = seen("2.50", "2021-01-01")  # the same offer as EAST, which ends with it
+
+
+def told(*runs: Observation) -> list[tuple[str, str, str | None]]:
+    return [(low.day, str(low.price), low.until) for low in lows(runs, lambda run: run.price)]
+
+
+def test_the_lowest_price_comes_and_goes() -> None:
+    assert told(EAST, WEST, LATER) == [
+        ("2020-01-01", "3.00", "2020-03-01"),
+        ("2020-03-01", "2.00", "2020-06-01"),
+        ("2020-06-01", "3.00", "2021-01-01"),
+        ("2021-01-01", "2.50", None),
+    ]
+    assert [low.run.region for low in lows([EAST, WEST], lambda run: run.price)] == ["us-east-1", "us-west-2", "us-east-1"]
+
+
+def test_a_dearer_price_beside_it_changes_nothing() -> None:
+    assert told(WEST, EAST) == told(EAST, WEST)
+    dear = replace(seen("9.00", "2020-02-01", ended="2020-02-15"), region="eu-west-1")
+    assert told(EAST, dear) == [("2020-01-01", "3.00", None)]
+
+
+def test_the_same_price_elsewhere_is_no_step() -> None:
+    twin = replace(EAST, region="us-west-2", observed="2020-02-01")
+    assert told(EAST, twin) == [("2020-01-01", "3.00", None)]
+
+
+def test_a_price_of_no_length_is_left_out_and_nothing_makes_no_steps() -> None:
+    assert told() == []
+    assert told(replace(EAST, ended="2020-01-01")) == []
+    assert told(EAST, seen("1.00", "2020-02-01"), seen("4.00", "2020-02-01")) == [
+        ("2020-01-01", "3.00", "2020-02-01"),
+        ("2020-02-01", "4.00", None),
+    ]
+
+
+def test_an_offer_ends_when_it_ended_or_when_the_next_price_came_whichever_is_earlier() -> None:
+    gap = replace(EAST, ended="2020-06-01")
+    assert told(gap, WEST, LATER)[-2:] == [("2020-03-01", "2.00", "2021-01-01"), ("2021-01-01", "2.50", None)]
+    early = replace(EAST, ended="2022-01-01")
+    assert told(early, LATER) == [("2020-01-01", "3.00", "2021-01-01"), ("2021-01-01", "2.50", None)]
+
+
+def table(*runs: Observation) -> PriceTable:
+    return _unpacked(_packed(runs))
+
+
+def standing_prices(found: PriceTable, day: date) -> list[str]:
+    return [str(exact(found, row)) for row in standing_rows(found, day).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("day", "prices"),
+    [
+        (date(2019, 12, 31), []),
+        (date(2020, 1, 1), ["3.00"]),
+        (date(2020, 5, 31), ["3.00", "2.00"]),
+        (date(2020, 6, 1), ["3.00"]),  # the other is listed no longer
+        (date(2020, 12, 31), ["3.00"]),
+        (date(2021, 1, 1), ["2.50"]),
+    ],
+)
+def test_columns_tell_what_stood_on_a_day(day: date, prices: list[str]) -> None:
+    assert standing_prices(table(EAST, WEST, LATER), day) == prices
+    assert standing_prices(_joined(table(EAST), table(WEST, LATER)), day) == prices
+    assert sorted(standing_prices(_joined(table(LATER, WEST), table(EAST)), day)) == sorted(prices)
+
+
+def test_an_offer_that_ended_takes_its_older_prices_with_it() -> None:
+    ended = seen("1.00", "2020-02-01", "2020-03-01", "2020-04-01")
+    assert standing_prices(table(EAST, ended), date(2020, 6, 1)) == ["3.00"]  # seen again in May
+    old = replace(EAST, last_observed="2020-01-15")
+    assert standing_prices(table(old, ended), date(2020, 6, 1)) == []
+    assert standing_prices(table(old, ended), date(2020, 3, 31)) == ["1.00"]
+
+
+def test_of_two_sightings_known_until_the_same_day_the_later_one_decides() -> None:
+    one, two = seen("1.00", "2020-01-01", "2020-09-01"), seen("2.00", "2020-02-01", "2020-09-01")
+    assert standing_prices(table(two, one), date(2020, 6, 1)) == ["2.00"]
+    assert standing_prices(table(two, one), date(2021, 6, 1)) == ["2.00"]
+
+
+def test_machines_of_other_sizes_are_other_offers() -> None:
+    eight = replace(EAST, gpus=8, price=Decimal("24.00"))
+    assert sorted(standing_prices(table(EAST, eight), date(2020, 2, 1))) == ["24.00", "3.00"]
+
+
+def test_words_and_numbers_come_back_as_they_went_in() -> None:
+    found = table(EAST, WEST)
+    assert len(found) == 2
+    assert found.gpus.tolist() == [1.0, 1.0]
+    assert found.price.tolist() == [3.0, 2.0]
+    assert [found.word("region", row) for row in (0, 1)] == ["us-east-1", "us-west-2"]
+    assert found.word("payment", 0) == ""
+    assert found.named("region", ["us-west-2"]).tolist() == [False, True]
+    assert found.named("region", ["us-west-2", "us-east-1", "moon"]).tolist() == [True, True]
+    assert found.named("region", ["moon"]).tolist() == [False, False]
+    assert found.place("moon") is None
+    taken = found.taken(standing_rows(found, date(2020, 5, 31))[1:])
+    assert (len(taken), taken.word("region", 0), taken.price.tolist(), taken.days.tolist()) == (
+        1, "us-west-2", [2.0], [[date(2020, 3, 1).toordinal()], [date(2020, 4, 1).toordinal()], [date(2020, 6, 1).toordinal()]],
+    )  # fmt: skip
+
+
+def test_no_prices_stand_where_there_are_none() -> None:
+    assert len(table()) == 0
+    assert standing_rows(table(), date(2020, 1, 1)).tolist() == []

@@ -1,0 +1,183 @@
+"""Pieces of the server by themselves: kept answers, the line of those who wait, the state in an address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from zlib import decompress
+
+import pytest
+
+pytest.importorskip("starlette", reason="the page needs the web extra")
+
+from starlette.requests import Request
+
+from whichgpu.base.errors import UsageError
+from whichgpu.surface.web.asking import Told
+from whichgpu.surface.web.page import address, read_state
+from whichgpu.surface.web.replies import replied
+from whichgpu.surface.web.server.cache import Answers
+from whichgpu.surface.web.server.pool import Line
+from whichgpu.surface.web.server.serve import is_loopback
+from whichgpu.surface.web.server.worker import _sent
+
+Result = TypeVar("Result")
+
+
+def finished(work: Coroutine[Any, Any, Result]) -> Result:
+    """What it gives, from a loop of its own: browser tests in the same process keep one running in the main thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def answer(size: int = 10, status: int = 200) -> dict[str, Any]:
+    return {"status": status, "body": b"x" * size}
+
+
+def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
+    async def run() -> tuple[int, int]:
+        kept, computed = Answers(1 << 20, 100), 0
+
+        async def compute() -> dict[str, Any]:
+            nonlocal computed
+            computed += 1
+            await asyncio.sleep(0.01)
+            return answer()
+
+        await asyncio.gather(*(kept.answer("a", compute) for _ in range(20)))
+        await kept.answer("a", compute)
+        return computed, len(kept)
+
+    assert finished(run()) == (1, 1)
+
+
+def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> None:
+    async def run() -> list[str]:
+        kept, seen = Answers(1 << 20, 100), []
+
+        async def compute() -> dict[str, Any]:
+            try:
+                await asyncio.sleep(0.05)
+            except asyncio.CancelledError:
+                seen.append("given up")
+                raise
+            seen.append("computed")
+            return answer()
+
+        first, second = (asyncio.ensure_future(kept.answer("a", compute)) for _ in range(2))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        assert (await second)["status"] == 200
+        alone = asyncio.ensure_future(kept.answer("b", compute))
+        await asyncio.sleep(0.01)
+        alone.cancel()
+        late = kept.answer("b", compute)  # asked while the other is being given up
+        with pytest.raises(asyncio.CancelledError):
+            await alone
+        assert (await late)["status"] == 200
+        return seen
+
+    assert finished(run()) == ["computed", "given up", "computed"]
+
+
+def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
+    async def run() -> None:
+        kept = Answers(100_000, 50)
+
+        async def ask(key: int, size: int, status: int = 200) -> None:
+            async def compute() -> dict[str, Any]:
+                return answer(size, status)
+
+            await kept.answer(key, compute)
+
+        for key in range(200):
+            await ask(key, 5000)
+            assert kept.bytes <= 100_000
+        assert kept.get(199) is not None
+        assert kept.get(0) is None
+        await ask(1000, 90_000)  # larger than one may be
+        await ask(1001, 10, 500)
+        assert kept.get(1000) is None
+        assert kept.get(1001) is None
+        for key in range(2000, 2200):
+            await ask(key, 1)
+        assert len(kept) <= 50
+
+    finished(run())
+
+
+@pytest.mark.parametrize("accepts", ["gzip", "identity"])
+def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(accepts: str) -> None:
+    plain = b"".join(str(n).encode() for n in range(300_000))
+    kept = _sent(Told(200, "application/json", plain))
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(b"accept-encoding", accepts.encode())],
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    finished(replied(Request(scope), kept)(scope, None, send))  # type: ignore[arg-type]
+    pieces = [message["body"] for message in sent[1:]]
+    body = b"".join(pieces)
+    assert (decompress(body, wbits=31) if accepts == "gzip" else body) == plain
+    assert (b"content-length", str(len(body)).encode()) in sent[0]["headers"]
+    assert max(map(len, pieces)) < 1 << 18
+    assert [message["more_body"] for message in sent[1:]] == [True] * (len(pieces) - 1) + [False]
+
+
+def test_clients_take_turns() -> None:
+    async def run() -> list[str]:
+        line, order = Line(), []
+        places = {line.join(client): f"{client}{n}" for n, client in enumerate(["a", "a", "a", "b", "c", "a"])}
+        left = next(place for place, name in places.items() if name == "b3")
+        left.cancel()
+        while (place := line.next()) is not None:
+            order.append(places[place])
+        assert line.length == 0
+        return order
+
+    assert finished(run()) == ["a0", "c4", "a1", "a2", "a5"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    name: tuple[str, ...] = ()
+    sort: str | None = None
+    batch: int | None = None
+    share: float | None = None
+    fused: bool = True
+
+
+@pytest.mark.parametrize(
+    "state", [State(), State(("H100 SXM", "T4")), State(sort="-a&b=c"), State(batch=3, share=0.5, fused=False), State(("ü%",))]
+)
+def test_an_address_reads_back_as_the_same_state(state: State) -> None:
+    assert read_state(State, address("gpus", state).partition("?")[2]) == state
+
+
+def test_an_address_changed_in_one_thing() -> None:
+    state = State(("T4",), sort="name")
+    assert address("gpus", state, sort=None) == "/gpus?name=T4"
+    assert address("gpus", state, batch=2) == "/gpus?name=T4&sort=name&batch=2"
+    for query in ("batch=x", "share=much", "fused=perhaps", "name=%ff"):
+        with pytest.raises(UsageError):
+            read_state(State, query)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])
+def test_addresses_only_this_machine_can_reach(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.com", "127.0.0.1.example.com"])
+def test_addresses_others_can_reach(host: str) -> None:
+    assert not is_loopback(host)

@@ -1,0 +1,110 @@
+"""Requests that were once told wrongly: files' types by other names, tiny images, precisions that a GPU or an engine lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import whichgpu
+from whichgpu.base.errors import UsageError
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.calibration import load_calibration
+from whichgpu.estimate.time.curves.gpus import columns
+from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import from_object
+
+CATALOG = Catalog()
+GPUS = {gpu.id: gpu for gpu in CATALOG.gpus}
+
+
+def seconds(task: str, model: str, **fields: Any) -> float:
+    figure = whichgpu.estimate(task, model, no_own_measurements=True, **fields).time
+    assert figure is not None
+    return figure.value
+
+
+@pytest.mark.parametrize(("short", "long"), [("q3_k", "q3_k_m"), ("q4_k", "q4_k_m")])
+def test_types_of_files_by_their_other_names(short: str, long: str) -> None:
+    shape = find_model("gpt-oss-20b", CATALOG)
+    assert isinstance(shape, Transformer)
+    assert stored(shape, short, "fp16") == stored(shape, long, "fp16")
+
+
+def test_a_model_stored_in_four_bits_by_llama_cpp() -> None:
+    assert 0 < seconds("decode", "gpt-oss-20b", gpu="h100-sxm", precision="mxfp4_moe") < 1
+
+
+@pytest.mark.parametrize(("model", "least"), [("vit-base-patch16-224", 16), ("levit_256", 28), ("resnet50", 28)])
+def test_images_too_small_for_a_network_are_refused(model: str, least: int) -> None:
+    with pytest.raises(UsageError) as refused:
+        whichgpu.estimate("forward", model, gpu="h100-sxm", image=least - 1)
+    assert (refused.value.kind, str(least) in str(refused.value)) == ("small-image", True)
+    assert seconds("forward", model, gpu="h100-sxm", image=least, batch=4) > 0
+
+
+def test_networks_of_images_do_not_come_as_files_of_llama_cpp() -> None:
+    with pytest.raises(UsageError) as refused:
+        whichgpu.estimate("forward", "resnet50", gpu="rtx-4080", precision="q4_k_m")
+    assert refused.value.kind == "wrong-precision"
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100-sxm-16gb", "k80"])
+def test_tf32_is_fp32_on_a_gpu_without_it(gpu: str) -> None:
+    asked: dict[str, Any] = {"gpu": gpu, "batch": 64, "memory_format": "contiguous"}
+    assert seconds("train", "resnet50", precision="tf32", **asked) == seconds("train", "resnet50", precision="fp32", **asked)
+
+
+def test_sixteen_bits_that_kepler_computes_in_fp32_gain_bandwidth_alone() -> None:
+    asked: dict[str, Any] = {"gpu": "k80", "batch": 64, "memory_format": "contiguous"}
+    assert seconds("forward", "vgg16", precision="fp16", **asked) > 0.75 * seconds("forward", "vgg16", precision="fp32", **asked)
+
+
+def test_an_engine_known_on_one_generation_tells_little_of_the_next() -> None:
+    fitted = load_calibration()
+    assert fitted.tier("cuda-graphs", GPUS["t4"], "decode", "fp16") == "other"
+    assert fitted.tier("cuda-graphs", GPUS["h100-sxm"], "decode", "bf16") == "generation"
+    assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "bf16") == "gpu"
+
+
+def test_a_gpu_measured_under_an_engine_in_other_numbers_is_told_by_its_generation() -> None:
+    fitted = load_calibration()
+    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "bf16") == "gpu"
+    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "int4") == "generation"
+    assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "int4") == "gpu"
+
+
+def test_a_servers_chip_on_a_card_for_desks_holds_what_is_stated() -> None:
+    (pascal, server) = (GPUS[name] for name in ("gtx-1080-ti", "quadro-gp100"))
+    assert columns([pascal]).clock.item() > (pascal.boost_clock_hz or 0)
+    assert columns([server]).clock.item() == server.boost_clock_hz
+
+
+def warned(task: str, model: str, **fields: Any) -> list[str]:
+    return [one.id for one in whichgpu.estimate(task, model, **fields).warnings]
+
+
+def test_a_size_that_was_not_traced_is_told_once() -> None:
+    assert warned("train", "resnet50", gpu="t4", batch=64, image=192).count("warning.image-scaled") == 1
+
+
+def test_plain_pytorch_is_said_to_gain_no_time_from_narrow_weights() -> None:
+    asked: dict[str, Any] = {"gpu": "h100-sxm", "precision": "int4"}
+    assert "warning.plain-products" in warned("decode", "llama-3.1-8b", engine="pytorch", **asked)
+    assert "warning.plain-products" not in warned("decode", "llama-3.1-8b", engine="vllm", **asked)
+
+
+def test_true_fp32_is_told_from_what_pytorch_does_by_itself() -> None:
+    assert "warning.true-fp32" in warned("train", "resnet50", gpu="a100-sxm-80gb", precision="fp32")
+    assert "warning.true-fp32" not in warned("train", "resnet50", gpu="v100-sxm-16gb", precision="fp32")
+    assert "warning.true-fp32" not in warned("train", "resnet50", gpu="a100-sxm-80gb", precision="fp32-default")
+
+
+def test_lengths_by_their_short_names_in_an_object() -> None:
+    asked = {"task": "serve", "model": "llama-3.1-8b"}
+    told = from_object({**asked, "in": 100, "out": 20}).workload
+    assert (told.seq_in, told.seq_out) == (100, 20)
+    with pytest.raises(UsageError):
+        from_object({**asked, "in": 100, "seq_in": 100})

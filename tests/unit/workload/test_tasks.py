@@ -1,0 +1,104 @@
+"""Tasks and shapes by what is asked of them; `embed` as a forward pass without an output head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit import shapes
+from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.recommend.verification import verifying
+from whichgpu.api.workloads.estimate import understood
+from whichgpu.decide.work import work_of
+from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.offline import SAMPLES, default_sequences
+from whichgpu.estimate.time.answer import work
+from whichgpu.workload.defaults import fill_defaults
+from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Traced, WeightsOnly, as_transformer
+from whichgpu.workload.spelling import from_object
+from whichgpu.workload.tasks import RUN_TASKS, TASK_TRAITS, TASKS, Task
+from whichgpu.workload.workload import Workload
+
+
+def those(question: str) -> tuple[str, ...]:
+    return tuple(task for task, traits in TASK_TRAITS.items() if getattr(traits, question))
+
+
+@pytest.mark.parametrize(
+    ("question", "tasks"),
+    [
+        ("training", ("train", "finetune")),
+        ("finetuning", ("finetune",)),
+        ("serving", ("serve",)),
+        ("offline", ("batch", "embed")),
+        ("generating", ("serve", "batch")),
+        ("decoding", ("serve", "batch", "decode")),
+        ("caching", ("serve", "batch", "prefill", "decode")),
+        ("ends", ("train", "finetune", "batch", "embed")),
+    ],
+)
+def test_which_tasks(question: str, tasks: tuple[str, ...]) -> None:
+    assert those(question) == tasks
+
+
+def test_tasks_to_rent_gpus_for() -> None:
+    assert RUN_TASKS == ("train", "finetune", "serve", "batch", "embed")
+    assert set(RUN_TASKS) < set(TASKS)
+
+
+def test_what_shapes_answer() -> None:
+    def answers(shape: Any) -> tuple[bool, ...]:
+        return shape.is_language_model, shape.is_generative, shape.has_kv_cache, shape.reads_images
+
+    llama, bert = shapes.LLAMA_3_8B, shapes.BERT_LARGE
+    assert answers(llama) == (True, True, True, False)
+    assert answers(bert) == (True, False, False, False)
+    assert answers(replace(bert, patches=Patches(224, 16))) == (False, False, False, True)
+    assert answers(replace(bert, encoder_layers=6)) == (True, False, True, False)
+    assert answers(Traced("", "resnet50", 224)) == (False, False, False, True)
+    for plain in (Mlp("", (8, 4)), Traced("", "net", 0), WeightsOnly("", 8, 16), Dlrm("", 8, (4,), (2,), (1,))):
+        assert answers(plain) == (False, False, False, False)
+
+
+def asked(task: Task, model: str) -> tuple[Workload, Any]:
+    workload = Workload(task, model, batch=4, seq_in=256)
+    shape = Desk(own=False).shape_for(workload)
+    return fill_defaults(workload, shape), shape
+
+
+def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
+    (embed, headless), (forward, whole) = asked("embed", "llama-3.1-8b"), asked("forward", "llama-3.1-8b")
+    assert not as_transformer(headless).head
+    assert as_transformer(whole).head
+    assert "kv_cache" not in memory(embed, headless).parts
+    head = 2 * whole.vocab * whole.hidden
+    assert memory(forward, whole).parts["weights"].value - memory(embed, headless).parts["weights"].value == head
+
+
+def test_embedding_counts_samples() -> None:
+    for model in ("llama-3.1-8b", "bert-large"):
+        workload, shape = asked("embed", model)
+        assert work(workload, shape) == (4.0, "samples/s")
+        assert work_of(replace(workload, samples=1000), shape, None).unit == "samples"
+        assert work_of(replace(workload, samples=1000), shape, None).amount == 1000.0
+
+
+def test_a_desk_gives_the_same_shape_again() -> None:
+    """Caches know shapes by their identity."""
+    desk, workload = Desk(own=False), Workload("embed", "llama-3.1-8b")
+    assert desk.shape_for(workload) is desk.shape_for(workload)
+
+
+def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving_engine() -> None:
+    for model in ("llama-3.2-1b", "bert-large"):
+        found = understood(from_object({"task": "embed", "model": model, "gpu": "L4"}), Desk(own=False))
+        assert found.gpu is not None
+        assert found.workload.batch in SAMPLES
+        assert default_sequences(found.workload, found.shape, found.gpu) is None
+
+
+def test_embedding_is_verified_with_a_forward_pass() -> None:
+    workload, shape = asked("embed", "llama-3.2-1b")
+    assert verifying(workload, shape, 4)[0].startswith("whichgpu measure --verify 'estimate forward llama-3.2-1b ")
