@@ -17,7 +17,7 @@ from whichgpu.decide.plan.verify import server
 from whichgpu.decide.roles import DesignsAnswer, Kind, RolesAnswer, assign_roles, designs
 from whichgpu.decide.roles import Served as Load_
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.shapes import as_transformer
 
@@ -78,7 +78,7 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
             name, share = f"{column.copy.tp}x {stand.gpu.name} ({j})", column.copy.tp / stand.pool.size
             weight = float(told.built.problem.rates[j].max()) / column.copies
             engine = server(told.built, one, column, 1, one.traffic.longest)
-            stations.append(Station(name, engine, count, gpus=column.copy.tp, weight=weight))
+            stations.append(ReplicaPool(name, engine, count, gpus=column.copy.tp, weight=weight))
             price = min(way.price for way in stand.pool.ways if way.term != "spot")
             cheap = spot.get(stand.gpu.id)
             currency = told.basket.wishes.currency

@@ -16,7 +16,7 @@ from whichgpu.decide.roles.asked import Kind, Served
 from whichgpu.decide.roles.copies import Copy, copies
 from whichgpu.decide.roles.fleets import Settled, groups, rate_figure, settled, widest
 from whichgpu.decide.roles.search import Assignment, assignment
-from whichgpu.estimate.serving.fleet import fleet_answer
+from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
 
 WORTH = 1.02  # times what is borne whole that halves must bear
 PLENTY = 1.5  # times the load asked that are borne whole: nothing is sent about for more

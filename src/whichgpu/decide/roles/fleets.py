@@ -12,8 +12,8 @@ from whichgpu.decide.roles.asked import Kind, Served
 from whichgpu.decide.roles.bears import bears
 from whichgpu.decide.roles.copies import Copy, like_for, port_for, server_for, workload_for
 from whichgpu.decide.roles.search import Assignment, Chosen
-from whichgpu.estimate.serving.answer import Spread
-from whichgpu.estimate.serving.fleet import Fleet, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
+from whichgpu.estimate.serving.serving_answer import StepRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def fleet_for(served: Served, chosen: Sequence[Chosen], kinds: Sequence[Kind]) -
     """The fleet of one model."""
     of = {kind.gpu.id: kind for kind in kinds}
     stations = tuple(
-        Station(
+        ReplicaPool(
             cache=one.copy.precision,
             name=f"{one.copy.gpu} {one.copy.role}",
             server=server_for(served, of[one.copy.gpu], one.copy.degree),
@@ -92,7 +92,7 @@ def _because(copy: Copy, kind: Kind) -> Message:
 
 def rate_figure(rate: float, like: Figure) -> Figure:
     """A rate that falls as steps take longer."""
-    spread = Spread(like)
+    spread = StepRange(like)
     low, high = spread.factors
     return spread.figure(rate, rate / high, rate / low, "requests/s")
 
