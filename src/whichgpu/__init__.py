@@ -184,9 +184,9 @@ def __dir__() -> list[str]:
 
 
 def _shower() -> Shower:
-    from whichgpu.surface.python import showing
+    from whichgpu.surface.python import answer_display
 
-    return showing
+    return answer_display
 
 
 shown_by(_shower)

@@ -25,7 +25,7 @@ from whichgpu.catalog.live.read import SeriesStatus
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.frame import Group
+from whichgpu.surface.cli.click_parts import Group
 from whichgpu.surface.cli.main import root
 
 SOURCE = Path(whichgpu.__file__).parent

@@ -12,10 +12,10 @@ from whichgpu.base.dates import parse_as_of
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.surface.cli.frame import GPU, Parsed, command, option
+from whichgpu.surface.cli.click_parts import GPU, Parsed, command, option
 from whichgpu.surface.cli.progress import progress_for
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 
 if TYPE_CHECKING:
     from whichgpu.api.prices.store import SnapshotRow, TakingAnswer

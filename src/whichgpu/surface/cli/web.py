@@ -10,7 +10,7 @@ import click
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import read_regular, user_path
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import Parsed, Words, command, option
+from whichgpu.surface.cli.click_parts import Parsed, Words, command, option
 from whichgpu.surface.commands.session import Session
 
 EXTRA = ("starlette", "uvicorn", "jinja2", "vl_convert")

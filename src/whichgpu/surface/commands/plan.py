@@ -23,7 +23,7 @@ from whichgpu.surface.commands.render.plan_lines import lines
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document, error_document
+from whichgpu.surface.documents import document, error_document
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6

@@ -16,8 +16,8 @@ from whichgpu.base.kinds import Refused
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.web.asking import catalog as kept_catalog
-from whichgpu.surface.web.guard import permitted
+from whichgpu.surface.web.command_replies import catalog as kept_catalog
+from whichgpu.surface.web.model_guard import permitted
 from whichgpu.surface.web.rest.endpoints import MODELS, PAGING, Endpoint, by_any_name, fields, largest_list, shown_name
 
 MAX_PARAMETERS = 200

@@ -13,7 +13,7 @@ from whichgpu.base.units import GIB, significant
 from whichgpu.measure.drivers.card import Sample
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import Reading
-from whichgpu.surface.machine import verdict_words
+from whichgpu.surface.machine_report import verdict_words
 
 
 def span(seconds: float) -> str:

@@ -17,9 +17,9 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.parallel.process_pool import ProcessPool, cores
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.commands.lines import Lines, opened, together
+from whichgpu.surface.commands.line_reader import Lines, opened, together
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document, error_body, without_blanks
+from whichgpu.surface.documents import document, error_body, without_blanks
 
 OPTIONAL = (
     "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"

@@ -14,7 +14,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import squash, unknown_word
-from whichgpu.surface.cli.helping import Context
+from whichgpu.surface.cli.help_layout import Context
 from whichgpu.surface.commands.session import Session, chosen_language
 
 if TYPE_CHECKING:

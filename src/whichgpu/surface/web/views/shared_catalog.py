@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from whichgpu.api.context import Context
 from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.web.asking import catalog
+from whichgpu.surface.web.command_replies import catalog
 
 # Most asked for first; the rest of a list follows by name.
 MODELS_FIRST = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mistral-7b", "gpt2", "bert-large", "resnet50", "vit-b-16")

@@ -11,8 +11,8 @@ from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.surface.charts.front import HOURS
 from whichgpu.surface.commands.recommend import format_amount, run_time
-from whichgpu.surface.web.views.naming import NAME_SIZE, ONE_NAME, PLACE, place_names
-from whichgpu.surface.web.views.pictures import CHOSEN, COLOURS, INK, PLAIN, coloured, dashed, picture, quantity, tips
+from whichgpu.surface.web.views.chart_parts import CHOSEN, COLOURS, INK, PLAIN, coloured, dashed, picture, quantity, tips
+from whichgpu.surface.web.views.point_labels import NAME_SIZE, ONE_NAME, PLACE, place_names
 
 Row = dict[str, Any]
 

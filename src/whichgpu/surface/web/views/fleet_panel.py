@@ -16,9 +16,9 @@ from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.surface.web.views.desks import lookups
+from whichgpu.surface.web.views.chart_parts import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
 from whichgpu.surface.web.views.forms import day_of
-from whichgpu.surface.web.views.pictures import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 
 SECONDS = 4.0  # the program may take; what is not settled by then is told with its gap
 Charts = dict[str, dict[str, Any]]
@@ -41,7 +41,9 @@ def planned(
     language: Language,
 ) -> tuple[dict[str, Any], Charts]:
     """What the template shows of a plan, and its charts."""
-    planning, files, requests = (import_module(f"whichgpu.api.{name}") for name in ("planning", "planfile", "planrequest"))
+    planning, files, requests = (
+        import_module(f"whichgpu.api.{name}") for name in ("plan.plan", "plan.plan_file", "plan.request")
+    )
     asked = requests.PlanRequest(
         models=(files.model_asked({"name": model, **traffic}, "plan"),),
         owned=files.owned_text(owned) if owned else (),
