@@ -46,9 +46,9 @@ def designs_of(told: Solved, groups: Sequence[GroupRow], progress: Callable[[str
     """
     if any(stand.owned for stand in told.built.stands):
         return ()
-    currency = told.basket.wishes.currency
+    currency = told.selection.constraints.currency
     found: dict[str, Kind] = {}
-    named = told.basket.wishes.gpu_ids
+    named = told.selection.constraints.gpu_ids
     wanted = set(named) if named is not None and len(named) <= MOST_KINDS else {row.gpu for row in groups}
     for stand in told.built.stands:
         price = min(way.price for way in stand.pool.ways) / stand.pool.size
@@ -81,7 +81,7 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
             stations.append(Station(name, engine, count, gpus=column.copy.tp, weight=weight))
             price = min(way.price for way in stand.pool.ways if way.term != "spot")
             cheap = spot.get(stand.gpu.id)
-            currency = told.basket.wishes.currency
+            currency = told.selection.constraints.currency
             rates[name] = Rates(_money(price * share), _money(cheap * column.copy.tp) if cheap else None, currency)
         if stations and any(one.spot is not None for one in rates.values()):
             model = _served(one)
@@ -93,8 +93,10 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
 
 def _spot_prices(told: Solved) -> dict[str, float]:
     """The cheapest GPU of each kind on spot terms."""
-    wishes = told.basket.wishes
-    found = rented(told.basket.market, told.desk.catalog, wishes.span, told.request.horizon, wishes.habits, spot=True)
+    constraints = told.selection.constraints
+    found = rented(
+        told.selection.market, told.lookups.catalog, constraints.span, told.request.horizon, constraints.habits, spot=True
+    )
     prices: dict[str, float] = {}
     for stand in found.stands:
         for machine in stand.machines:

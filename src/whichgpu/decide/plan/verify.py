@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
 from whichgpu.decide.plan.solver.build import Built, Column, Served
@@ -191,7 +191,7 @@ def server(built: Built, one: Served, column: Column, copies: int, longest: int)
     stand, shape = built.stands[column.stand], as_transformer(one.asked.shape)
     tp = column.copy.tp
     workload = replace(
-        in_precision(one.asked.workload, column.copy.precision),
+        with_precision(one.asked.workload, column.copy.precision),
         gpus=tp * copies,
         nodes=1,
         parallel=Parallel(dp=copies, tp=tp),
