@@ -13,7 +13,7 @@ import numpy as np
 from whichgpu.api.plan.extras import alone_rows, cost_curve, hints_of, own_rows, reproduce
 from whichgpu.api.plan.request import spelled
 from whichgpu.api.plan.roles import designs_of, policies_of, roles_of
-from whichgpu.api.recommend.verification import at_work, verifying
+from whichgpu.api.recommend.verification import running_sequences, verify_command
 from whichgpu.api.workloads.remarks import beyond_context
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer:
     """The whole of it."""
-    found, wishes, solution, formulation = told.basket, told.basket.wishes, told.solution, told.formulation
-    currency = wishes.currency
+    found, constraints, solution, formulation = told.selection, told.selection.constraints, told.solution, told.formulation
+    currency = constraints.currency
     telling = AnswerRows(formulation, solution, found.market, currency)
     groups, bill, jobs = telling.groups(), telling.bill(), telling.jobs()
     simulation = _simulation(told)
@@ -55,7 +55,7 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
     cost = Cost(money(solution.bill, currency).amount, *(_ends(groups, solution.bill, currency)), currency)
     return PlanAnswer(
         request=spelled(told.request),
-        as_of=wishes.day.isoformat(),
+        as_of=constraints.day.isoformat(),
         sentence=_warned(_sentence(told, groups, cost), simulation),
         cost_per_hour=cost,
         cost_per_month=money(solution.bill * MONTH_HOURS, currency),
@@ -82,11 +82,16 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
         program=solution.kept,
         seconds=solution.seconds,
         assumptions=tuple(_assumptions(told)),
-        warnings=(*_warnings(told), *_unsure(told, simulation), *_engines(told, groups), *_stale(wishes.day, (*bill, *jobs))),
+        warnings=(
+            *_warnings(told),
+            *_unsure(told, simulation),
+            *_engines(told, groups),
+            *_stale(constraints.day, (*bill, *jobs)),
+        ),
         sources=_sources(told, bill),
         verify=verify,
         verify_note=verify_note,
-        reproduce=reproduce(told.request, wishes.day.isoformat(), told.overlay, told.desk.own),
+        reproduce=reproduce(told.request, constraints.day.isoformat(), told.overlay, told.lookups.own),
         changes=_changes(told),
         roles=roles_of(told, progress) if told.request.roles else None,
         designs=designs_of(told, groups, progress) if told.request.roles else (),
@@ -201,7 +206,7 @@ def _assumptions(told: Solved) -> list[Message]:
             said.append(msg("assumed.plan-work", name=job.name, amount=f"{work.amount:,.0f}", unit=unit))
     if told.request.horizon == MONTH_HOURS:
         said.append(msg("assumed.plan-horizon"))
-    if "spot" not in told.basket.wishes.terms and not told.request.only_owned:
+    if "spot" not in told.selection.constraints.terms and not told.request.only_owned:
         said.append(msg("assumed.plan-no-spot"))
     if told.supply.old:
         said.append(msg("assumed.plan-old-spot", n=told.supply.old))
@@ -211,7 +216,7 @@ def _assumptions(told: Solved) -> list[Message]:
         said.append(msg("assumed.plan-simpler", share=f"{told.solution.cost / told.optimum - 1:.1%}"))
     if told.supply.offers:
         said.append(msg("assumed.plan-available"))
-    return list(dict.fromkeys(said)) + list(told.basket.assumptions)
+    return list(dict.fromkeys(said)) + list(told.selection.assumptions)
 
 
 def _warnings(told: Solved) -> list[Message]:
@@ -270,7 +275,7 @@ def _engines(told: Solved, groups: Sequence[GroupRow]) -> list[Message]:
     said = []
     for row in groups:
         engine = next(one for one in told.formulation.served if one.name == row.model).engine
-        if engine is not None and (how := support(engine, told.desk.catalog.gpu_by_id[row.gpu])) in ("earlier", "unsure"):
+        if engine is not None and (how := support(engine, told.lookups.catalog.gpu_by_id[row.gpu])) in ("earlier", "unsure"):
             said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=row.gpu_name))
             said += [msg("plan.engine-note", engine=engine.name, note=engine.note)] if engine.note and how == "earlier" else []
     return list(dict.fromkeys(said))
@@ -297,7 +302,7 @@ def _stale(day: date, rows: Sequence[BillRow | JobRow]) -> list[Message]:
 
 
 def _sources(told: Solved, bill: Sequence[Any]) -> tuple[Any, ...]:
-    catalog = told.desk.catalog
+    catalog = told.lookups.catalog
     spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
     gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
     return catalog.cited(tuple(row.source for row in bill if row.source), spot, gpus)
@@ -311,12 +316,12 @@ def _verify(told: Solved, groups: Sequence[GroupRow]) -> tuple[str, Message | No
     one = next(served for served in told.formulation.served if served.name == row.model)
     check = next((checked for checked in told.checked if checked.model == row.model), None)
     tokens, each = round(one.traffic.output), row.rate / max(1, row.copies)
-    batch = row.batch if check is None else at_work(each, check.ttft, check.tpot, tokens, max(1, row.batch))
+    batch = row.batch if check is None else running_sequences(each, check.ttft, check.tpot, tokens, max(1, row.batch))
     asked = replace(
         one.asked.bare, model=one.asked_for, gpu=row.gpu, precision=row.precision, parallel=Parallel(tp=row.gpus_per_copy),
         seq_in=max(1, round(one.traffic.prompt)), seq_out=max(1, tokens),
     )  # fmt: skip
-    return verifying(asked, one.asked.shape, batch)
+    return verify_command(asked, one.asked.shape, batch)
 
 
 def _changes(told: Solved) -> dict[str, int]:

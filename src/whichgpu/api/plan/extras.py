@@ -75,7 +75,7 @@ def alone_rows(
 
 def cost_curve(told: Solved, progress: Callable[[str, float], None]) -> tuple[CurvePoint, ...]:
     """The bill along what was asked for, or against the objective that stands: between tokens, first token, the whole answer."""
-    request, currency = told.request, told.basket.wishes.currency
+    request, currency = told.request, told.selection.constraints.currency
     if request.sweep is not None:
         name, values = parse_sweep(request.sweep)
     else:
@@ -89,15 +89,15 @@ def cost_curve(told: Solved, progress: Callable[[str, float], None]) -> tuple[Cu
     def heard(done: Progress) -> None:
         progress("telling", done.done / max(1, done.total))
 
-    day = told.basket.wishes.day
+    day = told.selection.constraints.day
     return sweep(
-        request, day, told.desk, told.overlay, told.headroom, name, values, currency, heard, keep=request.sweep is not None
+        request, day, told.lookups, told.overlay, told.headroom, name, values, currency, heard, keep=request.sweep is not None
     )
 
 
 def own_rows(told: Solved) -> tuple[OwnRow, ...]:
     """Buying against renting each kind the plan rents, for as long as the horizon, at the use the plan makes of it."""
-    problem, currency, rate = told.formulation.problem, told.basket.wishes.currency, told.basket.market.rate
+    problem, currency, rate = told.formulation.problem, told.selection.constraints.currency, told.selection.market.rate
     kinds: dict[str, dict[int, float]] = {}
     spent: dict[str, float] = {}
     gpus: dict[str, Gpu] = {}
@@ -171,7 +171,7 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
                 instance=row.instance,
                 region=row.region,
                 spot=row.term == "spot",
-                earlier=_earlier(told.desk.catalog.engines, told.desk.catalog.gpu_by_id[row.gpu]),
+                earlier=_earlier(told.lookups.catalog.engines, told.lookups.catalog.gpu_by_id[row.gpu]),
             )
         )
     return tuple(hints)
@@ -188,7 +188,7 @@ def _repository(told: Solved, one: ServedModel) -> str:
 
     named = one.asked.bare.model
     bare = one.asked_for.removeprefix("hf:") if isinstance(named, str) else own_name(named)
-    for model in told.desk.catalog.models:
+    for model in told.lookups.catalog.models:
         if model_key(bare) in map(model_key, model.names):
             return next((alias for alias in model.aliases if "/" in alias), bare)
     return bare

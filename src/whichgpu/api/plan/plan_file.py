@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.api.plan.request import MONTH, JobAsked, ModelAsked, OwnedAsked, PlanRequest
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.files import read_regular
 from whichgpu.base.messages import Message, msg
@@ -82,7 +82,7 @@ def from_mapping(content: Mapping[str, Any], name: str = "request", folder: Path
     """A plan of a parsed document; paths in it are relative to `folder`."""
     told = {key.replace("-", "_"): value for key, value in content.items()}
     _known(name, told, (*TOP, *WISHES))
-    wishes: dict[str, Any] = {key: _text(value) for key, value in told.items() if key in WISHES}
+    constraints: dict[str, Any] = {key: _text(value) for key, value in told.items() if key in WISHES}
     simple: dict[str, Any] = {}
     for key, read in READERS.items():
         if key in told:
@@ -96,7 +96,7 @@ def from_mapping(content: Mapping[str, Any], name: str = "request", folder: Path
         jobs=jobs,
         owned=_owned(name, told.get("owned", ())),
         quotas=_quotas(name, told.get("quota", {})),
-        query=Query(**wishes),
+        query=Requirements(**constraints),
         **simple,
     )
 

@@ -45,9 +45,9 @@ def designs_of(told: Solved, groups: Sequence[GroupRow], progress: Callable[[str
     """
     if any(gpu_pool.owned for gpu_pool in told.formulation.gpu_pools):
         return ()
-    currency = told.basket.wishes.currency
+    currency = told.selection.constraints.currency
     found: dict[str, GpuKind] = {}
-    named = told.basket.wishes.gpu_ids
+    named = told.selection.constraints.gpu_ids
     wanted = set(named) if named is not None and len(named) <= MOST_KINDS else {row.gpu for row in groups}
     for gpu_pool in told.formulation.gpu_pools:
         price = min(option.price for option in gpu_pool.pool.options) / gpu_pool.pool.size
@@ -80,7 +80,7 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
             stations.append(Station(name, engine, count, gpus=column.replica.tp, weight=weight))
             price = min(option.price for option in gpu_pool.pool.options if option.term != "spot")
             cheap = spot.get(gpu_pool.gpu.id)
-            currency = told.basket.wishes.currency
+            currency = told.selection.constraints.currency
             rates[name] = Rates(_money(price * share), _money(cheap * column.replica.tp) if cheap else None, currency)
         if stations and any(one.spot is not None for one in rates.values()):
             model = _served(one)
@@ -92,8 +92,10 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
 
 def _spot_prices(told: Solved) -> dict[str, float]:
     """The cheapest GPU of each kind on spot terms."""
-    wishes = told.basket.wishes
-    found = rented(told.basket.market, told.desk.catalog, wishes.span, told.request.horizon, wishes.habits, spot=True)
+    constraints = told.selection.constraints
+    found = rented(
+        told.selection.market, told.lookups.catalog, constraints.span, told.request.horizon, constraints.habits, spot=True
+    )
     prices: dict[str, float] = {}
     for gpu_pool in found.gpu_pools:
         for machine in gpu_pool.machines:

@@ -10,8 +10,8 @@ import numpy as np
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.capacity_bound import BUSIEST
-from whichgpu.decide.configurations.configuration import Asked
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.solver.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.group.fabric import Fabric
@@ -76,16 +76,16 @@ Kind = tuple[Gpu, Fabric]
 
 
 def replica_capacities(
-    asked: Asked, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind], widest: Sequence[int]
+    asked: WorkloadRequest, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind], widest: Sequence[int]
 ) -> list[list[ReplicaCapacity]]:
     """For every kind of GPU its copies by tensor degree, up to the most GPUs of one machine."""
     shape = as_transformer(asked.shape)
     found: list[list[ReplicaCapacity]] = [[] for _ in kinds]
     classes: dict[str, list[int]] = {}
     for place, (gpu, _) in enumerate(kinds):
-        classes.setdefault(asked.in_precision(gpu), []).append(place)
+        classes.setdefault(asked.precision_on(gpu), []).append(place)
     for precision, places in classes.items():
-        workload = in_precision(asked.workload, precision)
+        workload = with_precision(asked.workload, precision)
         for tp in DEGREES:
             mine = [place for place in places if widest[place] >= tp]
             if mine and cuts(workload, shape, tp, 1, 1):
@@ -96,7 +96,13 @@ def replica_capacities(
 
 
 def _timed(
-    asked: Asked, workload: Workload, shape: Transformer, tp: int, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind]
+    asked: WorkloadRequest,
+    workload: Workload,
+    shape: Transformer,
+    tp: int,
+    buckets: Sequence[Bucket],
+    goals: Goals,
+    kinds: Sequence[Kind],
 ) -> list[ReplicaCapacity]:
     """One degree on all kinds: two vectorised passes, then each kind's memory and objectives."""
     one = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)

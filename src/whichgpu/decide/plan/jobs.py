@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichgpu.decide.configurations.configuration import Asked
-from whichgpu.decide.configurations.configuration import Way as Able
-from whichgpu.decide.configurations.evaluate import ways
+from whichgpu.decide.configurations.configuration import Configuration as Able
+from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.plan.solver.problem import Job
 from whichgpu.decide.plan.supply import GpuPool
@@ -22,7 +22,7 @@ class PlannedJob:
     """A job somebody wants done by a deadline (seconds)."""
 
     name: str
-    asked: Asked
+    asked: WorkloadRequest
     deadline: float
 
 
@@ -38,7 +38,7 @@ def _job(one: PlannedJob, gpu_pools: Sequence[GpuPool], habits: Habits) -> Job:
     ]
     work = work_of(one.asked.workload, one.asked.shape, None)
     hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)
-    for place, (group, way) in enumerate(zip(groups, ways(one.asked, groups), strict=True)):
+    for place, (group, way) in enumerate(zip(groups, best_configurations(one.asked, groups), strict=True)):
         if isinstance(way, Able) and work.amount is not None:
             wall[place] = work.amount / way.rate / 3600.0 + habits.startup / 3600.0
             hours[place] = wall[place] * (group.gpus if gpu_pools[place].owned else 1)  # a pool's machine is one GPU where owned

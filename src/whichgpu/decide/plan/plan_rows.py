@@ -9,9 +9,9 @@ import numpy as np
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.candidate import Cost
-from whichgpu.decide.configurations.configuration import Asked, Way
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.ranges import Sure, how_sure
+from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
 from whichgpu.decide.plan.plan_answer import (
     BillRow,
@@ -353,7 +353,7 @@ class AnswerRows:
         return tuple(rows)
 
 
-def sure_of(asked: Asked, gpu_pool: GpuPool, tp: int) -> Sure:
+def sure_of(asked: WorkloadRequest, gpu_pool: GpuPool, tp: int) -> TimeRange:
     """How sure a copy's times are."""
-    way = Way("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
-    return how_sure(asked, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), way)
+    way = Configuration("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
+    return time_range(asked, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), way)

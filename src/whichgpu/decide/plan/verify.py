@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
@@ -203,7 +203,7 @@ def server(formulation: Formulation, one: ServedModel, column: Column, copies: i
     gpu_pool, shape = formulation.gpu_pools[column.pool_index], as_transformer(one.asked.shape)
     tp = column.replica.tp
     workload = replace(
-        in_precision(one.asked.workload, column.replica.precision),
+        with_precision(one.asked.workload, column.replica.precision),
         gpus=tp * copies,
         nodes=1,
         parallel=Parallel(dp=copies, tp=tp),

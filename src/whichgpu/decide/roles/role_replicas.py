@@ -10,7 +10,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.base.units import format_seconds
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.max_rate import ROUGH, max_rate
 from whichgpu.estimate.group.answer import group_time_of
@@ -161,7 +161,7 @@ def workload_for(served: ModelLoad, kind: GpuKind, degree: int) -> Workload:
         served.workload, gpus=degree, nodes=1, parallel=Parallel(tp=degree), seq_in=max(1, round(prompt)),
         seq_out=max(1, round(output)), batch=None, micro_batch=None,
     )  # fmt: skip
-    return in_precision(sized, precision)
+    return with_precision(sized, precision)
 
 
 def server_for(served: ModelLoad, kind: GpuKind, degree: int) -> Server:

@@ -141,11 +141,15 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 def _run(run: Run) -> Message:
     """The whole run, and its cost where such GPUs are for rent."""
-    from whichgpu.api.recommend.sentences import long  # with all of `recommend`, which few estimates need
+    from whichgpu.api.recommend.sentences import format_duration  # with all of `recommend`, which few estimates need
 
     time = run.time
-    values: dict[str, Any] = {"amount": f"{run.amount:,.0f}", "unit": msg(f"unit.{run.unit}"), "time": long(time.value)}
-    values |= {"low": long(time.low), "high": long(time.high)}
+    values: dict[str, Any] = {
+        "amount": f"{run.amount:,.0f}",
+        "unit": msg(f"unit.{run.unit}"),
+        "time": format_duration(time.value),
+    }
+    values |= {"low": format_duration(time.low), "high": format_duration(time.high)}
     if run.cost is None or run.offer is None:
         return msg("estimate.run", **values)
     offer = run.offer

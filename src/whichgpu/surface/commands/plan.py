@@ -17,7 +17,7 @@ from whichgpu.base.units import significant
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.plan.launch_hints import launch_files
 from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
-from whichgpu.decide.relax import up
+from whichgpu.decide.relax import round_up
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.plan_lines import lines
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
@@ -85,7 +85,7 @@ def missing(answer: PlanAnswer) -> NoAnswer | None:
 
 def _limit(figure: Figure) -> str:
     """As a flag takes it, rounded up: what is asked for is no less than what was seen."""
-    return f"{up(figure.value * 1000)}ms"
+    return f"{round_up(figure.value * 1000)}ms"
 
 
 def _show(session: Session, answer: PlanAnswer) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from whichgpu.catalog.engines.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.decide.configurations.configuration import Asked
+from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import Goals, ReplicaCapacity, replica_capacities
 from whichgpu.decide.plan.solver.problem import CurrentFleet, Floats, Job, Problem, Quota
 from whichgpu.decide.plan.supply import GpuPool
@@ -24,7 +24,7 @@ class ServedModel:
     """
 
     name: str
-    asked: Asked
+    asked: WorkloadRequest
     traffic: Traffic
     goals: Goals
     engine: Engine | None = None

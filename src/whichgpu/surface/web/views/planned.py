@@ -12,11 +12,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.desks import lookups
 from whichgpu.surface.web.views.forms import day_of
 from whichgpu.surface.web.views.pictures import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
 
@@ -46,11 +46,11 @@ def planned(
         models=(files.model_asked({"name": model, **traffic}, "plan"),),
         owned=files.owned_text(owned) if owned else (),
         only_owned=only_owned,
-        query=Query(**wishes),
+        query=Requirements(**wishes),
         curve=curve,
         time_limit=SECONDS,
     )
-    answer = planning.plan(asked, day_of(as_of), desk().catalog)
+    answer = planning.plan(asked, day_of(as_of), lookups().catalog)
     charts = {"alone": alone_picture(answer, language)}
     if len(answer.timeline) > 1:
         charts["hours"] = hours_picture(answer, language)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.verbs import workloads as verbs
@@ -72,7 +72,7 @@ class State:
     as_of: str | None = None
 
 
-CONSTRAINTS = tuple(name for name in names_of(State) if name in Query.__dataclass_fields__)
+CONSTRAINTS = tuple(name for name in names_of(State) if name in Requirements.__dataclass_fields__)
 
 
 @view("recommend", State)
