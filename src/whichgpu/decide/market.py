@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engines.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
@@ -33,7 +33,7 @@ MOVING_DAYS, MARKETPLACE = 365, "marketplace"
 LASTING_DAYS = 400  # of all others: what nobody saw for longer counts only where its GPU, machine or provider is asked for
 # The table with what rules make of it, steps of discounts, and which of them each row has.
 Standing = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
-_STANDING = Recent[tuple[Standing, PriceTable, Sequence[Discount]]](4)
+_STANDING = LruCache[tuple[Standing, PriceTable, Sequence[Discount]]](4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
 from whichgpu.api.request.read import read, refusal, workload
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Refused
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.workload.spelling import Spelled
@@ -117,7 +117,7 @@ def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
     parts = [_PART.fullmatch(part) for part in text.split(",")]
     found = {float(part[1]): float(part[2]) for part in parts if part}
     if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
-        raise refusal(context.spell(name), text, Refused(msg("wants.histogram")))
+        raise refusal(context.spell(name), text, InvalidValue(msg("wants.histogram")))
     return found
 
 

@@ -11,7 +11,7 @@ from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import advice, machine_of
 from whichgpu.api.workloads.concurrency import can_be_timed, concurrency_note, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EstimateAnswer(Shown):
+class EstimateAnswer(Displayable):
     """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the

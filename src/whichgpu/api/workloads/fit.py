@@ -10,7 +10,7 @@ from typing import Any
 from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.concurrency import concurrency_note, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
@@ -56,7 +56,7 @@ class FitRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FitAnswer(Shown):
+class FitAnswer(Displayable):
     """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
 
     `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from whichgpu.base.errors import NoAnswer
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import (
     Configuration,
@@ -62,7 +62,7 @@ UNTIMED: dict[str, Any] = {
 }  # fmt: skip
 # Seconds of steps, with the GPU and the corrections whose identities are parts of the key.
 Timed = tuple[Floats, Floats, Gpu, Calibration]
-_TIMED = Recent[Timed](256)
+_TIMED = LruCache[Timed](256)
 
 
 class Simulator:

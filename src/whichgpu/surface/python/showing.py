@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from whichgpu.base.errors import NoAnswer
-from whichgpu.base.messages import SOURCE_LANGUAGE, Language, language, msg, spoken
+from whichgpu.base.messages import SOURCE_LANGUAGE, Language, current_language, language, msg
 from whichgpu.surface import tables
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import chosen_language
@@ -109,7 +109,7 @@ def _language(code: str | None) -> Language:
     """The one named, else what `set_language` chose, else WHICHGPU_LANG, else English."""
     if code is not None:
         return chosen_language(str(code))
-    chosen = spoken()
+    chosen = current_language()
     return chosen if chosen.code != SOURCE_LANGUAGE else language(os.environ.get("WHICHGPU_LANG") or SOURCE_LANGUAGE)
 
 
