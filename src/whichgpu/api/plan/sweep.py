@@ -104,7 +104,7 @@ def priced(point: Point, seed: int) -> Priced:  # noqa: ARG001 - all points draw
 
 
 def _gpus(told: Solved) -> int:
-    problem = told.built.problem
+    problem = told.formulation.problem
     totals = [
         sum(problem.pools[p].size * n for (at, p, _), n in told.solution.machines.items() if at == level)
         for level in range(problem.levels)

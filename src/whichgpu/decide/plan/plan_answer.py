@@ -225,7 +225,7 @@ class PlanAnswer(Displayable):
     relaxation: Any = None
 
 
-def ranged(figure: Figure) -> Message:
+def format_range(figure: Figure) -> Message:
     """Seconds with their range."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
