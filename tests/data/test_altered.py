@@ -20,8 +20,8 @@ from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
 from whichgpu.decide.missing_support import FOLDER as LACKS
-from whichgpu.estimate.group.calibration import DATA_FILE as GROUPS
-from whichgpu.estimate.group.fabric import FOLDER as LINKS
+from whichgpu.estimate.group.fabric import DATA_DIR as LINKS
+from whichgpu.estimate.group.group_calibration import DATA_FILE as GROUPS
 from whichgpu.estimate.time.calibration import DATA_FILE as STEPS
 from whichgpu.estimate.time.pairs import PAIRS_FILE
 from whichgpu.price.billing import FOLDER as BILLING

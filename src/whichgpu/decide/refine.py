@@ -212,7 +212,7 @@ def timed(asked: WorkloadRequest, group: Group, one: Workload) -> tuple[float, s
         grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
         return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
     told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
-    seconds, floor = float(told.told.wall[0, 0]), float(told.floor[0, 0])
+    seconds, floor = float(told.breakdown.wall[0, 0]), float(told.floor[0, 0])
     flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
-    waits = float(told.told.communication[0, 0]) > 0.4 * seconds
+    waits = float(told.breakdown.communication[0, 0]) > 0.4 * seconds
     return seconds, "interconnect" if waits else "compute" if flops >= moved else "bandwidth", floor

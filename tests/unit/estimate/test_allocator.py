@@ -8,8 +8,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichgpu.estimate.allocator import MIB, Event, round_size, segment_size
 from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, exact_sizes, replay_events
+from whichgpu.estimate.allocator import MIB, Event, round_size, segment_size
 
 
 def peaks(*events: Event) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from whichgpu.decide.plan.plan_rows import AnswerRows, sure_of
 from whichgpu.decide.plan.refusal import named_buckets
 from whichgpu.decide.plan.solver.build import Formulation
 from whichgpu.decide.work import work_of
-from whichgpu.estimate.serving.summary import enough
+from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
@@ -241,7 +241,7 @@ def _warnings(told: Solved) -> list[Message]:
                 )
             )
     for one in told.checked:
-        if not enough(one.requests, one.percentile):
+        if not enough_requests(one.requests, one.percentile):
             beyond = f"{one.requests * (100.0 - one.percentile) / 100.0:.2g}"
             said.append(msg("plan.thin", model=one.model, percentile=f"{one.percentile:g}", n=one.requests, beyond=beyond))
     said += [msg("plan.foresight", model=one.model) for one in told.checked if one.foresight]

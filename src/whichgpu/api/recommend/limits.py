@@ -59,9 +59,9 @@ def refuse_for_task(query: Requirements, workload: Workload, given: Collection[s
 def refuse_percentile(percentile: float) -> None:
     """Raise where no request of those simulated lies beyond it."""
     from whichgpu.decide.configurations.simulate import REQUESTS
-    from whichgpu.estimate.serving.summary import WARM_UP
+    from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 
-    counted = int(REQUESTS * (1.0 - WARM_UP))
+    counted = int(REQUESTS * (1.0 - WARM_UP_SHARE))
     if counted * (100.0 - percentile) / 100.0 < 1.0:
         values = {"percentile": f"{percentile:g}", "n": f"{counted:,}"}
         hint = msg("hint.percentile-recommend", most=f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}", **values)

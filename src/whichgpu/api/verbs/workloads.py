@@ -103,14 +103,14 @@ def _loaded(asked: Spelled, lookups: LookupCache, load: Mapping[str, Any], conte
 def load_of(given: Mapping[str, Any], context: Context) -> Asked:
     """The load that fields of a request spell."""
     from whichgpu.api.workloads.load import Asked
-    from whichgpu.estimate.serving.limits import Overrides
+    from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 
     values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
     for name in HISTOGRAMS:
         if name in values:
             values[name] = _histogram(name, values[name], context)
     limits = {name: values.pop(name) for name in (*LIMITS, *ENGINE_SWITCHES) if name in values}
-    return Asked(requests=values.pop("count", None), limits=Overrides(**limits), **values)
+    return Asked(requests=values.pop("count", None), limits=LimitOverrides(**limits), **values)
 
 
 def _histogram(name: str, text: str, context: Context) -> dict[float, float]:

@@ -27,8 +27,8 @@ from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
-    from whichgpu.estimate.group.answer import GroupTime
-    from whichgpu.estimate.serving.answer import ServingAnswer
+    from whichgpu.estimate.group.group_answer import GroupTime
+    from whichgpu.estimate.serving.serving_answer import ServingAnswer
     from whichgpu.estimate.time.answer import TimeEstimate
 
 
@@ -187,7 +187,7 @@ def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, Grou
     if gpu is None or not asked.timed:
         return None, None
     if workload.gpus > 1:
-        from whichgpu.estimate.group.answer import group_time_of
+        from whichgpu.estimate.group.group_answer import group_time_of
 
         return group_time_of(workload, shape, gpu, machine_of(workload, gpu, lookups.catalog), lookups.calibration)
     from whichgpu.estimate.time.answer import time_of

@@ -120,7 +120,7 @@ def _seconds(asked: WorkloadRequest, one: Workload, groups: Sequence[Group], siz
     else:
         devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
         told = evaluate_group(one, asked.shape, devices, sizes)
-        wall, flops, moved, floor = told.told.wall, told.flop_seconds, told.byte_seconds, told.floor
+        wall, flops, moved, floor = told.breakdown.wall, told.flop_seconds, told.byte_seconds, told.floor
     return np.broadcast_to(wall, shape), np.broadcast_to(flops >= moved, shape).astype(float), np.broadcast_to(floor, shape)
 
 

@@ -13,7 +13,7 @@ from whichgpu.decide.configurations.capacity_bound import hopes, stands
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.fit import required_memory, verdict
-from whichgpu.estimate.group.layouts import cuts
+from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import CONCURRENCY
@@ -86,9 +86,9 @@ def _degrees(asked: WorkloadRequest, workload: Workload, shape: Transformer, gro
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
     if "parallel" in asked.given and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
-    found = [(tp, 1) for tp in DEGREES if tp <= widest and cuts(workload, shape, tp, 1, 1)]
+    found = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
     if machines > 1:
-        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and cuts(workload, shape, tp, pp, 1)]
+        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and divides_evenly(workload, shape, tp, pp, 1)]
     return found or [(1, 1)]
 
 
@@ -148,7 +148,7 @@ def _timed(
         flops, moved = grid.flop_seconds, grid.byte_seconds
     else:
         told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
-        wall, first, floor = told.told.wall, told.first, told.floor
+        wall, first, floor = told.breakdown.wall, told.first, told.floor
         flops, moved = told.flop_seconds, told.byte_seconds
     assert first is not None
     shaped = np.broadcast_to

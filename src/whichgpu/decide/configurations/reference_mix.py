@@ -102,7 +102,7 @@ def _item(
         else:
             many = replace(own, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), batch=(own.batch or 1) * gpus)
             devices = Devices.of([one.gpu for one in chosen], [one.fabric for one in chosen], calibration)
-            wall = evaluate_group(many, shape, devices).told.wall[:, 0]
+            wall = evaluate_group(many, shape, devices).breakdown.wall[:, 0]
         for place, group, seconds in zip(places, chosen, wall.tolist(), strict=True):
             if np.isfinite(seconds) and seconds > 0:
                 told[place] = log(group.gpus * alone / seconds)

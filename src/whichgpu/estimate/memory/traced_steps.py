@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from whichgpu.estimate.allocator import Replay
 from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, Array, exact_sizes
+from whichgpu.estimate.allocator import Replay
 from whichgpu.estimate.memory.training.optimizer import STATES, optimizer_bytes, step_temporary
 from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload

@@ -11,9 +11,9 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
-from whichgpu.estimate.trace.trace_log import ModuleTrace
 from whichgpu.estimate.trace.prepare import InputFactory
 from whichgpu.estimate.trace.run import trace
+from whichgpu.estimate.trace.trace_log import ModuleTrace
 
 
 def trace_factory(name: str, inputs: InputFactory | None = None, **options: Any) -> ModuleTrace:

@@ -11,10 +11,10 @@ from unittest.mock import patch
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace.framework import gpu_kernels, load_torch
-from whichgpu.estimate.trace.trace_log import ModuleTrace, TraceLog
 from whichgpu.estimate.trace.prepare import InputFactory, build_module, move_to_cpu, to_meta
 from whichgpu.estimate.trace.recorder import StorageTracker, recorder, tensors_of
 from whichgpu.estimate.trace.step import Loss, TracedOptimizer, default_loss
+from whichgpu.estimate.trace.trace_log import ModuleTrace, TraceLog
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whichgpu.estimate.allocator import Event, Replay
 from whichgpu.estimate.allocation_sequence import replay_events
+from whichgpu.estimate.allocator import Event, Replay
 
 TracePhase = Literal["setup", "forward", "backward", "optimizer"]
 LABELS = ("weights", "gradients", "optimizer", "input", "activations", "temporary")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.recorder import _operator
+from whichgpu.estimate.trace.trace_log import TraceLog
 
 SCHEMAS = {
     "aten.convolution.default": "input weight bias stride padding dilation transposed output_padding groups",

@@ -12,8 +12,8 @@ import pytest
 from tests.played_torch import BF16, BOOL, FP16, FP32, INT64, TORCH, Dtype, Storage, Tensor
 from whichgpu.estimate.trace import autocast, framework
 from whichgpu.estimate.trace.kernels import is_gradient_accumulation, replacement_kernels
-from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.recorder import StorageTracker
+from whichgpu.estimate.trace.trace_log import TraceLog
 
 # kernels
 

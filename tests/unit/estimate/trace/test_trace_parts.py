@@ -21,9 +21,9 @@ from whichgpu.estimate.time.lower import live
 from whichgpu.estimate.trace import ModuleTrace, TracedOperator, factory, framework
 from whichgpu.estimate.trace.factory import find_factory, trace_factory
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
-from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.recorder import tensors_of
 from whichgpu.estimate.trace.step import OPTIMIZERS, TracedOptimizer
+from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.workspace import convolution_workspace
 from whichgpu.workload.shapes import Traced
 from whichgpu.workload.workload import Workload

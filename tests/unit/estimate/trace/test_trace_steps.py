@@ -12,8 +12,8 @@ import pytest
 
 from tests.played_torch import BF16, FP16, FP32, TORCH, Module, Parameter, Storage, Tensor
 from whichgpu.estimate.trace import ModuleTrace, trace
-from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.recorder import StorageTracker, recorder
+from whichgpu.estimate.trace.trace_log import TraceLog
 
 run = sys.modules["whichgpu.estimate.trace.run"]
 

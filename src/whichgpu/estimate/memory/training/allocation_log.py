@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from whichgpu.estimate.allocator import Replay
 from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, exact_sizes
+from whichgpu.estimate.allocator import Replay
 
 
 @dataclass(frozen=True, slots=True)

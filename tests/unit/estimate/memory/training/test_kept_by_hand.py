@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
-from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.workload.shapes import Experts, Latent, Transformer
 

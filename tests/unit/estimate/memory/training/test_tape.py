@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.shapes import LLAMA_3_8B as LLAMA
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
-from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 

@@ -14,13 +14,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from whichgpu.estimate.serving.pace import Pace
+from whichgpu.estimate.serving.service_times import ServiceTimes
 
 READING, BUSY = 0.999, 0.95  # share of the time prompts may take before nothing is left for answers, and where formulas end
 TOGETHER = 1.5**0.5  # who comes is read and then at work: both swing together
 
 
-def tpot_tail(pace: Pace, rate: float, percentile: float) -> float:
+def tpot_tail(pace: ServiceTimes, rate: float, percentile: float) -> float:
     """Seconds between tokens that so many percent of requests stay under; without end where the queue never comes to rest."""
     more, each = pace.lengths.output - 1.0, pace.at_each(rate)  # tokens after the first
     if more <= 0.0:
@@ -55,8 +55,8 @@ def tpot_tail(pace: Pace, rate: float, percentile: float) -> float:
     return usual + waited + sqrt(swing * swing + prompts * prompts + TOGETHER * swing * prompts)
 
 
-def stretched(
-    pace: Pace, rate: float, percentile: float, waits: tuple[float, float], factor: float, requests: int
+def scaled_waits(
+    pace: ServiceTimes, rate: float, percentile: float, waits: tuple[float, float], factor: float, requests: int
 ) -> tuple[float, float]:
     """Seconds to the first token and between tokens, known for a pace, where steps are so many times as long.
 

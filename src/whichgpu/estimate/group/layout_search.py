@@ -1,6 +1,6 @@
 """The fastest layout that fits: memory first, then time, for every layout, micro-batch and kind of GPU at once.
 
-A screen tells all candidates from a few evaluations; the best of it are then counted and timed exactly (`settle`).
+A screen tells all candidates from a few evaluations; the best of it are then counted and timed exactly (`time_best_layouts`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Verdict, fit, required_memory
 from whichgpu.estimate.group.collectives import Array
+from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
+from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
 from whichgpu.estimate.group.layouts import legal_layouts
-from whichgpu.estimate.group.need import Needs, laid_out
-from whichgpu.estimate.group.screen import Screen, micro_sizes
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape, Traced, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-SETTLED, TRIED = 4, 16  # candidates timed exactly, of so many at most whose memory is counted exactly
+MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of so many at most whose memory is counted exactly
 LONG = 16384  # tokens below which no sequence is cut over GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LayoutCandidate:
     """A layout with the micro-batch, accumulation and checkpointing that the tool would run it with."""
 
     parallel: Parallel
@@ -38,41 +38,41 @@ class Candidate:
     def workload(self, workload: Workload) -> Workload:
         """The request in this layout."""
         return replace(
-            laid_out(workload, self.parallel, self.micro_batch, self.accumulation, self.checkpointing), batch=workload.batch
+            apply_layout(workload, self.parallel, self.micro_batch, self.accumulation, self.checkpointing), batch=workload.batch
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
+class ScreenedLayouts:
     """Seconds and bytes of every candidate: [gpus, candidates] and [candidates]; seconds are infinite where it does not fit."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LayoutCandidate, ...]
     seconds: Array
     need: Array
 
-    def best(self, gpu: int, count: int = TRIED) -> list[Candidate]:
+    def best(self, gpu: int, count: int = MAX_COUNTED) -> list[LayoutCandidate]:
         """The fastest that fit, best first."""
         order = np.argsort(self.seconds[gpu], kind="stable")[:count]
         return [self.candidates[place] for place in order if np.isfinite(self.seconds[gpu, place])]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class TimedLayout:
     """A candidate counted and timed exactly."""
 
-    candidate: Candidate
+    candidate: LayoutCandidate
     seconds: float
     need: int
     fits: Verdict
 
 
-def screened(workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int = 1) -> Screened:
+def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int = 1) -> ScreenedLayouts:
     """Every layout, micro-batch and checkpointing on groups of each GPU; the global batch stays the request's."""
     layouts = [one for one in legal_layouts(workload, shape, gpus, nodes) if one.cp == 1 or (workload.seq_in or 0) >= LONG]
     batches = {one: micro_batches(workload, shape, one) for one in layouts}
     sizes = np.unique(np.concatenate([np.zeros(0), *(micro for micro, _ in batches.values())]))
-    needs, screen = Needs(workload, shape), Screen(workload, shape, devices, gpus, nodes, sizes=sizes)
-    candidates: list[Candidate] = []
+    needs, screen = LayoutMemory(workload, shape), LayoutTimes(workload, shape, devices, gpus, nodes, sizes=sizes)
+    candidates: list[LayoutCandidate] = []
     seconds: list[Array] = []
     need: list[Array] = []
     room = np.array([[usable_bytes(gpu, workload)] for gpu in devices.gpus], dtype=float)
@@ -87,20 +87,22 @@ def screened(workload: Workload, shape: Shape, devices: Devices, gpus: int, node
             if not len(micro):
                 continue
             candidates += [
-                Candidate(parallel, int(size), int(times), checkpointing) for size, times in zip(micro, rounds, strict=True)
+                LayoutCandidate(parallel, int(size), int(times), checkpointing) for size, times in zip(micro, rounds, strict=True)
             ]
             need.append(bytes_needed)
             seconds.append(screen.seconds(parallel, checkpointing, micro, rounds))
     if not candidates:
-        return Screened((), np.zeros((len(devices.gpus), 0)), np.zeros(0))
+        return ScreenedLayouts((), np.zeros((len(devices.gpus), 0)), np.zeros(0))
     told, bytes_ = np.concatenate(seconds, axis=1), np.concatenate(need)
-    return Screened(tuple(candidates), np.where(bytes_[None, :] <= room, told, np.inf), bytes_)
+    return ScreenedLayouts(tuple(candidates), np.where(bytes_[None, :] <= room, told, np.inf), bytes_)
 
 
-def settle(workload: Workload, shape: Shape, devices: Devices, found: Screened, gpu: int, nodes: int = 1) -> list[Settled]:
+def time_best_layouts(
+    workload: Workload, shape: Shape, devices: Devices, found: ScreenedLayouts, gpu: int, nodes: int = 1
+) -> list[TimedLayout]:
     """The best of a screen, counted and timed exactly: those that surely fit before the tight ones, each fastest first."""
     one = replace(devices, gpus=[devices.gpus[gpu]], fabrics=[devices.fabrics[gpu]])
-    told: list[Settled] = []
+    told: list[TimedLayout] = []
     for candidate in found.best(gpu):
         asked = replace(candidate.workload(workload), nodes=nodes)
         need = required_memory(estimate_memory(asked, shape, devices.gpus[gpu]), asked)
@@ -108,18 +110,18 @@ def settle(workload: Workload, shape: Shape, devices: Devices, found: Screened, 
         if verdict == "no":
             continue
         lined = float(found.need[found.candidates.index(candidate)])
-        if len(told) == SETTLED:
+        if len(told) == MAX_TIMED:
             break
-        seconds = float(evaluate_group(asked, shape, one).told.wall[0, 0])
-        told.append(Settled(candidate, seconds, int(max(need.value, lined)), verdict))
+        seconds = float(evaluate_group(asked, shape, one).breakdown.wall[0, 0])
+        told.append(TimedLayout(candidate, seconds, int(max(need.value, lined)), verdict))
     return sorted(told, key=lambda one: (one.fits != "fits", one.seconds))
 
 
-def best_layout(workload: Workload, shape: Shape, gpu: Gpu, devices: Devices) -> Settled | None:
+def best_layout(workload: Workload, shape: Shape, gpu: Gpu, devices: Devices) -> TimedLayout | None:
     """The fastest layout of a request's GPUs that fits, or none."""
     assert devices.gpus[0] is gpu
-    found = screened(workload, shape, devices, workload.gpus, workload.nodes)
-    settled = settle(workload, shape, devices, found, 0, workload.nodes)
+    found = screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)
+    settled = time_best_layouts(workload, shape, devices, found, 0, workload.nodes)
     return settled[0] if settled else None
 
 
@@ -132,7 +134,7 @@ def micro_batches(workload: Workload, shape: Shape, parallel: Parallel) -> tuple
         return np.array([float(share)]), np.ones(1)
     if workload.micro_batch is not None and (isinstance(shape, Traced) or share % workload.micro_batch):
         return np.array([float(share)]), np.ones(1)
-    micro = micro_sizes(share)
+    micro = micro_batch_sizes(share)
     return micro, share / micro
 
 

@@ -21,7 +21,7 @@ MOST_TOKENS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulerLimits:
     """One copy's. `cache_tokens` is the room for keys and values; lanes are the batches in flight of a pipeline."""
 
     max_batched_tokens: int
@@ -36,7 +36,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Overrides:
+class LimitOverrides:
     """Limits somebody set; None leaves the engine's default."""
 
     max_batched_tokens: int | None = None
@@ -52,18 +52,20 @@ class Overrides:
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
 
 
-def limits_of(workload: Workload, shape: Transformer, gpu: Gpu, asked: Overrides | None = None, typical: int = 0) -> Limits:
+def scheduler_limits(
+    workload: Workload, shape: Transformer, gpu: Gpu, asked: LimitOverrides | None = None, typical: int = 0
+) -> SchedulerLimits:
     """Of one copy of the model on its GPUs. `typical` is the length a sequence has on average, for windows of attention.
 
     `workload` has its defaults filled in. An error where the weights leave no room for a cache.
     """
-    asked = asked or Overrides()
+    asked = asked or LimitOverrides()
     engine = engine_of(workload)
     context = (workload.seq_in or 1) + (workload.seq_out or 0)
     block = asked.block_tokens or engine.memory.block_tokens
     usual = chunk_tokens(engine.memory, gpu, workload.task, context) or engine.limits.max_batched_tokens or context
     tokens = min(MOST_TOKENS, asked.max_batched_tokens or usual)
-    most = min(MOST_SEQUENCES, asked.max_sequences or most_sequences(engine, gpu))
+    most = min(MOST_SEQUENCES, asked.max_sequences or default_max_sequences(engine, gpu))
     share = asked.memory_share or _share(engine, workload, gpu)
     flags: dict[str, Any] = {
         name: getattr(engine.limits, name) for name in ("chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching")
@@ -77,7 +79,7 @@ def limits_of(workload: Workload, shape: Transformer, gpu: Gpu, asked: Overrides
         raise NoAnswer(
             "no-room", msg("error.no-cache-room", gpu=gpu.name, missing=format_memory(-min(0, room))), msg("hint.no-cache-room")
         )
-    return Limits(tokens, most, block, cache_tokens // block * block, memory_share=share, **flags)
+    return SchedulerLimits(tokens, most, block, cache_tokens // block * block, memory_share=share, **flags)
 
 
 def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | None = None) -> int:
@@ -96,7 +98,7 @@ def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | 
     return int(gpu.memory_bytes * share if share else budget_bytes(workload, gpu)) - used
 
 
-def lanes(limits: Limits, stages: int) -> Limits:
+def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
     """What each of the batches in flight of a pipeline may have: as many as there are stages share cache and sequences."""
     if stages == 1:
         return limits
@@ -106,7 +108,7 @@ def lanes(limits: Limits, stages: int) -> Limits:
     )
 
 
-def most_sequences(engine: EngineRecord, gpu: Gpu) -> int:
+def default_max_sequences(engine: EngineRecord, gpu: Gpu) -> int:
     """Sequences an engine runs at once by default on one replica."""
     large = engine.limits.max_sequences_large if is_large_gpu(engine.memory, gpu) else 0
     return large or engine.limits.max_sequences

@@ -13,14 +13,14 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.estimate.serving.fleet.lanes import Decoder, Reader, stopped
-from whichgpu.estimate.serving.fleet.links import Wires
-from whichgpu.estimate.serving.fleet.machines import LIFE, Lives, Machine, Slot
-from whichgpu.estimate.serving.fleet.outcome import FleetOutcome, StationUse, Transfers, merged
-from whichgpu.estimate.serving.fleet.routes import NOBODY, Router, lane_class
-from whichgpu.estimate.serving.fleet.stations import Fleet
-from whichgpu.estimate.serving.replica import Hashes, Ledger, Replica
-from whichgpu.estimate.serving.simulator import TOLD_EVERY, Arrival, Outcome, Progress, numbers
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, PoolUse, Transfers, sum_ragged
+from whichgpu.estimate.serving.fleet.kv_transfer import TransferQueues
+from whichgpu.estimate.serving.fleet.pools import Fleet
+from whichgpu.estimate.serving.fleet.router import NO_WORKER, Router, scheduler_class
+from whichgpu.estimate.serving.fleet.spot_machines import LIFECYCLE_EVENT, ReplicaMachine, SpotLifecycle, SpotSlot
+from whichgpu.estimate.serving.fleet.workers import DecodeWorker, PrefillWorker, stop_scheduler
+from whichgpu.estimate.serving.scheduler import Hashes, RequestLog, Scheduler
+from whichgpu.estimate.serving.simulator import PROGRESS_INTERVAL, Arrival, Progress, SimulationOutcome, column_array
 
 STEP, SENT = 0, 1  # kinds of events, beside LIFE
 
@@ -37,16 +37,16 @@ def simulate_fleet(
 class _Loop:
     def __init__(self, fleet: Fleet, hash_tokens: int) -> None:
         self.fleet = fleet
-        self.whole, self.heads = Ledger(), Ledger()  # requests; and their prompts as those who read alone see them
+        self.whole, self.heads = RequestLog(), RequestLog()  # requests; and their prompts as those who read alone see them
         self.splits = any(one.role == "prefill" for one in fleet.stations)
-        self.lanes: list[Replica] = []
-        self.machines: list[Machine] = []
+        self.lanes: list[Scheduler] = []
+        self.machines: list[ReplicaMachine] = []
         self.machine_of: list[int] = []
         self.events: list[tuple[float, int, int, int]] = []
         slots = self._build(hash_tokens)
         self.router = Router(fleet, self.lanes, self.machines)
-        self.wires = Wires([fleet.stations[one.station].port for one in self.machines])
-        self.lives = Lives(fleet.interruptions, slots, self)
+        self.wires = TransferQueues([fleet.stations[one.station].port for one in self.machines])
+        self.lives = SpotLifecycle(fleet.interruptions, slots, self)
         self.source: dict[int, int] = {}  # lanes that hold a request's keys and values until they are sent
         self.target: dict[int, int] = {}
         self.flight: dict[int, int] = {}  # transfers under way, by request
@@ -58,9 +58,9 @@ class _Loop:
         self.draining: set[int] = set()
         self.now = self.came = 0.0
 
-    def _build(self, hash_tokens: int) -> list[Slot]:
+    def _build(self, hash_tokens: int) -> list[SpotSlot]:
         """Machines and their lanes; those on spot with one to stand in."""
-        slots: list[Slot] = []
+        slots: list[SpotSlot] = []
         for place, station in enumerate(self.fleet.stations):
             for copy in range(station.copies):
                 spot = copy < station.spot
@@ -71,7 +71,7 @@ class _Loop:
                     if spare:
                         self._add(place, False, False, hash_tokens)
                     chance = np.random.default_rng([self.fleet.seed, 7, len(slots)])
-                    slots.append(Slot(first, first + 1 if spare else None, chance))
+                    slots.append(SpotSlot(first, first + 1 if spare else None, chance))
         return slots
 
     def _add(self, place: int, spot: bool, here: bool, hash_tokens: int) -> None:
@@ -79,9 +79,9 @@ class _Loop:
         server, first = station.server, len(self.lanes)
         ledger = self.heads if station.role == "prefill" else self.whole
         for _ in range(server.stages):
-            self.lanes.append(lane_class(station.role)(server.steps, server.lane, ledger, hash_tokens))
+            self.lanes.append(scheduler_class(station.role)(server.steps, server.lane, ledger, hash_tokens))
             self.machine_of.append(len(self.machines))
-        self.machines.append(Machine(place, range(first, len(self.lanes)), spot, here, 0.0 if here else None))
+        self.machines.append(ReplicaMachine(place, range(first, len(self.lanes)), spot, here, 0.0 if here else None))
 
     def serve(self, arrivals: Iterator[Arrival], progress: Progress | None) -> None:
         """Each at its time; then until all that came is done."""
@@ -90,7 +90,7 @@ class _Loop:
             while events and events[0][0] <= time:
                 self._next()
             self._arrive(time, prompt, output, hashes)
-            if progress and count % TOLD_EVERY == 0:
+            if progress and count % PROGRESS_INTERVAL == 0:
                 progress(count)
         while events and self.left:
             self._next()
@@ -111,11 +111,11 @@ class _Loop:
 
     def _enter(self, number: int, now: float) -> None:
         place = self.router.entry(self.whole.prompts[number], self.whole.outputs[number])
-        if place == NOBODY:
+        if place == NO_WORKER:
             self.homeless.append(number)
             return
         lane = self.lanes[place]
-        if isinstance(lane, Reader):
+        if isinstance(lane, PrefillWorker):
             self.router.pending[place] += self.heads.prompts[number]
             self.whole.hashes.pop(number, None)
         if lane.accept(number, now):
@@ -132,7 +132,7 @@ class _Loop:
                 self.now = time
                 self._arrived(place, time)
         else:
-            assert kind == LIFE
+            assert kind == LIFECYCLE_EVENT
             self.now = time
             self.lives.turn(place, code, time)
 
@@ -142,7 +142,7 @@ class _Loop:
         machine = self.machine_of[place]
         if done:
             self.answered[self.machines[machine].station] += len(done)
-            if isinstance(lane, Reader):
+            if isinstance(lane, PrefillWorker):
                 for number in done:
                     self.router.pending[place] -= self.heads.prompts[number]
                     self._read(number, place, lane, now)
@@ -151,12 +151,12 @@ class _Loop:
         lane.plan(now)
         if lane.end < inf:
             heappush(self.events, (lane.end, STEP, place, 0))
-        if isinstance(lane, Decoder) and lane.expected:
+        if isinstance(lane, DecodeWorker) and lane.expected:
             self._receive(place, lane, now)
         if machine in self.draining:
             self._drained(machine, now)
 
-    def _read(self, number: int, place: int, lane: Reader, now: float) -> None:
+    def _read(self, number: int, place: int, lane: PrefillWorker, now: float) -> None:
         """A prompt was read where its answer is not written: the first token is there, the rest comes after a transfer."""
         whole = self.whole
         if whole.first[number] < 0:
@@ -174,17 +174,17 @@ class _Loop:
     def _offer(self, number: int, now: float) -> None:
         reader = self.machines[self.machine_of[self.source[number]]].station
         place = self.router.writer(reader, self.whole.prompts[number] + self.whole.outputs[number])
-        if place == NOBODY:
+        if place == NO_WORKER:
             self.stranded.append(number)
             return
         lane = self.lanes[place]
-        assert isinstance(lane, Decoder)
+        assert isinstance(lane, DecodeWorker)
         lane.load += 1
         lane.expected.append(number)
         self.target[number] = place
         self._receive(place, lane, now)
 
-    def _receive(self, place: int, lane: Decoder, now: float) -> None:
+    def _receive(self, place: int, lane: DecodeWorker, now: float) -> None:
         for number in lane.ready():
             machines = self.machine_of[self.source[number]], self.machine_of[place]
             self.flights += 1
@@ -195,8 +195,8 @@ class _Loop:
         del self.flight[number]
         here, there = self.source.pop(number), self.target.pop(number)
         reader, writer = self.lanes[here], self.lanes[there]
-        assert isinstance(reader, Reader)
-        assert isinstance(writer, Decoder)
+        assert isinstance(reader, PrefillWorker)
+        assert isinstance(writer, DecodeWorker)
         if reader.release(number, now):
             heappush(self.events, (reader.end, STEP, here, 0))
         if self.machine_of[here] in self.draining:
@@ -239,13 +239,13 @@ class _Loop:
         offered: list[int] = []
         for place in self.machines[machine].lanes:
             lane = self.lanes[place]
-            if isinstance(lane, Reader):
+            if isinstance(lane, PrefillWorker):
                 again += self._recalled(lane)
                 self.router.pending[place] = 0
-            if isinstance(lane, Decoder):
+            if isinstance(lane, DecodeWorker):
                 offered += [one for one in (*lane.expected, *lane.landing) if one in self.source]
                 again += lane.landed
-            again += stopped(lane, now)
+            again += stop_scheduler(lane, now)
         self.wires.cut(machine, now)
         for number in sorted(again):
             self._again(number, now)
@@ -261,13 +261,13 @@ class _Loop:
         """Nobody is to have what was read of a request any more."""
         place = self.source.pop(number)
         reader = self.lanes[place]
-        assert isinstance(reader, Reader)
+        assert isinstance(reader, PrefillWorker)
         if reader.release(number, now):
             heappush(self.events, (reader.end, STEP, place, 0))
         if self.machine_of[place] in self.draining:
             self._drained(self.machine_of[place], now)
 
-    def _recalled(self, lane: Reader) -> list[int]:
+    def _recalled(self, lane: PrefillWorker) -> list[int]:
         """Prompts a reader had read and not yet sent: whoever expects them need not."""
         found = list(lane.kept)
         for number in found:
@@ -278,7 +278,7 @@ class _Loop:
                 self.stranded.remove(number)
                 continue
             writer = self.lanes[place]
-            assert isinstance(writer, Decoder)
+            assert isinstance(writer, DecodeWorker)
             writer.load -= 1
             if number in writer.landing:
                 writer.used -= writer.landing.pop(number)
@@ -310,27 +310,27 @@ class _Loop:
     def outcome(self) -> FleetOutcome:
         whole, lanes = self.whole, self.lanes
         end = max(max(whole.finished, default=0.0), self.now)  # the last that came may have been given up
-        served = Outcome(
-            arrived=numbers(whole.arrived), first=numbers(whole.first), finished=numbers(whole.finished),
-            prompts=numbers(whole.prompts), outputs=numbers(whole.outputs), refused=self.refused,
+        served = SimulationOutcome(
+            arrived=column_array(whole.arrived), first=column_array(whole.first), finished=column_array(whole.finished),
+            prompts=column_array(whole.prompts), outputs=column_array(whole.outputs), refused=self.refused,
             preempted=sum(one.preempted for one in lanes), recomputed=sum(one.recomputed for one in lanes),
             read=sum(one.read for one in lanes), cached=sum(one.hits for one in lanes),
             busy=sum(one.busy for one in lanes) / (len(lanes) * end) if end > 0 else 0.0,
             peak_cache=max(one.peak / one.blocks for one in lanes),
-            batch_seconds=merged([one.batch_seconds for one in lanes]),
-            batch_steps=merged([one.batch_steps for one in lanes]),
+            batch_seconds=sum_ragged([one.batch_seconds for one in lanes]),
+            batch_steps=sum_ragged([one.batch_steps for one in lanes]),
         )  # fmt: skip
         sent = max(1, self.wires.sent)
         transfers = Transfers(self.wires.sent, self.wires.bytes, self.wires.seconds / sent, self.wires.waited / sent)
         uses = tuple(self._use(place, end) for place in range(len(self.fleet.stations)))
         return FleetOutcome(served, uses, transfers, end, self.lost, self.retried, self.lives.taken)
 
-    def _use(self, place: int, end: float) -> StationUse:
+    def _use(self, place: int, end: float) -> PoolUse:
         station = self.fleet.stations[place]
         machines = [one for one in self.machines if one.station == place]
         mine = [self.lanes[at] for one in machines for at in one.lanes]
-        seconds, steps = merged([one.batch_seconds for one in mine]), float(sum(one.busy for one in mine))
-        return StationUse(
+        seconds, steps = sum_ragged([one.batch_seconds for one in mine]), float(sum(one.busy for one in mine))
+        return PoolUse(
             name=station.name, role=station.role, copies=station.copies, gpus=station.gpus, answered=self.answered[place],
             read=sum(one.read for one in mine), busy_seconds=steps / station.server.stages,
             on_demand_seconds=sum(one.seconds(end) for one in machines if not one.spot),

@@ -12,7 +12,7 @@ from whichgpu.base.units import format_seconds
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
-from whichgpu.estimate.group.scaling import Scaling, scaling
+from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
 from whichgpu.estimate.time.answer import SOURCE, TimeEstimate, work
 from whichgpu.estimate.time.calibration import Calibration
@@ -56,11 +56,11 @@ def group_time_of(
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
 
-    told = grid.told
+    told = grid.breakdown
     wall, floor = float(told.wall[0, 0]), float(grid.floor[0, 0])
     done, unit = work(workload, shape)
     time = figure(wall, floor)
-    found = scaling(workload, shape, devices)
+    found = scaling_of(workload, shape, devices)
     facts = GroupTime(
         layout=layout_words(workload.parallel),
         links=fabric.kind,
@@ -116,11 +116,11 @@ def _sources(devices: Devices, engine: str, gpu: Gpu) -> tuple[str, ...]:
 
 def _bound(grid: GroupGrid) -> str:
     place = 0, 0
-    wall = float(grid.told.wall[place])
+    wall = float(grid.breakdown.wall[place])
     flops, moved = float(grid.flop_seconds[place]), float(grid.byte_seconds[place])
-    if float(grid.told.communication[place]) > BOUND_SHARE * wall:
+    if float(grid.breakdown.communication[place]) > BOUND_SHARE * wall:
         return "interconnect"
-    if float(grid.told.host[place]) > float(grid.told.work[place]) or max(flops, moved) < OVERHEAD_SHARE * wall:
+    if float(grid.breakdown.host[place]) > float(grid.breakdown.work[place]) or max(flops, moved) < OVERHEAD_SHARE * wall:
         return "overhead"
     return "compute" if flops >= moved else "bandwidth"
 

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.server import Server
-from whichgpu.estimate.serving.tables import grid
+from whichgpu.estimate.serving.step_tables import batch_grid
 
 Array = np.ndarray
 # Of an answer's tokens: so many are read once more on average where more prompts are let in than answers have room for, and
@@ -31,19 +31,21 @@ class MeanLengths:
         return self.prompt + self.output / 2
 
 
-class Pace:
+class ServiceTimes:
     """Seconds by how many are at work on each of so many lanes: of a step, and of a prompt beyond the steps it is read beside."""
 
-    def __init__(self, lengths: MeanLengths, lane: Limits, lanes: int, places: Array, steps: Array, reads: Array) -> None:
+    def __init__(
+        self, lengths: MeanLengths, lane: SchedulerLimits, lanes: int, places: Array, steps: Array, reads: Array
+    ) -> None:
         self.lengths, self._lane, self._lanes = lengths, lane, lanes
         self._places, self._steps, self._reads = places, steps, reads
-        self.slots = slots_of(lane, lengths.prompt, lengths.output)
+        self.slots = max_running(lane, lengths.prompt, lengths.output)
 
     @staticmethod
-    def of(server: Server, prompt: float, output: float) -> Pace:
+    def of(server: Server, prompt: float, output: float) -> ServiceTimes:
         """Of a server's own steps."""
         lengths, lane, told = MeanLengths(prompt, output), server.lane, server.steps
-        places = grid(slots_of(lane, prompt, output))
+        places = batch_grid(max_running(lane, prompt, output))
         steps = np.array([told.decode(int(one), lengths.context) for one in places])
         chunk = max(1, min(round(prompt), lane.max_batched_tokens))
         first, parts = told.mixed(chunk, 0.0, 0, 0.0), int(prompt / chunk)
@@ -55,11 +57,11 @@ class Pace:
             chunks = np.clip(lane.max_batched_tokens - places, 1, chunk)
             both = np.array([told.mixed(int(a), 0.0, int(b), lengths.context) for a, b in zip(chunks, places, strict=True)])
             reads = np.minimum(alone, (both - steps) * prompt / chunks + back)
-        return Pace(lengths, lane, server.copies * server.stages, places, steps, reads)
+        return ServiceTimes(lengths, lane, server.copies * server.stages, places, steps, reads)
 
-    def scaled(self, factor: float) -> Pace:
+    def scaled(self, factor: float) -> ServiceTimes:
         """The same with every step so many times as long."""
-        return Pace(self.lengths, self._lane, self._lanes, self._places, self._steps * factor, self._reads * factor)
+        return ServiceTimes(self.lengths, self._lane, self._lanes, self._places, self._steps * factor, self._reads * factor)
 
     def at_each(self, rate: float) -> float:
         """Requests a second that come to one lane."""
@@ -91,7 +93,7 @@ class Pace:
         return self._lanes / (self.stay(batch) / batch + again)
 
 
-def slots_of(lane: Limits, prompt: float, output: float) -> int:
+def max_running(lane: SchedulerLimits, prompt: float, output: float) -> int:
     """Sequences a lane has room for: half-way through their answers on average, or with all of it where that is kept free."""
     held = prompt + (output if lane.reserve_answers else output / 2)
     return max(1, min(lane.max_sequences, int(lane.cache_tokens / held)))

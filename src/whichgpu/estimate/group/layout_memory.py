@@ -26,15 +26,15 @@ from whichgpu.workload.workload import Parallel, Workload
 FEW, MORE = 2, 4  # layers counted
 SEQUENCES, TOKENS = 32, 1 << 18  # at least: so many that the loss is the peak
 SLACK = 0.05  # of what is allocated, which the allocator holds beside it
-COUNTED = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
-PLACE = {name: index for index, name in enumerate(COUNTED)}
-GROWING = np.isin(COUNTED, ("activations", "temporary"))  # with sequences; the rest is there without any
+COUNTED_PARTS = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
+PART_INDEX = {name: index for index, name in enumerate(COUNTED_PARTS)}
+GROWING = np.isin(COUNTED_PARTS, ("activations", "temporary"))  # with sequences; the rest is there without any
 SHARDED = ("optimizer", "gradients", "weights")  # by ZeRO 1, 2 and 3
 
 Lines = tuple[Array, Array, Array, Array]
 
 
-class Needs:
+class LayoutMemory:
     """Bytes a GPU must have room for, by layout, checkpointing and micro-batch."""
 
     def __init__(self, workload: Workload, shape: Shape) -> None:
@@ -50,7 +50,7 @@ class Needs:
             return self._lined(shape, parallel, checkpointing, micro, accumulation)
         told = []
         for size, rounds in zip(micro, accumulation, strict=True):
-            asked = laid_out(self.workload, parallel, int(size), int(rounds), checkpointing)
+            asked = apply_layout(self.workload, parallel, int(size), int(rounds), checkpointing)
             told.append(required_memory(estimate_memory(asked, shape), asked).value)
         return np.array(told)
 
@@ -61,7 +61,7 @@ class Needs:
         held = np.array([in_flight(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
         kept = self._kept(shape, parallel, checkpointing) * layers * micro * (held - 1.0)
         gathered = self._gathered(once, parallel)
-        told = np.where(accumulation > 1, *(_shared(line, parallel, layers, micro, gathered) for line in (again, once)))
+        told = np.where(accumulation > 1, *(_allocated_bytes(line, parallel, layers, micro, gathered) for line in (again, once)))
         told = told + self._cast(once, parallel, checkpointing) * layers
         ends = self._ended(once, parallel, layers)
         told = np.maximum(told, np.where(accumulation > 1, ends + self._added(once, parallel), ends))
@@ -72,17 +72,17 @@ class Needs:
         """Bytes when all gradients are there."""
         base, by_layer, _, _ = lines
         parts = np.maximum(base + by_layer * layers, 0.0)
-        parts[PLACE["gradients"]] = parts[PLACE["adapters" if self.workload.lora_rank else "weights"]]
-        parts[PLACE["temporary"]] = parts[PLACE["activations"]] = 0.0
+        parts[PART_INDEX["gradients"]] = parts[PART_INDEX["adapters" if self.workload.lora_rank else "weights"]]
+        parts[PART_INDEX["temporary"]] = parts[PART_INDEX["activations"]] = 0.0
         return float(_zeroed(parts[:, None], parallel, self._gathered(lines, parallel)).sum())
 
     def _added(self, lines: Lines, parallel: Parallel) -> float:
         """Bytes of a layer's gradients before they are added to those of earlier rounds; ZeRO 2 and 3 have them whole anyway."""
-        return float(lines[1][PLACE["adapters" if self.workload.lora_rank else "weights"]]) if parallel.zero < 2 else 0.0
+        return float(lines[1][PART_INDEX["adapters" if self.workload.lora_rank else "weights"]]) if parallel.zero < 2 else 0.0
 
     def _gathered(self, lines: Lines, parallel: Parallel) -> float:
         """Bytes that ZeRO has whole for a while: gradients of a layer or the head, and under 3 its weights and the next one's."""
-        ends, layer = (float(line[PLACE["weights"]]) for line in lines[:2])
+        ends, layer = (float(line[PART_INDEX["weights"]]) for line in lines[:2])
         tied = isinstance(self.shape, Transformer) and self.shape.tied
         most = max(layer, ends if tied else ends / 2)
         return {2: most, 3: 2.0 * most + layer}.get(parallel.zero, 0.0)
@@ -92,13 +92,13 @@ class Needs:
         widths = WIDTHS[self.workload.precision or "bf16"]
         if checkpointing == "none" or not widths.mixed or parallel.zero == 3:
             return 0.0
-        return float(lines[1][PLACE["weights"]]) * widths.compute / widths.parameter
+        return float(lines[1][PART_INDEX["weights"]]) * widths.compute / widths.parameter
 
     def _accumulated(self, lines: Lines) -> Lines:
         """With the gradients of earlier rounds there all the time."""
         base, by_layer = (line.copy() for line in lines[:2])
         for line in (base, by_layer):
-            line[PLACE["gradients"]] += line[PLACE["adapters" if self.workload.lora_rank else "weights"]]
+            line[PART_INDEX["gradients"]] += line[PART_INDEX["adapters" if self.workload.lora_rank else "weights"]]
         return base, by_layer, *lines[2:]
 
     def _parted(self, lines: Lines, shape: Transformer, parallel: Parallel) -> Lines:
@@ -107,7 +107,7 @@ class Needs:
             return lines
         base = lines[0].copy()
         for name in ("weights", "gradients", "optimizer"):
-            base[PLACE[name]] /= 2.0
+            base[PART_INDEX[name]] /= 2.0
         return base, *lines[1:]
 
     def _kept(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
@@ -120,7 +120,7 @@ class Needs:
     def _of_layer(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
         sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
         own, widths = tensor_share(shape, parallel), WIDTHS[self.workload.precision or "bf16"]
-        asked = laid_out(self.workload, parallel, 1, 1, checkpointing)
+        asked = apply_layout(self.workload, parallel, 1, 1, checkpointing)
         block = TransformerStep(asked, shape, own, widths, sequence, sequence).layer(shape.experts is not None)
         return float(block.kept if checkpointing == "none" else block.entry.size)
 
@@ -138,13 +138,13 @@ class Needs:
         return self._lines[key]
 
     def _counted(self, shape: Transformer, parallel: Parallel, checkpointing: str, size: int) -> Array:
-        asked = laid_out(self.workload, parallel, size, 1, checkpointing)
+        asked = apply_layout(self.workload, parallel, size, 1, checkpointing)
         check_training(asked, shape)
         told = allocated_parts(asked, shape)
-        return np.array([float(told.get(name, 0)) for name in COUNTED])
+        return np.array([float(told.get(name, 0)) for name in COUNTED_PARTS])
 
 
-def _shared(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:
+def _allocated_bytes(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:
     """Bytes allocated with so many layers at each micro-batch, less what ZeRO puts elsewhere."""
     base, by_layer, by_micro, by_both = lines
     parts = np.maximum((base + by_layer * layers)[:, None] + (by_micro + by_both * layers)[:, None] * micro[None, :], 0.0)
@@ -156,12 +156,12 @@ def _zeroed(parts: Array, parallel: Parallel, gathered: float) -> Array:
     """What is left on one GPU under ZeRO, with what it gathers."""
     for stage, name in enumerate(SHARDED, start=1):
         if parallel.zero >= stage:
-            parts[PLACE[name]] /= parallel.dp
-    parts[PLACE["temporary"]] += gathered
+            parts[PART_INDEX[name]] /= parallel.dp
+    parts[PART_INDEX["temporary"]] += gathered
     return parts
 
 
-def laid_out(workload: Workload, parallel: Parallel, micro: int, accumulation: int, checkpointing: str) -> Workload:
+def apply_layout(workload: Workload, parallel: Parallel, micro: int, accumulation: int, checkpointing: str) -> Workload:
     """The request in a layout."""
     gpus = parallel.dp * parallel.tp * parallel.pp * parallel.cp
     batch = micro * parallel.dp * (accumulation if workload.training else 1)

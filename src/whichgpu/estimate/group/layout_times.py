@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.estimate.group.breakdown import StepParts, combine_parts
 from whichgpu.estimate.group.collectives import Array
-from whichgpu.estimate.group.need import laid_out
-from whichgpu.estimate.group.parts import Parts, together
-from whichgpu.estimate.group.ranks import in_stages, rank_step
-from whichgpu.estimate.group.step import Devices, evaluate_group, factors_of, heard_messages
-from whichgpu.estimate.group.traffic import traffic
-from whichgpu.estimate.group.worked import PHASES, Worked
+from whichgpu.estimate.group.layout_memory import apply_layout
+from whichgpu.estimate.group.operator_times import PHASES, OperatorTimes
+from whichgpu.estimate.group.ranks import pipeline_schedule, rank_step
+from whichgpu.estimate.group.step import Devices, collective_seconds, evaluate_group, link_corrections
+from whichgpu.estimate.group.traffic import step_collectives
 from whichgpu.estimate.time.combine import corrected_parts
 from whichgpu.estimate.time.curves.gpus import columns_of
 from whichgpu.estimate.time.grid import settings
@@ -29,17 +29,17 @@ MOST_MICRO = 256
 SIZES: Array = 2.0 ** np.arange(MOST_MICRO.bit_length(), dtype=np.float64)
 
 
-def micro_sizes(share: int) -> Array:
+def micro_batch_sizes(share: int) -> Array:
     """Sequences at a time that make up a share: powers of two that divide it, and of every octave the largest divisor.
 
-    >>> micro_sizes(12).astype(int).tolist(), micro_sizes(1023).astype(int).tolist(), micro_sizes(8).astype(int).tolist()
-    ([1, 2, 3, 4, 6, 12], [1, 3, 11, 31, 33, 93], [1, 2, 4, 8])
+    >>> micro_batch_sizes(12).astype(int).tolist(), micro_batch_sizes(1023).astype(int).tolist()
+    ([1, 2, 3, 4, 6, 12], [1, 3, 11, 31, 33, 93])
     """
     return np.array(micro_batches(share, MOST_MICRO), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedStep:
     """A step of one tensor degree with all layers on a stage, and what each layer adds to it: terms by phase.
 
     `adding` is what adding the gradients of one micro-step to those of the earlier ones takes.
@@ -51,11 +51,11 @@ class Timed:
     unit: str
 
 
-class Screen:
+class LayoutTimes:
     """Seconds by layout, checkpointing and micro-batch, [gpus, micro-batches]."""
 
     def __init__(
-        self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: Screen | None = None,
+        self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: LayoutTimes | None = None,
         sizes: Array = SIZES,
     ) -> None:  # fmt: skip
         """`sizes` are all micro-batches that will be asked for, in order.
@@ -65,11 +65,11 @@ class Screen:
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
         columns = columns_of(devices.gpus)
         self._columns, self._places = columns.among or (columns, np.arange(len(columns)))
-        self._worked: dict[tuple[int, int, int], tuple[Worked, Terms]] = like._worked if like else {}
-        self._timed: dict[tuple[int, int, int, str], Timed] = like._timed if like else {}
+        self._worked: dict[tuple[int, int, int], tuple[OperatorTimes, Terms]] = like._worked if like else {}
+        self._timed: dict[tuple[int, int, int, str], TimedStep] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
         self._copied: dict[Parallel, tuple[dict[str, Array], dict[str, Array]]] = {}
-        self._linked = factors_of(self.workload, "train", devices) if workload.training else {}
+        self._linked = link_corrections(self.workload, "train", devices) if workload.training else {}
         self.micro = sizes
 
     def seconds(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
@@ -77,13 +77,13 @@ class Screen:
         if isinstance(self.shape, Transformer) and self.workload.training:
             return self._trained(self.shape, parallel, checkpointing, micro, accumulation)
         told = [
-            evaluate_group(self._asked(parallel, checkpointing, size, rounds), self.shape, self.devices).told.wall
+            evaluate_group(self._asked(parallel, checkpointing, size, rounds), self.shape, self.devices).breakdown.wall
             for size, rounds in zip(micro, accumulation, strict=True)
         ]
         return np.concatenate(told, axis=1)
 
     def _asked(self, parallel: Parallel, checkpointing: str, size: float, rounds: float) -> Workload:
-        asked = laid_out(self.workload, parallel, int(size), int(rounds), checkpointing)
+        asked = apply_layout(self.workload, parallel, int(size), int(rounds), checkpointing)
         return replace(asked, gpus=self.workload.gpus, nodes=self.workload.nodes)
 
     def _trained(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
@@ -111,8 +111,10 @@ class Screen:
         ones = np.ones_like(forward[0])
         bubble = ones
         if parallel.pp > 1:
-            bubble = np.array([in_stages(replace(asked, accumulation=int(times)), 1.0)[1] for times in accumulation]) * ones
-        parts = Parts(
+            bubble = (
+                np.array([pipeline_schedule(replace(asked, accumulation=int(times)), 1.0)[1] for times in accumulation]) * ones
+            )
+        parts = StepParts(
             device=forward[0] * rounds + backwards + step[0],
             calls=calls * ones,
             forward_calls=0.0 * ones,
@@ -127,12 +129,12 @@ class Screen:
             copied=0.0 * ones,
             threads=ones,
         )
-        return together(parts, self._linked).wall
+        return combine_parts(parts, self._linked).wall
 
     def _messages(self, asked: Workload, shape: Transformer, micro: Array, accumulation: Array) -> dict[str, Array]:
         """Those of the layers, as often as a step is run; and those of data parallelism, whose number depends on it otherwise."""
-        own = [one for one in traffic(asked, shape, micro) if one.axis != "dp"]
-        found = {name: value * accumulation[None, :] for name, value in heard_messages(asked, own, self.devices).items()}
+        own = [one for one in step_collectives(asked, shape, micro) if one.axis != "dp"]
+        found = {name: value * accumulation[None, :] for name, value in collective_seconds(asked, own, self.devices).items()}
         once, twice = self._of_copies(asked, shape)
         told = {name: found[name] + once[name] + (twice[name] - once[name]) * (accumulation[None, :] - 1.0) for name in found}
         return {**told, "backward_tail": once["backward_tail"]}
@@ -141,9 +143,9 @@ class Screen:
         """Messages of data parallelism in steps of one and of two rounds: whether layers are checkpointed is nothing to them."""
         if asked.parallel not in self._copied:
             once, twice = (
-                heard_messages(
+                collective_seconds(
                     asked,
-                    [one for one in traffic(replace(asked, accumulation=rounds), shape, 1.0) if one.axis == "dp"],
+                    [one for one in step_collectives(replace(asked, accumulation=rounds), shape, 1.0) if one.axis == "dp"],
                     self.devices,
                 )
                 for rounds in (1, 2)
@@ -151,12 +153,12 @@ class Screen:
             self._copied[asked.parallel] = once, twice
         return self._copied[asked.parallel]
 
-    def _times(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Timed:
+    def _times(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> TimedStep:
         key = (parallel.tp, parallel.cp, parallel.ep, checkpointing)
         if key not in self._timed:
             one, adding = self._work(shape, parallel)
             often = one.often(checkpointing != "none")
-            self._timed[key] = Timed(
+            self._timed[key] = TimedStep(
                 whole={phase: self._on_each(one.terms(weights, phase)) for phase, weights in often.items()},
                 layers={phase: self._on_each(one.terms(weights * one.grows, phase)) for phase, weights in often.items()},
                 adding=self._on_each(adding),
@@ -164,7 +166,7 @@ class Screen:
             )
         return self._timed[key]
 
-    def _work(self, shape: Transformer, parallel: Parallel) -> tuple[Worked, Terms]:
+    def _work(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, Terms]:
         """All operators of a tensor degree, and what a further round adds."""
         key = (parallel.tp, parallel.cp, parallel.ep)
         if key not in self._worked:
@@ -172,8 +174,8 @@ class Screen:
             again = "full" if self.workload.checkpointing == "none" else self.workload.checkpointing
             asked = replace(self.workload, parallel=plain, checkpointing=again, accumulation=1, micro_batch=None)
             step = rank_step(asked, shape, self.micro)
-            adding = Worked.of([Section([step.adding])], self._columns)
-            one = Worked.of([*step.sections, Section(step.stepping)], self._columns)
+            adding = OperatorTimes.of([Section([step.adding])], self._columns)
+            one = OperatorTimes.of([*step.sections, Section(step.stepping)], self._columns)
             self._worked[key] = one, adding.terms(adding.counts, "backward")
         return self._worked[key]
 

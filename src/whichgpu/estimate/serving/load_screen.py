@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.serving.load import Load, means
-from whichgpu.estimate.serving.pace import Pace
+from whichgpu.estimate.serving.load import Load, mean_lengths
 from whichgpu.estimate.serving.queueing import mean_wait
 from whichgpu.estimate.serving.server import Server
+from whichgpu.estimate.serving.service_times import ServiceTimes
 
 ROUNDS = 60  # halvings of a batch between one sequence and as many as fit
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
+class LoadScreen:
     """Of mean lengths: requests a second at which it saturates, share of that in use, sequences at once, seconds."""
 
     saturation: float
@@ -24,10 +24,10 @@ class Screen:
     wait: float
 
 
-def screen(server: Server, load: Load) -> Screen:
+def screen_load(server: Server, load: Load) -> LoadScreen:
     """What formulas say of a load."""
-    prompt, output = means(load)
-    pace = Pace.of(server, prompt, output)
+    prompt, output = mean_lengths(load)
+    pace = ServiceTimes.of(server, prompt, output)
     rate = pace.at_each(load.rate)
     low, high = 1.0, float(pace.slots)
     for _ in range(ROUNDS):  # Little's law: so many are at work that arrivals times stay is as many
@@ -35,4 +35,4 @@ def screen(server: Server, load: Load) -> Screen:
         low, high = (middle, high) if rate * pace.stay(middle) > middle else (low, middle)
     batch = (low + high) / 2
     wait = mean_wait(pace.slots, rate, pace.stay(pace.slots), load.burstiness)
-    return Screen(pace.saturation, load.rate / pace.saturation, batch, pace.slots, pace.stay(batch) / max(1.0, output), wait)
+    return LoadScreen(pace.saturation, load.rate / pace.saturation, batch, pace.slots, pace.stay(batch) / max(1.0, output), wait)

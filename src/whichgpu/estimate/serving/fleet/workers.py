@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 
-from whichgpu.estimate.serving.limits import Limits
-from whichgpu.estimate.serving.replica import Ledger, Replica
-from whichgpu.estimate.serving.tables import StepTables
+from whichgpu.estimate.serving.scheduler import RequestLog, Scheduler
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
+from whichgpu.estimate.serving.step_tables import StepTables
 
 
-class Reader(Replica):
+class PrefillWorker(Scheduler):
     """Reads prompts; its ledger knows answers of one token alone. A prompt read keeps its room until `release`."""
 
     __slots__ = ("kept",)
 
-    def __init__(self, steps: StepTables, limits: Limits, ledger: Ledger, hash_tokens: int = 0) -> None:
+    def __init__(self, steps: StepTables, limits: SchedulerLimits, ledger: RequestLog, hash_tokens: int = 0) -> None:
         super().__init__(steps, limits, ledger, hash_tokens)
         self.kept: dict[int, int] = {}  # blocks by number
 
@@ -34,7 +34,7 @@ class Reader(Replica):
         return False
 
 
-class Decoder(Replica):
+class DecodeWorker(Scheduler):
     """Writes answers to prompts read elsewhere: it makes room, is sent keys and values, and goes on from there.
 
     A sequence thrown out for lack of room is read again here: it has the whole model.
@@ -42,7 +42,7 @@ class Decoder(Replica):
 
     __slots__ = ("expected", "landed", "landing")
 
-    def __init__(self, steps: StepTables, limits: Limits, ledger: Ledger, hash_tokens: int = 0) -> None:
+    def __init__(self, steps: StepTables, limits: SchedulerLimits, ledger: RequestLog, hash_tokens: int = 0) -> None:
         super().__init__(steps, limits, ledger, hash_tokens)
         self.expected: deque[int] = deque()  # offered, without room yet
         self.landing: dict[int, int] = {}  # on their way, with the blocks kept for them
@@ -94,7 +94,7 @@ class Decoder(Replica):
         super().plan(now)
 
 
-def stopped(lane: Replica, now: float) -> list[int]:
+def stop_scheduler(lane: Scheduler, now: float) -> list[int]:
     """Take all work from an engine whose machine goes: its requests, with the tokens they have got. It is then as new.
 
     Tokens of whole steps are with their users; a step under way is lost with all it was doing.
@@ -121,16 +121,16 @@ def stopped(lane: Replica, now: float) -> list[int]:
     lane.end, lane.stepping = inf, False
     if lane.prefixes:
         lane.prefixes.clear()
-    if isinstance(lane, Reader):
+    if isinstance(lane, PrefillWorker):
         lane.kept.clear()
-    if isinstance(lane, Decoder):
+    if isinstance(lane, DecodeWorker):
         lane.expected.clear()
         lane.landing.clear()
         lane.landed.clear()
     return sorted(inside)
 
 
-def _turns(lane: Replica, now: float) -> int:
+def _turns(lane: Scheduler, now: float) -> int:
     """Whole steps of the run under way that are done by now."""
     passed = now - lane.start
     low, high = 0, lane.count

@@ -51,7 +51,7 @@ def port_of(
     return Port(each * gpus, each * gpus, float(simple["base_us"]) * MICRO + hop, size, kind)
 
 
-class Wires:
+class TransferQueues:
     """The ports of all copies at work, and what went through them."""
 
     __slots__ = ("_into", "_out", "_ports", "bytes", "seconds", "sent", "waited")

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from whichgpu.estimate.serving.limits import Limits
-from whichgpu.estimate.serving.prefixes import Prefixes
-from whichgpu.estimate.serving.tables import StepTables
+from whichgpu.estimate.serving.prefix_cache import PrefixCache
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
+from whichgpu.estimate.serving.step_tables import StepTables
 
 Hashes = Sequence[int]
 
 
-class Ledger:
+class RequestLog:
     """What happened to every request, in the order they came; seconds from the start."""
 
     __slots__ = ("arrived", "finished", "first", "generated", "hashes", "outputs", "prompts")
@@ -44,7 +44,7 @@ class Ledger:
         return number
 
 
-class Replica:
+class Scheduler:
     """A lane: the state of one engine's scheduler. `end` is when what it is doing is done; `load` the requests it has."""
 
     __slots__ = (
@@ -84,7 +84,12 @@ class Replica:
     )  # fmt: skip
 
     def __init__(
-        self, steps: StepTables, limits: Limits, ledger: Ledger, hash_tokens: int = 0, pipeline: list[float] | None = None
+        self,
+        steps: StepTables,
+        limits: SchedulerLimits,
+        ledger: RequestLog,
+        hash_tokens: int = 0,
+        pipeline: list[float] | None = None,
     ) -> None:
         self.steps, self.limits, self.ledger = steps, limits, ledger
         self.pipeline = pipeline  # when each stage of the copy is free, where its lanes follow one another through several
@@ -102,7 +107,7 @@ class Replica:
         self.preempted = self.recomputed = self.read = self.hits = self.peak = 0
         self.busy = 0.0
         self.batch_seconds, self.batch_steps = [0.0] * (limits.max_sequences + 1), [0] * (limits.max_sequences + 1)
-        self.prefixes = Prefixes(limits.cache_tokens, hash_tokens) if limits.prefix_caching and hash_tokens else None
+        self.prefixes = PrefixCache(limits.cache_tokens, hash_tokens) if limits.prefix_caching and hash_tokens else None
 
     def accept(self, number: int, now: float) -> bool:
         """Take a request; whether `end` has changed by it."""

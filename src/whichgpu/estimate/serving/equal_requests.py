@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whichgpu.estimate.serving.limits import Limits
-from whichgpu.estimate.serving.simulator import Outcome
-from whichgpu.estimate.serving.tables import StepTables
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
+from whichgpu.estimate.serving.simulator import SimulationOutcome
+from whichgpu.estimate.serving.step_tables import StepTables
 
 
-def serve_alike(times: Sequence[float], prompt: int, output: int, steps: StepTables, limits: Limits) -> Outcome | None:
+def simulate_equal_requests(
+    times: Sequence[float], prompt: int, output: int, steps: StepTables, limits: SchedulerLimits
+) -> SimulationOutcome | None:
     """Requests that come at these times; None where the simulator is to be asked."""
     size, blocks, most = limits.block_tokens, limits.cache_tokens // limits.block_tokens, limits.max_sequences
     reserve, mixed, chunked = limits.reserve_answers, limits.mixed_steps, limits.chunked_prefill
@@ -156,7 +158,7 @@ def serve_alike(times: Sequence[float], prompt: int, output: int, steps: StepTab
             reading = [entry for entry in reading if entry[1] < prompt]
     arrivals, done = np.asarray(times, dtype=float), np.asarray(finished)
     span = float(done.max() - arrivals[0]) if count else 0.0
-    return Outcome(
+    return SimulationOutcome(
         arrived=arrivals, first=np.asarray(first), finished=done, prompts=np.full(count, prompt), outputs=np.full(count, output),
         refused=0, preempted=0, recomputed=0, read=read, cached=0, busy=busy / span if span > 0 else 0.0,
         peak_cache=peak / blocks, batch_seconds=np.asarray(batch_seconds), batch_steps=np.asarray(batch_steps),

@@ -16,9 +16,9 @@ import numpy as np
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.group.parts import TERMS
 from whichgpu.estimate.time.fitted import Fitted, Nearness, read_fitted
 
 DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
@@ -101,7 +101,7 @@ def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bo
     return GroupSetting(f"{engine}{THREADS}" if threads else engine, year, task, fabric.kind, fabric.name)
 
 
-PLAIN = GroupCalibration({}, {}, {}, {})
+NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 
 
 @cache

@@ -33,7 +33,7 @@ WINDOW = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class StepParts:
     """Seconds of one rank's step; counts where said. `device`, `calls` and `once` are of the work alone, corrected."""
 
     device: Array
@@ -60,7 +60,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StepBreakdown:
     """Seconds of a step and what they are spent on; all but `hidden` add up to `wall`."""
 
     wall: Array
@@ -72,7 +72,7 @@ class Told:
     host: Array
 
 
-def together(parts: Parts, factors: Mapping[str, Array | float], straggling: bool = True) -> Told:
+def combine_parts(parts: StepParts, factors: Mapping[str, Array | float], straggling: bool = True) -> StepBreakdown:
     """The step, each term times its factor."""
 
     def spoken(latency: Array, volume: Array) -> Array:
@@ -90,7 +90,7 @@ def together(parts: Parts, factors: Mapping[str, Array | float], straggling: boo
         waited = waited + said - beside
         hidden = hidden + beside
     slowed = CONTENTION * factors["beside"] * hidden
-    behind = STRAGGLE * factors["straggle"] * slowest(parts.members) * parts.device if straggling else 0.0
+    behind = STRAGGLE * factors["straggle"] * straggler_deviations(parts.members) * parts.device if straggling else 0.0
     filled = parts.device + slowed + behind + waited
     busy = filled * parts.bubble
     queued = THREADS_FORWARD * parts.forward_calls + THREADS_BACKWARD * (parts.calls - parts.forward_calls)
@@ -102,7 +102,7 @@ def together(parts: Parts, factors: Mapping[str, Array | float], straggling: boo
     total = wall + parts.once + agreed + copying
     bubble = filled * (parts.bubble - 1.0)
     communication = waited + slowed
-    return Told(total, parts.device, communication, bubble, total - parts.device - communication - bubble, hidden, host)
+    return StepBreakdown(total, parts.device, communication, bubble, total - parts.device - communication - bubble, hidden, host)
 
 
 SIZES = np.log([2.0**power for power in range(15)])
@@ -110,16 +110,16 @@ SIZES = np.log([2.0**power for power in range(15)])
 SLOWEST = np.array([NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) for n in (2.0**power for power in range(15))])
 
 
-def slowest(members: Array) -> Array:
+def straggler_deviations(members: Array) -> Array:
     """By how many standard deviations the slowest of so many is behind the mean.
 
-    >>> slowest(np.array([1.0, 2.0, 8.0, 128.0])).round(2).tolist()
+    >>> straggler_deviations(np.array([1.0, 2.0, 8.0, 128.0])).round(2).tolist()
     [0.0, 0.59, 1.43, 2.58]
     """
     told: Array = np.interp(np.log(members), SIZES, SLOWEST)
     return told
 
 
-def stacked(parts: list[Parts]) -> Parts:
+def stack_parts(parts: list[StepParts]) -> StepParts:
     """Parts of single steps, [1, 1] each, as one of arrays over steps."""
-    return Parts(*(np.array([getattr(one, field.name).item() for one in parts]) for field in fields(Parts)))
+    return StepParts(*(np.array([getattr(one, field.name).item() for one in parts]) for field in fields(StepParts)))

@@ -21,9 +21,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.ranks import in_stages, rank_pass
-from whichgpu.estimate.group.step import Devices, Pass, lowered_pass, told
-from whichgpu.estimate.group.traffic import passed
+from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
+from whichgpu.estimate.group.step import Devices, RankPass, lowered_pass, pass_breakdown
+from whichgpu.estimate.group.traffic import inference_collectives
 from whichgpu.estimate.time.grid import in_hand
 from whichgpu.estimate.time.lower.lowered import Lowered
 from whichgpu.estimate.time.operators import Op
@@ -33,7 +33,7 @@ from whichgpu.workload.workload import Workload
 KIND = "generate"  # whose corrections apply: engines were measured on whole answers
 
 
-class GroupSteps:
+class EngineSteps:
     """One copy of a model on its GPUs. `workload` has its defaults filled in; its engine, precision and layout are used."""
 
     def __init__(
@@ -53,8 +53,8 @@ class GroupSteps:
         """Reading `tokens` new tokens of each of `batch` sequences that have `context` tokens in the cache."""
         shape, (sequences, new, before) = _flat(batch, tokens, context)
         task = replace(self.workload, task="prefill")
-        shared, bubble = in_stages(task, sequences)
-        ops = [_after(op, new, before) for op in rank_pass(task, self.shape, shared, new, None)]
+        shared, bubble = pipeline_schedule(task, sequences)
+        ops = [_with_cached_context(op, new, before) for op in rank_pass(task, self.shape, shared, new, None)]
         seconds: Array = self._seconds(self._pass(task, ops, shared, new, 0.0, bubble), shape)[0]
         return seconds
 
@@ -67,7 +67,7 @@ class GroupSteps:
         """The same on every one of the devices: [devices, ...]."""
         shape, (sequences, before) = _flat(batch, context)
         task = replace(self.workload, task="decode")
-        shared, bubble = in_stages(task, sequences)
+        shared, bubble = pipeline_schedule(task, sequences)
         ops = rank_pass(task, self.shape, shared, 1.0, before)
         return self._seconds(self._pass(task, ops, shared, 1.0, in_hand(self.workload, sequences), bubble), shape)
 
@@ -80,9 +80,11 @@ class GroupSteps:
         """The same on every one of the devices: [devices, ...]."""
         shape, (new, before, sequences, seen) = _flat(tokens, context, batch, decode_context)
         task = replace(self.workload, task="prefill")
-        shared, bubble = in_stages(replace(task, task="decode"), sequences)
+        shared, bubble = pipeline_schedule(replace(task, task="decode"), sequences)
         own = [op for op in rank_pass(task, self.shape, 1.0, new + shared, None) if op.kind != "attention"]
-        chunk = [_after(op, new, before) for op in rank_pass(task, self.shape, 1.0, new, None) if op.kind == "attention"]
+        chunk = [
+            _with_cached_context(op, new, before) for op in rank_pass(task, self.shape, 1.0, new, None) if op.kind == "attention"
+        ]
         token = rank_pass(replace(task, task="decode"), self.shape, np.maximum(shared, 1.0), 1.0, seen)
         some = (sequences > 0).astype(float)
         beside = [op.times(some) for op in token if op.kind == "decode_attention"]
@@ -92,16 +94,16 @@ class GroupSteps:
     def _pass(
         self, task: Workload, ops: list[Op], batch: Array | float, tokens: Array | float, sequences: Array | float,
         bubble: Array | float,
-    ) -> Pass:  # fmt: skip
-        said = passed(task, self.shape, batch, tokens)
+    ) -> RankPass:  # fmt: skip
+        said = inference_collectives(task, self.shape, batch, tokens)
         return lowered_pass(task, self.shape, self.devices, Lowered(tuple(ops)), said, self.kind, sequences, bubble)
 
-    def _seconds(self, done: Pass, shape: tuple[int, ...]) -> Array:
-        wall = told(self.workload, done, self.devices).wall
+    def _seconds(self, done: RankPass, shape: tuple[int, ...]) -> Array:
+        wall = pass_breakdown(self.workload, done, self.devices).wall
         return np.broadcast_to(wall, (len(wall), int(np.prod(shape)))).reshape(len(wall), *shape)
 
 
-def _after(op: Op, tokens: Array, context: Array) -> Op:
+def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
     """Attention of new tokens that also see those in the cache."""
     if op.kind != "attention" or not np.any(context):
         return op

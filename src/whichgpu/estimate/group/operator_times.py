@@ -19,7 +19,7 @@ PHASES = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class OperatorTimes:
     """Seconds of one call of each operator; in which phase and how often it is called."""
 
     told: Evaluated
@@ -32,11 +32,11 @@ class Worked:
     unit: str
 
     @staticmethod
-    def of(sections: Sequence[Section], gpus: GpuColumns) -> Worked:
+    def of(sections: Sequence[Section], gpus: GpuColumns) -> OperatorTimes:
         """Of a step in parts."""
         ops = tuple(op for one in sections for op in one.ops)
         again = [np.bincount(np.array(one.again, dtype=np.intp), minlength=len(one.ops)) for one in sections]
-        return Worked(
+        return OperatorTimes(
             told=seconds(ops, gpus),
             phases=np.array([op.phase for op in ops]),
             classes=np.array([KINDS[op.kind] for op in ops]),

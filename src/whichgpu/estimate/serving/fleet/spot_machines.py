@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from whichgpu.estimate.serving.fleet.stations import Interruptions
+from whichgpu.estimate.serving.fleet.pools import Interruptions
 
 HOUR = 3600.0
 
 
 @dataclass(slots=True)
-class Machine:
+class ReplicaMachine:
     """One copy's GPUs. Open: it takes requests. Held: it is paid for."""
 
     station: int
@@ -53,7 +53,7 @@ class Turn(IntEnum):
 
 
 @dataclass(slots=True)
-class Slot:
+class SpotSlot:
     """A place for a machine on spot, with the machine that stands in for it, if any."""
 
     machine: int
@@ -63,10 +63,10 @@ class Slot:
     asked: int = 0  # times a spare was asked for
 
 
-class Keeper(Protocol):
+class LifecycleHandler(Protocol):
     """Who acts on it: the event loop."""
 
-    machines: list[Machine]
+    machines: list[ReplicaMachine]
     events: list[tuple[float, int, int, int]]
 
     def opened(self, machine: int, now: float) -> None:
@@ -79,14 +79,14 @@ class Keeper(Protocol):
         """What it had is lost."""
 
 
-LIFE = 2  # kind of event
+LIFECYCLE_EVENT = 2  # kind of event
 TURNS = len(Turn)
 
 
-class Lives:
+class SpotLifecycle:
     """The lives of machines on spot."""
 
-    def __init__(self, asked: Interruptions, slots: list[Slot], keeper: Keeper) -> None:
+    def __init__(self, asked: Interruptions, slots: list[SpotSlot], keeper: LifecycleHandler) -> None:
         self.asked, self.slots, self.keeper = asked, slots, keeper
         self.taken = 0  # times a machine was
         for place, slot in enumerate(slots):
@@ -120,7 +120,7 @@ class Lives:
                 keeper.closed(slot.spare, now)
             self._next_loss(place, slot, now)
 
-    def _stand_in(self, place: int, slot: Slot, spare: int, now: float) -> None:
+    def _stand_in(self, place: int, slot: SpotSlot, spare: int, now: float) -> None:
         machine = self.keeper.machines[spare]
         if machine.since is not None:  # still finishing what it had: it is warm
             self.keeper.opened(spare, now)
@@ -129,12 +129,12 @@ class Lives:
         slot.asked += 1
         self._push(now + self.asked.warm_up, place, Turn.SPARE, slot.asked)
 
-    def _next_loss(self, place: int, slot: Slot, now: float) -> None:
+    def _next_loss(self, place: int, slot: SpotSlot, now: float) -> None:
         if self.asked.rate > 0:
             self._push(now + self._chance(slot, HOUR / self.asked.rate), place, Turn.TOLD)
 
-    def _chance(self, slot: Slot, mean: float) -> float:
+    def _chance(self, slot: SpotSlot, mean: float) -> float:
         return float(slot.chance.exponential(mean)) if mean > 0 else 0.0
 
     def _push(self, time: float, place: int, kind: Turn, asked: int = 0) -> None:
-        heappush(self.keeper.events, (time, LIFE, place, asked * TURNS + kind))
+        heappush(self.keeper.events, (time, LIFECYCLE_EVENT, place, asked * TURNS + kind))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.serving.fleet.links import Port
+from whichgpu.estimate.serving.fleet.kv_transfer import Port
 from whichgpu.estimate.serving.server import Server
 
 Role = Literal["both", "prefill", "decode"]
@@ -22,7 +22,7 @@ UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class ReplicaPool:
     """Equal copies of one model on equal GPUs. `server` is one copy; `gpus` are a copy's.
 
     `weight` is the requests a second a copy bears, by which the load is shared; `spot` of the copies may be taken away.
@@ -42,7 +42,7 @@ class Station:
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class FleetRouting:
     """How requests find a station.
 
     `least`: whoever has the least to do for its size. `shares`: a bucket of lengths goes to stations in the planned shares,
@@ -63,7 +63,7 @@ class Routing:
     def bucket(self, prompt: int, output: int) -> int:
         """Of a request; an edge belongs to the bucket above it.
 
-        >>> Routing("shares", (100,), (50, 80)).bucket(100, 49), Routing("shares", (100,), (50, 80)).bucket(5, 80)
+        >>> FleetRouting("shares", (100,), (50, 80)).bucket(100, 49), FleetRouting("shares", (100,), (50, 80)).bucket(5, 80)
         (3, 2)
         """
         column = bisect_right(self.output_edges, output) if self.output_edges else 0
@@ -91,8 +91,8 @@ class Interruptions:
 class Fleet:
     """All of it. `seed` decides when machines are taken away, and nothing else is left to chance."""
 
-    stations: tuple[Station, ...]
-    routing: Routing = Routing()
+    stations: tuple[ReplicaPool, ...]
+    routing: FleetRouting = FleetRouting()
     interruptions: Interruptions = Interruptions()
     seed: int = 0
 

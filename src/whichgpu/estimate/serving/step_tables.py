@@ -20,7 +20,7 @@ RATIO = 2**0.25
 TILE, FINE = 128, 4096  # tokens: queries of one block of attention; up to where each is looked at
 
 
-class Steps(Protocol):
+class StepTimes(Protocol):
     """What step times are made from: `estimate.group.steps.GroupSteps`."""
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
@@ -31,7 +31,7 @@ class Steps(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class TableSizes:
     """The most a table is asked for."""
 
     batch: int
@@ -39,15 +39,15 @@ class Sizes:
     context: int
 
 
-class Questions:
+class StepQueries:
     """Every step that tables of a size are made from, to be asked for in two calls.
 
     With `fine`, products are asked for at full tiles of so many rows and next to them only, attention, which grows more smoothly,
     at powers of two, and the rest is read off lines. Steps of 90 servers were 0.08% (decode) to 0.4% (chunks) off on average.
     """
 
-    def __init__(self, sizes: Sizes, stages: int = 1, fine: int = 0) -> None:
-        self._batches, self._every = octaves(sizes.batch) if fine else grid(sizes.batch), np.arange(1, sizes.batch + 1)
+    def __init__(self, sizes: TableSizes, stages: int = 1, fine: int = 0) -> None:
+        self._batches, self._every = octaves(sizes.batch) if fine else batch_grid(sizes.batch), np.arange(1, sizes.batch + 1)
         last = max(6, int(np.ceil(np.log2(max(2, sizes.context)))))
         powers = np.unique([*range(5, last, 2 if fine else 1), last])
         self._contexts = np.concatenate([[1.0], 2.0**powers])
@@ -85,14 +85,14 @@ class Questions:
             "_chunks": self._chunks.tolist(),
             "_tokens": [0.0, *tokens.tolist()],
             "_rows": [0.0, *rows.tolist()],
-            "_looking": Rows(np.concatenate([looking[:1], looking])),  # none has nothing to look at
-            "_beside": Rows(beside),
-            "_ahead": Rows(ahead.reshape(len(plain), -1) - plain[:, None]),
+            "_looking": LazyRows(np.concatenate([looking[:1], looking])),  # none has nothing to look at
+            "_beside": LazyRows(beside),
+            "_ahead": LazyRows(ahead.reshape(len(plain), -1) - plain[:, None]),
             "_longer": ((own - plain) / (self._chunks / 2)).tolist(),
         }
 
 
-class Rows(dict[int, list[float]]):
+class LazyRows(dict[int, list[float]]):
     """Rows of an array by their number, each made a list when it is first asked for: simulations ask for few, again and again."""
 
     def __init__(self, array: Array) -> None:
@@ -104,9 +104,9 @@ class Rows(dict[int, list[float]]):
         self[place] = row
         return row
 
-    def scaled(self, factor: float) -> Rows:
+    def scaled(self, factor: float) -> LazyRows:
         """The same with every value so many times as large."""
-        return Rows(self._array * factor)
+        return LazyRows(self._array * factor)
 
 
 class StepTables:
@@ -122,18 +122,18 @@ class StepTables:
     _chunks: list[float]
     _tokens: list[float]
     _rows: list[float]
-    _looking: Rows
-    _beside: Rows
-    _ahead: Rows
+    _looking: LazyRows
+    _beside: LazyRows
+    _ahead: LazyRows
     _longer: list[float]
 
-    def __init__(self, steps: Steps, sizes: Sizes, stages: int = 1) -> None:
-        asked = Questions(sizes, stages)
+    def __init__(self, steps: StepTimes, sizes: TableSizes, stages: int = 1) -> None:
+        asked = StepQueries(sizes, stages)
         self._hold(asked.answered(steps.decode(*asked.decode), steps.mixed(*asked.mixed)))
 
     @staticmethod
     def holding(answers: Mapping[str, Any]) -> StepTables:
-        """Of answers to `Questions` somebody else has asked."""
+        """Of answers to `StepQueries` somebody else has asked."""
         one = StepTables.__new__(StepTables)
         one._hold(answers)
         return one
@@ -209,10 +209,10 @@ class StepTables:
         return seconds
 
 
-def grid(most: int) -> Array:
+def batch_grid(most: int) -> Array:
     """Whole numbers from 1 to `most`: each at first, then every few percent.
 
-    >>> grid(40).astype(int).tolist()
+    >>> batch_grid(40).astype(int).tolist()
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 29, 35, 40]
     """
     found = [float(one) for one in range(1, min(most, DENSE) + 1)]
@@ -250,7 +250,7 @@ def _tiles(numbers: Array, fine: int) -> Array:
     if not fine or len(numbers) < 4 * fine:
         return numbers
     edges = np.arange(fine, numbers[-1] + 1, fine)
-    return np.unique(np.concatenate([grid(int(numbers[-1])), edges, edges + 1]).clip(numbers[0], numbers[-1]))
+    return np.unique(np.concatenate([batch_grid(int(numbers[-1])), edges, edges + 1]).clip(numbers[0], numbers[-1]))
 
 
 def _between(at: Array, places: Array, rows: Array) -> Array:

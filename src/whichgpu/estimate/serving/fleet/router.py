@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whichgpu.estimate.serving.fleet.lanes import Decoder, Reader
-from whichgpu.estimate.serving.fleet.machines import Machine
-from whichgpu.estimate.serving.fleet.stations import Fleet
-from whichgpu.estimate.serving.replica import Replica
+from whichgpu.estimate.serving.fleet.pools import Fleet
+from whichgpu.estimate.serving.fleet.spot_machines import ReplicaMachine
+from whichgpu.estimate.serving.fleet.workers import DecodeWorker, PrefillWorker
+from whichgpu.estimate.serving.scheduler import Scheduler
 
-NOBODY = -1
+NO_WORKER = -1
 
 
 class Router:
     """Knows all lanes and which of them are open."""
 
-    def __init__(self, fleet: Fleet, lanes: Sequence[Replica], machines: Sequence[Machine]) -> None:
+    def __init__(self, fleet: Fleet, lanes: Sequence[Scheduler], machines: Sequence[ReplicaMachine]) -> None:
         self._fleet, self._lanes, self._routing = fleet, lanes, fleet.routing
         stations = fleet.stations
         self._weight = [one.weight for one in stations]
@@ -59,7 +59,7 @@ class Router:
             able = [place for place in able if (self._reads if self._splits[place] else self._takes)(place, tokens)]
         able = [place for place in able if self._open[place]]
         if not able:
-            return NOBODY
+            return NO_WORKER
         if self._routing.policy == "least":
             return self._least(self._kind(able) if self._whole and self._halves else able)
         bucket = self._routing.bucket(prompt, output)
@@ -73,7 +73,7 @@ class Router:
             for place in self._writers
             if self._open[place] and self._cache[place] == cache and (tokens <= self._most or self._takes(place, tokens))
         ]
-        return self._least(able) if able else NOBODY
+        return self._least(able) if able else NO_WORKER
 
     def _kind(self, able: list[int]) -> list[int]:
         """Whole or in halves, each as often as its copies bear; what they have to do is counted in different things."""
@@ -100,7 +100,7 @@ class Router:
     def _least(self, stations: list[int]) -> int:
         """The lane with the least to do for what it bears; of equals, each in turn."""
         self._turn += 1
-        lanes, pending, best, least = self._lanes, self.pending, NOBODY, 0.0
+        lanes, pending, best, least = self._lanes, self.pending, NO_WORKER, 0.0
         for station in stations:
             weight, places = self._weight[station], self._open[station]
             count = len(places)
@@ -125,6 +125,6 @@ class Router:
         return -(-tokens // self._block[place]) * self._block[place] <= self._room[place]
 
 
-def lane_class(role: str) -> type[Replica]:
+def scheduler_class(role: str) -> type[Scheduler]:
     """The engine of a role."""
-    return {"prefill": Reader, "decode": Decoder}.get(role, Replica)
+    return {"prefill": PrefillWorker, "decode": DecodeWorker}.get(role, Scheduler)

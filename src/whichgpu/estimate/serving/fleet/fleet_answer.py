@@ -10,20 +10,20 @@ import numpy as np
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.serving.answer import Spread, times
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet.loop import simulate_fleet
-from whichgpu.estimate.serving.fleet.outcome import FleetOutcome, StationUse, Transfers
-from whichgpu.estimate.serving.fleet.stations import Fleet
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, PoolUse, Transfers
+from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.summary import PERCENTILES, WARM_UP, Summary, enough, summary
+from whichgpu.estimate.serving.serving_answer import StepRange, latency_figures
+from whichgpu.estimate.serving.summary import PERCENTILES, WARM_UP_SHARE, Summary, enough_requests, summarise
 
 HOUR = 3600.0
 Told = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class StationAnswer:
+class PoolAnswer:
     """Of one station; machines are its copies, hours those of them all over the time simulated."""
 
     name: str
@@ -61,7 +61,7 @@ class FleetAnswer:
     retried: int
     interruptions: int
     preempted: int
-    stations: tuple[StationAnswer, ...]
+    stations: tuple[PoolAnswer, ...]
     transfers: Transfers
     warnings: tuple[Message, ...]
 
@@ -70,7 +70,7 @@ def fleet_answer(
     fleet: Fleet, load: Load, goals: Objectives, like: Figure, ranges: bool = True, progress: Told | None = None
 ) -> FleetAnswer:
     """Simulate a load; with `ranges` also with steps as fast and as slow as they may be, `like` a time with the steps' range."""
-    spread = Spread(like)
+    spread = StepRange(like)
     percentiles = tuple(sorted({*PERCENTILES, goals.percentile})) if goals.any else PERCENTILES
     factors = (1.0, *spread.factors) if ranges else (1.0,)
     runs: list[tuple[FleetOutcome, Summary, float]] = []
@@ -78,14 +78,14 @@ def fleet_answer(
         outcome = simulate_fleet(fleet if factor == 1.0 else fleet.scaled(factor), load.arrivals(), load.hash_tokens)
         if not outcome.served.answered.any():
             raise NoAnswer("all-refused", msg("serving.refused", n=outcome.served.refused, requests=len(outcome.served.arrived)))
-        told = summary(outcome.served, load, goals.ttft_max, goals.tpot_max, percentiles, goals.latency_max)
-        runs.append((outcome, told, met_of(outcome, goals, WARM_UP if load.steady else 0.0)))
+        told = summarise(outcome.served, load, goals.ttft_max, goals.tpot_max, percentiles, goals.latency_max)
+        runs.append((outcome, told, share_within_objectives(outcome, goals, WARM_UP_SHARE if load.steady else 0.0)))
         if progress:
             progress((place + 1) / len(factors))
     return _answer(load, goals, runs, spread)
 
 
-def met_of(outcome: FleetOutcome, goals: Objectives, empty: float = WARM_UP) -> float:
+def share_within_objectives(outcome: FleetOutcome, goals: Objectives, empty: float = WARM_UP_SHARE) -> float:
     """Share of requests that met every objective, without the first ones: who was refused or lost did not."""
     served = outcome.served
     done = served.answered
@@ -99,7 +99,7 @@ def met_of(outcome: FleetOutcome, goals: Objectives, empty: float = WARM_UP) -> 
     return float(good[start:].mean()) if len(good) > start else 0.0
 
 
-def _answer(load: Load, goals: Objectives, runs: list[tuple[FleetOutcome, Summary, float]], spread: Spread) -> FleetAnswer:
+def _answer(load: Load, goals: Objectives, runs: list[tuple[FleetOutcome, Summary, float]], spread: StepRange) -> FleetAnswer:
     (outcome, told, met), summaries = runs[0], [one for _, one, _ in runs]
 
     def ranged(of: Callable[[Summary], float], unit: str) -> Figure:
@@ -113,9 +113,9 @@ def _answer(load: Load, goals: Objectives, runs: list[tuple[FleetOutcome, Summar
         requests=len(outcome.served.arrived),
         rate=load.rate,
         hours=outcome.seconds / HOUR,
-        ttft=times(summaries, lambda one: one.ttft, spread),
-        tpot=times(summaries, lambda one: one.tpot, spread),
-        latency=times(summaries, lambda one: one.latency, spread),
+        ttft=latency_figures(summaries, lambda one: one.ttft, spread),
+        tpot=latency_figures(summaries, lambda one: one.tpot, spread),
+        latency=latency_figures(summaries, lambda one: one.latency, spread),
         throughput=ranged(lambda one: one.throughput, "output tokens/s"),
         answered_rate=answered,
         goodput=spread.figure(goods[0], min(goods), max(goods), "requests/s") if goals.any else None,
@@ -132,9 +132,9 @@ def _answer(load: Load, goals: Objectives, runs: list[tuple[FleetOutcome, Summar
     )
 
 
-def _station(uses: list[StationUse], spread: Spread) -> StationAnswer:
+def _station(uses: list[PoolUse], spread: StepRange) -> PoolAnswer:
     one, shares = uses[0], [use.utilisation for use in uses]
-    return StationAnswer(
+    return PoolAnswer(
         name=one.name, role=one.role, copies=one.copies, gpus=one.gpus, answered=one.answered,
         utilisation=spread.figure(shares[0], min(shares), max(shares), "share"), mean_batch=one.mean_batch,
         peak_cache=one.peak_cache, on_demand_hours=one.on_demand_seconds / HOUR, spot_hours=one.spot_seconds / HOUR,
@@ -146,7 +146,7 @@ def _warnings(outcome: FleetOutcome, told: Summary, met: float, goals: Objective
     count = len(served.arrived)
     if told.growing:
         found.append(msg("fleet.growing"))
-    thin = [one for one in told.percentiles if not enough(told.requests, one)]
+    thin = [one for one in told.percentiles if not enough_requests(told.requests, one)]
     if thin:
         found.append(msg("serving.too-few", n=told.requests, percentiles=tuple(f"p{one:g}" for one in thin)))
     if served.refused:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 
-class Prefixes:
+class PrefixCache:
     """The blocks of one engine, least recently used first. A block is known by a number that stands for all before it too.
 
     Requests that run hold their blocks once each, so sharing saves reading here, not memory; what runs is the most recently
@@ -22,7 +22,7 @@ class Prefixes:
     def found(self, hashes: Sequence[int], most: int) -> int:
         """Tokens at the beginning of a prompt that need not be read; the last token always is.
 
-        >>> prefixes = Prefixes(4096, 512)
+        >>> prefixes = PrefixCache(4096, 512)
         >>> prefixes.keep([1, 2, 3])
         >>> prefixes.found([1, 2, 4], 1500), prefixes.found([4, 1], 1500), prefixes.found([1], 511)
         (1024, 0, 511)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichgpu.estimate.serving.simulator import Outcome
+from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
-class StationUse:
+class PoolUse:
     """Of one station; seconds are of machines (copies), tokens those it read and wrote."""
 
     name: str
@@ -48,8 +48,8 @@ class Transfers:
 class FleetOutcome:
     """`served` is per request, as of one server; of those that came some were refused (too long for anyone) or lost for good."""
 
-    served: Outcome
-    stations: tuple[StationUse, ...]
+    served: SimulationOutcome
+    stations: tuple[PoolUse, ...]
     transfers: Transfers
     seconds: float  # from the start to the last answer
     lost: int
@@ -62,7 +62,7 @@ class FleetOutcome:
         return int(self.served.answered.sum())
 
 
-def merged(rows: list[list[float]] | list[list[int]]) -> Array:
+def sum_ragged(rows: list[list[float]] | list[list[int]]) -> Array:
     """The sum of lists of several lengths."""
     total = np.zeros(max(map(len, rows)))
     for row in rows:
