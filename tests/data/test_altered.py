@@ -130,7 +130,7 @@ def test_every_data_file_is_read_through_the_check() -> None:
 
 
 def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whichgpu.catalog.checks.run.altered", lambda: ("catalog/data/gpus.csv",))
+    monkeypatch.setattr("whichgpu.catalog.checks.run.altered_files", lambda: ("catalog/data/gpus.csv",))
     report = check_catalog(Catalog().folder, date.today())
     assert report.ok
     assert report.altered == ("catalog/data/gpus.csv",)

@@ -98,6 +98,6 @@ def _kept(known: dict[str, T], key: str, find: Callable[[], T]) -> T:
 
 def _recognise(name: str) -> Shape | None:
     """Models beyond the built-in ones, where torch is installed to trace them; loaded only for a name that needs it."""
-    from whichgpu.estimate.memory.module import recognise
+    from whichgpu.estimate.memory.module import recognise_module
 
-    return recognise(name)
+    return recognise_module(name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
-from whichgpu.estimate.memory.quantisation import is_mixture
+from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.estimate.time.lower.eager.training import trained_parameters
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
@@ -92,7 +92,7 @@ def _pass(
     layers = stage_layers(shape.layers, parallel.pp, 0)
     both = times * (1.0 + back)
     stream = tokens * shape.hidden * width
-    mixtures = sum(is_mixture(shape, index) for index in layers)
+    mixtures = sum(is_moe_layer(shape, index) for index in layers)
     if parallel.tp > 1:
         halves = (1 if shape.parallel_block else 2) + (1 if shape.encoder_layers else 0)
         sums = len(layers) * halves * both + 2 * -(-shape.encoder_layers // parallel.pp) * both

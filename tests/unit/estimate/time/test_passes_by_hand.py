@@ -18,9 +18,9 @@ from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_gr
 from whichgpu.estimate.group.step import Devices, _overlapped_rounds, _ranks_wait, collective_seconds
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.memory.quantisation import layer_matrices
-from whichgpu.estimate.memory.training.ledger import Ledger
-from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
+from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves import evaluate
@@ -253,11 +253,11 @@ def test_a_range_never_falls_below_the_floor() -> None:
 def test_what_was_saved_lives_until_its_last_use_backward() -> None:
     """x is kept by two products; it goes with the first of them, which comes last."""
     tape = Tape()
-    write = Writer(tape, 1, WIDTHS["fp32"])
+    write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(1024, 4)
     write.add(write.linear(entry, 1024), write.linear(entry, 1024))
-    block = Block(tuple(tape.nodes), entry, tape.nodes[-1].output)
-    ledger = Ledger()
+    block = TapeBlock(tuple(tape.nodes), entry, tape.nodes[-1].output)
+    ledger = AllocationLog()
     start = ledger.new(4096, "activations")
     made, passed = block.forward(ledger, start)
     assert set(passed.live) == {entry.id, block.exit.id}
