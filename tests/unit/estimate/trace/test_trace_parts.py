@@ -360,7 +360,7 @@ def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.
     live_trace.live_operators.cache_clear()
     operators, trained, tensors = live_trace.live_operators("timm:of-a-test", 224, True, "fp32", True)
     live_trace.live_operators.cache_clear()
-    assert asked == list(live_trace.BATCHES)
+    assert asked == list(live_trace.TRACED_BATCHES)
     assert (trained, tensors) == (10, 2)
     assert [(one.name, one.count) for one in operators] == [("aten.mm.default", 2), ("aten.relu.default", 1)]
     assert operators[0].inputs == (((0, 1), (8, 0)),)

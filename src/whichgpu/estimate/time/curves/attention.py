@@ -15,7 +15,7 @@ DIM = 128.0
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of each, [gpus, operators, batches]."""
-    decoding = stack.kind("decode_attention")
+    decoding = stack.is_kind("decode_attention")
     if decoding.all():
         return _decode(stack, gpus, p)
     if not decoding.any():
@@ -33,27 +33,28 @@ def _blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     blocks = stack.size("batch") * stack.size("heads") * np.ceil(queries / BLOCK)
     padded = np.ceil(queries / BLOCK) * BLOCK / queries * seen / keys
     waves = np.ceil(blocks / gpus.sms)
-    dropped = np.where(stack.role("dropout"), stack.each(p, "attention.dropout"), 1.0)
-    share = stack.each(p, "attention.share") / dropped * gpus.factor(p, "gemm.factor.tensor")
+    dropped = np.where(stack.has_role("dropout"), stack.parameter(p, "attention.dropout"), 1.0)
+    share = stack.parameter(p, "attention.share") / dropped * gpus.architecture_factor(p, "gemm.factor.tensor")
     alone = waves / blocks
-    products = stack.flops * np.maximum(alone / gpus.sm_rates[unit], 1.0 / gpus.rates[unit]) / share
+    products = stack.flops * np.maximum(alone / gpus.sm_rates[unit], 1.0 / gpus.sustained_rates[unit]) / share
     exponents = pairs * p["attention.exponent"] * np.maximum(alone, 1.0 / gpus.sms) / gpus.clock
     compute = np.maximum((products + exponents) * (uneven * padded), power_bound(stack.flops, unit, gpus, p))
     memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
-    return soft_max(compute, memory, p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
+    return soft_max(compute, memory, p["attention.sharpness"]) + stack.parameter(p, "attention.start") * gpus.latency
 
 
 def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """One query a sequence: the cache is read once. Unless it is split over SMs, one SM goes over all keys of a head."""
     batch, keys = stack.size("batch"), stack.size("keys")
-    whole = stack.role("whole")
+    whole = stack.has_role("whole")
     blocks = batch * np.where(whole, stack.size("heads"), stack.size("kv_heads") * np.ceil(keys / SPLIT))
     block_keys = np.where(whole, keys, np.minimum(keys, SPLIT))
     one = block_keys * (stack.size("dim") / DIM) * p["attention.key"] / gpus.clock
     serial = one * np.maximum(blocks / (gpus.sms * p["attention.occupancy"]), 1.0)
-    compute = stack.flops / (gpus.rates[stack.unit] * p["attention.decode"])
-    often = np.where(stack.role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)  # each head of queries by itself
+    compute = stack.flops / (gpus.sustained_rates[stack.unit] * p["attention.decode"])
+    often = np.where(stack.has_role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)  # each head of queries by itself
     memory = (stack.read * often + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
     return (
-        soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
+        soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"])
+        + stack.parameter(p, "attention.start") * gpus.latency
     )

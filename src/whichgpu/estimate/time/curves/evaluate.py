@@ -10,7 +10,7 @@ import numpy as np
 from whichgpu.estimate.time.curves import attention, conv, gemm, memory
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted
-from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_operators, stacked
+from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 
 TIME_CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # of products, what is reading weights is a class of its own
@@ -54,8 +54,8 @@ class OperatorTotals:
 def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorSeconds:
     """Seconds of one call of each operator."""
     p = fitted() if parameters is None else parameters
-    if gpus.among:
-        each, which = gpus.among
+    if gpus.distinct:
+        each, which = gpus.distinct
         told = operator_seconds(ops, each, p)
         return OperatorSeconds(told.seconds[which], told.floors[which], told.streamed[which])
     grouped = stacks_by_curve(ops)
@@ -75,8 +75,8 @@ def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters
 def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorTotals:
     """Seconds of all calls, by class."""
     p = fitted() if parameters is None else parameters
-    if gpus.among:
-        each, which = gpus.among
+    if gpus.distinct:
+        each, which = gpus.distinct
         told = operator_totals(ops, each, p)
         return OperatorTotals(told.seconds[:, which], told.floors[:, which], told.flop_seconds[which], told.byte_seconds[which])
     grouped = [group for _, group in stacks_by_curve(merge_equal(ops))]
@@ -99,7 +99,7 @@ def _totals(grouped: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, b
     all_flops, all_bytes = np.zeros_like(times[0]), np.zeros_like(times[0])
     for group in grouped:
         place = TIME_CLASSES.index(CLASS_BY_KIND[group.ops[0].kind])
-        count = stacked([op.count for op in group.ops])
+        count = stack_numbers([op.count for op in group.ops])
         flop_seconds, byte_seconds = roofline_seconds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
         took, read = _curve(group, gpus, p)
@@ -133,18 +133,18 @@ def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array
 
 def _timed(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
     kind = CLASS_BY_KIND[group.ops[0].kind]
-    return gemm.parted(group, gpus, p) if kind == "gemm" else (CURVES[kind](group, gpus, p), None)
+    return gemm.seconds_and_read_share(group, gpus, p) if kind == "gemm" else (CURVES[kind](group, gpus, p), None)
 
 
 def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
     """FLOPs over peak and bytes over bandwidth: of what the cache does not hold."""
     kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
-    moved = conv.moved(group) if kind == "conv" else group.read + group.write
+    moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write
     byte_seconds = moved / gpus.bandwidth
     if kind == "memory":
-        byte_seconds = byte_seconds * memory.once(group) * (1.0 - memory.hits(group, gpus, p))
-    flops = conv.least_flops(group, gpus) if kind == "conv" else group.flops
+        byte_seconds = byte_seconds * memory.min_byte_share(group) * (1.0 - memory.cache_hit_share(group, gpus, p))
+    flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
     return flops / gpus.peaks[unit], byte_seconds
 
 

@@ -34,16 +34,16 @@ class GpuColumns:
     architectures: tuple[str, ...]
     targets: tuple[str, ...]  # compute capability or its like: chips of one architecture may differ
     peaks: dict[str, Array]  # by unit: the rate at which its products are made, by another unit where the chip lacks it
-    rates: dict[str, Array]  # by unit: the same at the clock that is held
-    balance: dict[str, Array]  # by unit: FLOPs a clock of one SM against the H200's, at most 1
+    sustained_rates: dict[str, Array]  # by unit: the same at the clock that is held
+    sm_rate_vs_reference: dict[str, Array]  # by unit: FLOPs a clock of one SM against the H200's, at most 1
     sm_rates: dict[str, Array]  # by unit: the rate of one SM
     native: dict[str, Array]  # by unit: 1 where the chip has it
-    matrix: Array  # 1 where convolutions run on matrix units
-    dots: Array  # share of the 16-bit rate that convolutions reach where they do not
+    matrix_convolutions: Array  # 1 where convolutions run on matrix units
+    dot_product_share: Array  # share of the 16-bit rate that convolutions reach where they do not
     winograd: Array  # 1 where libraries have such kernels
     bulk_copies: Array  # 1 where tensor cores are fed by bulk copies (TMA)
     async_matrix: Array  # 1 where the full rate needs asynchronous matrix instructions (wgmma, tcgen05)
-    wide: Array  # 1 where an SM has 128 fp32 lanes, 0 where it has 64
+    wide_fp32: Array  # 1 where an SM has 128 fp32 lanes, 0 where it has 64
     bandwidth: Array
     sms: Array
     l2: Array  # the last cache before memory
@@ -52,7 +52,7 @@ class GpuColumns:
     tdp: Array  # watts; infinite where unknown
     fp32_pj: Array  # energy of a FLOP in picojoules where the fit has none; 0 where unknown
     fp16_pj: Array
-    among: tuple[GpuColumns, NDArray[np.intp]] | None = None  # where GPUs come again: each once, and which of these each is
+    distinct: tuple[GpuColumns, NDArray[np.intp]] | None = None  # where GPUs come again: each once, and which of these each is
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,16 +66,16 @@ class GpuColumns:
             yield self._some(range(first, min(first + most, len(self))))
 
     def _some(self, places: Sequence[int]) -> GpuColumns:
-        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "among"}
+        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "distinct"}
         return GpuColumns(**{name: _cut(value, places) for name, value in whole.items()})
 
-    def known(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
+    def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
         """A fitted number of each GPU: `name.target`, else `name.architecture`, else the one stated."""
         each = zip(self.architectures, self.targets, stated.ravel().tolist(), strict=True)
         get = parameters.get
         return _column([get(f"{name}.{target}", get(f"{name}.{family}", value)) for family, target, value in each])
 
-    def factor(self, parameters: Mapping[str, float], name: str) -> Array:
+    def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
         """What a chip makes of a share: `name.architecture` times `name.target`, each 1 where unknown."""
         pairs = zip(self.architectures, self.targets, strict=True)
         get = parameters.get
@@ -103,7 +103,7 @@ def build_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
     order = {key: place for place, key in enumerate(once)}
     places = [order[id(gpu)] for gpu in gpus]
     each = _columns(tuple(once.values()))
-    return replace(each._some(places), among=(each, np.array(places, dtype=np.intp)))
+    return replace(each._some(places), distinct=(each, np.array(places, dtype=np.intp)))
 
 
 def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
@@ -118,16 +118,20 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         architectures=tuple(gpu.architecture for gpu in gpus),
         targets=tuple(gpu.target or "" for gpu in gpus),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
-        rates={unit: _column([_reached(*each, unit) for each in zip(kinds, peaks, raised, strict=True)]) for unit in UNITS},
-        balance={unit: _column([_balance(*each, unit, reference) for each in zip(gpus, kinds, strict=True)]) for unit in UNITS},
+        sustained_rates={
+            unit: _column([_reached(*each, unit) for each in zip(kinds, peaks, raised, strict=True)]) for unit in UNITS
+        },
+        sm_rate_vs_reference={
+            unit: _column([_balance(*each, unit, reference) for each in zip(gpus, kinds, strict=True)]) for unit in UNITS
+        },
         sm_rates={unit: _column([_sm_rate(*each, unit) for each in zip(gpus, kinds, held, strict=True)]) for unit in UNITS},
         native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
-        matrix=_column([float(_has_matrix_convolutions(gpu, kind)) for gpu, kind in zip(gpus, kinds, strict=True)]),
-        dots=_column([kind.dot_product_share for kind in kinds]),
+        matrix_convolutions=_column([float(_has_matrix_convolutions(gpu, kind)) for gpu, kind in zip(gpus, kinds, strict=True)]),
+        dot_product_share=_column([kind.dot_product_share for kind in kinds]),
         winograd=_column([float(bool(kind.winograd)) for kind in kinds]),
         bulk_copies=_column([float("tma" in kind.instructions) for kind in kinds]),
         async_matrix=_column([float(not ASYNC_MATRIX.isdisjoint(kind.instructions)) for kind in kinds]),
-        wide=_column([float((kind.fp32_flops_per_clock or 0.0) > LANES_64) for kind in kinds]),
+        wide_fp32=_column([float((kind.fp32_flops_per_clock or 0.0) > LANES_64) for kind in kinds]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
         sms=_column([_sms(gpu, kind) for gpu, kind in zip(gpus, kinds, strict=True)]),
         l2=_column([float(gpu.l3_bytes or gpu.l2_bytes or kind.l2_kib * 1024) for gpu, kind in zip(gpus, kinds, strict=True)]),

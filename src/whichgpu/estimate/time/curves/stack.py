@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichgpu.estimate.time.operators import Op
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
+from whichgpu.estimate.time.operators import Number, Op
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Parameters = Mapping[str, float]
-NOTHING = 1e-30  # seconds of an operator with nothing to do: half a token of a small image
+MIN_SECONDS = 1e-30  # seconds of an operator with nothing to do: half a token of a small image
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +33,32 @@ class OperatorStack:
         """One size of each operator."""
         found = self.known.get((name, default))
         if found is None:
-            found = self.known[name, default] = stacked([op.sizes.get(name, default) for op in self.ops])
+            found = self.known[name, default] = stack_numbers([op.sizes.get(name, default) for op in self.ops])
             found.flags.writeable = False
         return found
 
-    def kind(self, *names: str) -> Mask:
+    def is_kind(self, *names: str) -> Mask:
         """Which operators are of these kinds, [operators, 1]."""
         return np.array([kind in names for kind, _ in self.sorts])[self.which][:, None]
 
-    def role(self, *names: str) -> Mask:
+    def has_role(self, *names: str) -> Mask:
         """Which operators have these roles, [operators, 1]."""
         return np.array([role in names for _, role in self.sorts])[self.which][:, None]
 
-    def each(self, parameters: Parameters, name: str) -> Array:
+    def parameter(self, parameters: Parameters, name: str) -> Array:
         """One parameter of each operator, [operators, 1]: `name.kind.role`, else `name.kind`, else `name`."""
         return np.array([_nearest(parameters, name, *sort) for sort in self.sorts])[self.which][:, None]
 
 
 def stack_operators(unit: str, ops: Sequence[Op]) -> OperatorStack:
     """These operators as arrays."""
-    flops, read, write = (stacked([getattr(op, name) for op in ops]) for name in ("flops", "read", "write"))
+    flops, read, write = (stack_numbers([getattr(op, name) for op in ops]) for name in ("flops", "read", "write"))
     places: dict[tuple[str, str], int] = {}
     which = [places.setdefault((op.kind, op.role), len(places)) for op in ops]
     return OperatorStack(unit, tuple(ops), flops, read, write, tuple(places), np.array(which, dtype=np.intp))
 
 
-def stacked(numbers: Sequence[Number]) -> Array:
+def stack_numbers(numbers: Sequence[Number]) -> Array:
     """Numbers, some of them arrays over batches, as [numbers, batches]; one column where none is an array."""
     if np.ndarray not in set(map(type, numbers)):
         return np.array(numbers, dtype=np.float64)[:, None]
@@ -77,7 +73,7 @@ def stacked(numbers: Sequence[Number]) -> Array:
 
 def soft_max(a: Array, b: Array, sharpness: float) -> Array:
     """The larger of two times, and a little more where they are alike: loads and arithmetic overlap only in part."""
-    larger = np.maximum(np.maximum(a, b), NOTHING)
+    larger = np.maximum(np.maximum(a, b), MIN_SECONDS)
     ratio = np.minimum(a, b)
     ratio /= larger
     np.power(ratio, sharpness, out=ratio)

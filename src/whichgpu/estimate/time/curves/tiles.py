@@ -15,14 +15,16 @@ import numpy as np
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import Array
 
-TENSOR = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
-SIMT = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
-NARROW = (*TENSOR, (256, 32), (64, 32))  # convolutions with few channels
-LARGEST = 256.0 * 128.0 / (256.0 + 128.0)  # FLOPs per number loaded by the largest tile, at which shares of peak are stated
+TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
+SIMT_TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
+CONV_TILES = (*TENSOR_TILES, (256, 32), (64, 32))  # convolutions with few channels
+LARGEST_TILE_INTENSITY = (
+    256.0 * 128.0 / (256.0 + 128.0)
+)  # FLOPs per number loaded by the largest tile, at which shares of peak are stated
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class GemmShapes:
     """`batch` products [m, k] @ [k, n]; arrays are [operators, batches]."""
 
     batch: Array
@@ -32,7 +34,7 @@ class Products:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class TileModel:
     """How kernels of a kind cut a product; numbers or arrays [operators, 1]."""
 
     tiles: tuple[tuple[int, int], ...]
@@ -43,10 +45,10 @@ class Tiling:
     smallest: float | Array = 0.0  # no tile with a side below this
 
 
-def tiled(products: Products, tiling: Tiling, unit: str, gpus: GpuColumns) -> Array:
+def tiled_seconds(products: GemmShapes, tiling: TileModel, unit: str, gpus: GpuColumns) -> Array:
     """Seconds at the full rate of the unit, [gpus, operators, batches]."""
     m, n = products.m, products.n
-    edge, ramp = tiling.edge * gpus.balance[unit], tiling.ramp * gpus.balance[unit]
+    edge, ramp = tiling.edge * gpus.sm_rate_vs_reference[unit], tiling.ramp * gpus.sm_rate_vs_reference[unit]
     depth = 2.0 * products.batch * (products.k + ramp)
     least_work: Array | None = None
     least: Array | None = None
@@ -54,7 +56,7 @@ def tiled(products: Products, tiling: Tiling, unit: str, gpus: GpuColumns) -> Ar
     columns = {side: np.ceil(n / side) for side in {columns for _, columns in tiling.tiles}}
     for tile_rows, tile_columns in tiling.tiles:
         loaded = tile_rows * tile_columns / (tile_rows + tile_columns)
-        slower = (1.0 + edge / loaded) / (1.0 + edge / LARGEST)
+        slower = (1.0 + edge / loaded) / (1.0 + edge / LARGEST_TILE_INTENSITY)
         slower = slower + np.where(min(tile_rows, tile_columns) < tiling.smallest, np.inf, 0.0)
         one = depth * (tile_rows * tile_columns * slower)  # of one tile of each product of the batch
         each = rows[tile_rows] * columns[tile_columns]
@@ -65,6 +67,6 @@ def tiled(products: Products, tiling: Tiling, unit: str, gpus: GpuColumns) -> Ar
     assert least is not None
     assert least_work is not None
     least /= gpus.sm_rates[unit]
-    spread = least_work / gpus.rates[unit]
+    spread = least_work / gpus.sustained_rates[unit]
     np.minimum(least, spread * tiling.split + tiling.split_seconds, out=least)
     return np.maximum(least, spread, out=least)

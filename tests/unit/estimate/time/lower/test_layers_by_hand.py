@@ -12,15 +12,15 @@ from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.combine import soft_maximum, step_seconds
 from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.moe import grouped
-from whichgpu.estimate.time.lower.eager.optimizer import adding, stepping
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.eager.moe import grouped_gemm
+from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.fused.kernels import Kernels
-from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
 from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
@@ -31,8 +31,8 @@ from whichgpu.workload.workload import Workload
 H, F, Q, K = 64.0, 256.0, 64.0, 16.0  # hidden, MLP, eight heads of 8, two of keys
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 ROWS = 30.0  # three sequences of ten tokens
-PROMPT = Step(3.0, 10.0, 10.0, decoding=False)
-TOKEN = Step(3.0, 1.0, 40.0, decoding=True)
+PROMPT = InferencePass(3.0, 10.0, 10.0, decoding=False)
+TOKEN = InferencePass(3.0, 1.0, 40.0, decoding=True)
 
 
 def products(ops: list[Op], *kinds: str) -> list[tuple[float, float, float]]:
@@ -44,9 +44,9 @@ PLAIN, SERVING = (engine_record(name).kernels for name in ("pytorch-compile", "v
 
 
 def run(
-    shape: Transformer = TINY, step: Step = PROMPT, habits: KernelTraits = SERVING, precision: str = "bf16", **more: Any
+    shape: Transformer = TINY, step: InferencePass = PROMPT, habits: KernelTraits = SERVING, precision: str = "bf16", **more: Any
 ) -> list[Op]:
-    kernels = Kernels(stored(shape, precision, "bf16"), habits)
+    kernels = FusedKernels(weight_storage(shape, precision, "bf16"), habits)
     fused_layer(kernels, shape, step, **more)
     return kernels.ops
 
@@ -140,7 +140,7 @@ def test_a_decoder_asks_its_encoder() -> None:
 
 
 def linear(precision: str, habits: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
-    found = Kernels(stored(TINY, precision, "bf16"), habits)
+    found = FusedKernels(weight_storage(TINY, precision, "bf16"), habits)
     found.linear(ROWS, H, F, "ffn_up", attended=attended)
     return found.ops
 
@@ -210,9 +210,9 @@ def test_a_pass_is_an_embedding_layers_and_a_head() -> None:
 
 
 def eager(shape: Transformer = TINY, precision: str = "bf16", **more: Any) -> list[Op]:
-    write = Writer(numerics(precision))
+    write = KernelWriter(numerics(precision))
     plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0}
-    layer(write, shape, Pass(**(plain | more)))
+    eager_layer(write, shape, LayerPass(**(plain | more)))
     return write.ops
 
 
@@ -274,8 +274,8 @@ def test_dropout_adds_two_kernels_and_wide_grouped_keys_are_written_out() -> Non
 
 
 def test_a_grouped_product_and_its_gradients() -> None:
-    write = Writer(numerics("bf16"))
-    grouped(write, Tensor(60.0, H, 2.0), 128.0, 5.0, 8)
+    write = KernelWriter(numerics("bf16"))
+    grouped_gemm(write, Tensor(60.0, H, 2.0), 128.0, 5.0, 8)
     there, back, weights = write.ops
     assert (there.flops, there.read, there.write) == (2 * 60 * H * 128, 60 * H * 2 + 5 * H * 128 * 2, 60 * 128 * 2)
     assert (back.read, back.write) == (60 * 128 * 2 + 5 * H * 128 * 2, 60 * H * 2)
@@ -289,17 +289,17 @@ def test_a_grouped_product_and_its_gradients() -> None:
      ("sgd", True, 2, 1, 1), ("sgd-momentum", True, 5, 3, 3), ("adafactor", False, 9, 4, 12), (None, True, 5, 3, 3)],
 )  # fmt: skip
 def test_what_an_optimizer_moves(name: str | None, fused: bool, reads: int, writes: int, count: int) -> None:
-    (op,) = stepping(Workload("train", "", optimizer=name, optimizer_fused=fused), 1000.0, 10.0, 4.0)
+    (op,) = optimizer_ops(Workload("train", "", optimizer=name, optimizer_fused=fused), 1000.0, 10.0, 4.0)
     assert (op.read * op.count, op.write * op.count, op.count) == pytest.approx((4000 * reads, 4000 * writes, count))
     assert op.calls * op.count == pytest.approx(2.7)
     assert op.unit == "fp32"
 
 
 def test_narrow_states_and_steps_left_out() -> None:
-    (op,) = stepping(Workload("train", "", optimizer="adamw-8bit"), 1000.0, 10.0, 2.0)
+    (op,) = optimizer_ops(Workload("train", "", optimizer="adamw-8bit"), 1000.0, 10.0, 2.0)
     assert (op.read, op.write, op.unit) == (1000 * (2 * 2 + 2), 1000 * (2 + 2), "bf16")
-    assert stepping(Workload("train", "", include_optimizer_step=False), 1000.0, 10.0, 4.0) == []
-    more = adding(1000.0, 10.0, 4.0)
+    assert optimizer_ops(Workload("train", "", include_optimizer_step=False), 1000.0, 10.0, 4.0) == []
+    more = accumulation_op(1000.0, 10.0, 4.0)
     assert (more.count, more.read, more.write) == (10.0, 800.0, 400.0)
 
 
