@@ -39,8 +39,8 @@ def test_the_best_of_the_tiles_is_taken() -> None:
     both = ((256, 128), (64, 64))
     assert cut(64, 64, tiles=both) == pytest.approx(TILE / 8)
     assert cut(256, 256, tiles=both) == pytest.approx(TILE / 4)  # sixteen small ones in two waves
-    assert cut(64, 64, tiles=both, smallest=128.0) == pytest.approx(TILE)
-    assert cut(64, 64, tiles=both, smallest=64.0) == pytest.approx(TILE / 8)
+    assert cut(64, 64, tiles=both, min_side=128.0) == pytest.approx(TILE)
+    assert cut(64, 64, tiles=both, min_side=64.0) == pytest.approx(TILE / 8)
 
 
 def test_small_tiles_load_more_for_each_flop() -> None:
