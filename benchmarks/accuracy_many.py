@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from calibration.fit import digest
 from calibration.group_examples import group_examples
-from calibration.group_rows import loaded_rows
+from evidence.group_rows import loaded_rows
 from calibration.group_scores import Held, HeldRow, load
 from calibration.ranges import coverage, ranges
 from calibration.scores import Score, score

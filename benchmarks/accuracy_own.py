@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit_steps import Design, Example
-from calibration.rows import measured_rows
+from evidence.rows import measured_rows
 from calibration.scores import Score, by, score
 
 from benchmarks import own_page

@@ -17,7 +17,7 @@ import numpy as np
 from calibration.examples import examples
 from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
 from calibration.fit_steps import Design, Example
-from calibration.rows import measured_rows
+from evidence.rows import measured_rows
 from calibration.scores import Held, load, source_of
 
 from whichgpu.catalog.store import Catalog

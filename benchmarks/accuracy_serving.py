@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from calibration.fit import digest
 from calibration.scores import score
-from calibration.serving_rows import served_rows
+from evidence.serving_rows import served_rows
 from calibration.serving_scores import HeldRun, load
 
 from whichgpu.api.lookup_cache import Desk

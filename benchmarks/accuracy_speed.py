@@ -20,7 +20,7 @@ from calibration.examples import examples
 from calibration.fit import all_ranges, digest, kinds_of
 from calibration.fit_steps import Design, Example
 from calibration.ranges import coverage
-from calibration.rows import measured_rows
+from evidence.rows import measured_rows
 from calibration.scores import Held, Score, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator

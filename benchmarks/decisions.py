@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples, step_terms
 from calibration.fit_steps import Design, leave_each_out
-from calibration.measured import Measured
-from calibration.rows import measured_rows, read_all
+from whichgpu.catalog.evidence import Measurement
+from evidence.rows import measured_rows, read_all
 from calibration.scores import gpu_of
 
 from whichgpu.api.lookup_cache import Desk
@@ -56,7 +56,7 @@ def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) 
     catalog = Catalog()
     desk = Desk(catalog, own=False)
     years = _years(truth)
-    groups: dict[tuple[str, str], dict[str, list[Measured]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[str, str], dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     for row in measured_rows(truth):
         if row.request.get("gpus", 1) == 1 and row.row in years:
             request = {name: value for name, value in row.request.items() if name not in ("gpu", "id", "year")}
@@ -98,7 +98,7 @@ def _years(truth: Path) -> dict[int, int]:
     for read in read_all(truth):
         result, text = read.result, read.row.date.strip()
         if (
-            isinstance(result, Measured)
+            isinstance(result, Measurement)
             and text[:4].isdigit()
             and (len(text) == 4 or (len(text) >= 7 and text[4] == "-" and len(text) != 9))
         ):
@@ -114,11 +114,11 @@ def without_its_gpu(truth: Path) -> dict[tuple[str, int], float]:
     return {(one.row.source, one.row.row): float(np.exp(each[gpu_of(one)][place])) for place, one in enumerate(design.examples)}
 
 
-def _told(row: Measured, desk: Desk, held: Mapping[tuple[str, int], float] | None) -> float:
+def _told(row: Measurement, desk: Desk, held: Mapping[tuple[str, int], float] | None) -> float:
     return _seconds(row, desk) if held is None else held[row.source, row.row]
 
 
-def _seconds(row: Measured, desk: Desk) -> float:
+def _seconds(row: Measurement, desk: Desk) -> float:
     """What we say the row takes."""
     shape, gpu = desk.shape(row.request["model"]), desk.catalog.gpu_by_id[row.gpu]
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from calibration.measured import Measured
-from calibration.rows import measured_rows
+from whichgpu.catalog.evidence import Measurement
+from evidence.rows import measured_rows
 from calibration.scores import Score, score
 
 from whichgpu.catalog.store import Catalog
@@ -44,7 +44,7 @@ PRODUCTS = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8_static", "int4":
 class Question:
     """A measured row as the package is asked for it."""
 
-    row: Measured
+    row: Measurement
     config: Mapping[str, Any]
     backend: str
 
@@ -83,7 +83,7 @@ class Answer(NamedTuple):
     version: str
 
 
-def questions(rows: Sequence[Measured]) -> Iterator[Question]:
+def questions(rows: Sequence[Measurement]) -> Iterator[Question]:
     """The questions of rows whose GPU and architecture it knows."""
     configs = {model.id: model.config for model in Catalog().models}
     for row in rows:
@@ -93,7 +93,7 @@ def questions(rows: Sequence[Measured]) -> Iterator[Question]:
             yield from (Question(row, config, backend) for backend in BACKENDS.get(row.request["engine"], PLAIN))
 
 
-def candidates(truth: Path) -> list[Measured]:
+def candidates(truth: Path) -> list[Measurement]:
     """Steps of language models on one GPU that some engine of its kind ran."""
     rows = measured_rows(truth)
     return [row for row in rows if row.source in SOURCES and row.kind in MODES and row.request.get("gpus", 1) == 1]
@@ -164,7 +164,7 @@ def _errors(told: Score) -> str:
     return f"{told.mean:.1%} | {told.median:.1%} | {told.p90:.1%}"
 
 
-def _method(measured: Mapping[tuple[str, int], Measured], asked: Sequence[Question], answers: Sequence[Answer]) -> str:
+def _method(measured: Mapping[tuple[str, int], Measurement], asked: Sequence[Question], answers: Sequence[Answer]) -> str:
     known = {(question.row.source, question.row.row) for question in asked}
     answered = {(answer.source, answer.row) for answer in answers}
     strangers = Counter("GPU" if row.gpu not in SYSTEMS else "model" for key, row in measured.items() if key not in known)

@@ -1,4 +1,4 @@
-"""Measured rows as examples for the fit: each with the uncorrected terms of its request on its GPU."""
+"""Measurement rows as examples for the fit: each with the uncorrected terms of its request on its GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibration.fit_steps import Example
-from calibration.measured import Depth, Measured
+from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
@@ -35,7 +35,7 @@ LEAVING = ("empty", "bernoulli_", "div_")
 A_SAMPLE = ((0, 1), (1, 0), (1, 0), (1, 0))
 
 
-def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
+def examples(rows: Sequence[Measurement], catalog: Catalog) -> list[Example]:
     """Examples of the single-GPU rows; rows that cannot be asked for are named on stderr."""
     desk = Desk(catalog)
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
@@ -54,18 +54,18 @@ def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
     return found
 
 
-def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
+def example(row: Measurement, desk: Desk, gpu: Gpu) -> Example:
     """One row's."""
     shape = desk.shape(row.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
-    if workload.training and (row.apart or row.depth):
-        drawn = redrawn(model_of(workload, shape), row.depth) if row.depth and isinstance(shape, Traced) else None
+    if workload.training and (row.synchronises_after_forward or row.stochastic_depth):
+        drawn = redrawn(model_of(workload, shape), row.stochastic_depth) if row.stochastic_depth and isinstance(shape, Traced) else None
         lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)
-        terms, later = passes_apart(lowered, gpu) if row.apart else (terms_of(lowered, columns([gpu])), None)
+        terms, later = passes_apart(lowered, gpu) if row.synchronises_after_forward else (terms_of(lowered, columns([gpu])), None)
     setting = settings(workload, kind, unit, [gpu])[0]
-    copied = row.copied_bytes / PAGEABLE_COPY
+    copied = row.pageable_copy_bytes / PAGEABLE_COPY
     return Example(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
         terms=terms.seconds[:, 0, 0],
@@ -78,7 +78,7 @@ def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
     )
 
 
-def redrawn(model: Model, depth: Depth) -> Model:
+def redrawn(model: Model, depth: StochasticDepth) -> Model:
     """A torchvision network as another library has it: no layers left out at random, or dropout in that place."""
     dropped = LEAVING if depth == "dropout" else (*LEAVING, "mul")
     kept = [one for one in model.operators if one.name not in dropped or A_SAMPLE not in (*one.inputs, *one.outputs)]
@@ -110,7 +110,7 @@ def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[T
     return terms_of(lower(workload, shape, batch), column, sequences), workload.traits.step
 
 
-def groups(row: Measured, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
+def groups(row: Measurement, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
     """What the row may be left out with."""
     model: Any = row.request["model"]
     language = shape.is_language_model

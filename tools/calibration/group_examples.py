@@ -1,4 +1,4 @@
-"""Measured rows of groups as examples: the parts of each step, made with a calibration of the work that may leave its GPU out."""
+"""Measurement rows of groups as examples: the parts of each step, made with a calibration of the work that may leave its GPU out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
-from calibration.measured import Measured
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
@@ -38,7 +38,7 @@ class GroupExample:
     seconds: float
     passes: tuple[tuple[float, Parts], ...]
     setting: GroupSetting
-    row: Measured
+    row: Measurement
     generation: str
     alone: float = 0.0  # predicted seconds of the same on one GPU, where somebody measured that
     alone_measured: float = 0.0
@@ -50,7 +50,7 @@ class GroupExample:
 
 
 def group_examples(
-    rows: Sequence[Measured], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
+    rows: Sequence[Measurement], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
     """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
     desk = Desk(catalog)
@@ -67,14 +67,14 @@ def group_examples(
 
 
 def group_example(
-    row: Measured, desk: Desk, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
+    row: Measurement, desk: Desk, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
 ) -> GroupExample:
     """One row's."""
     workload, shape = asked(row, desk)
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration, PLAIN)
     passes = _passes(workload, shape, devices, row.kind)
-    copied = row.copied_bytes / PAGEABLE_COPY
+    copied = row.pageable_copy_bytes / PAGEABLE_COPY
     measured = singles.get(key(row, copies_of(row)), 0.0)
     return GroupExample(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
@@ -87,7 +87,7 @@ def group_example(
     )
 
 
-def asked(row: Measured, desk: Desk) -> tuple[Workload, Shape]:
+def asked(row: Measurement, desk: Desk) -> tuple[Workload, Shape]:
     """The workload a row asks for."""
     shape = desk.shape(row.request["model"])
     request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}

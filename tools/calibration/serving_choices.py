@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.serving_rows import served_rows
+from evidence.serving_rows import served_rows
 from calibration.serving_scores import Leaving, held
 from whichgpu.api.lookup_cache import Desk
 from whichgpu.catalog.store import Catalog

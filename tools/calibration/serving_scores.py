@@ -19,9 +19,9 @@ from calibration.examples import examples as single_examples
 from calibration.fit_groups import SILENT, GroupDesign, calibration_of
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
-from calibration.group_rows import group_rows
-from calibration.rows import measured_rows
-from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
+from evidence.group_rows import group_rows
+from evidence.rows import measured_rows
+from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 from whichgpu.api.lookup_cache import Desk
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
