@@ -20,7 +20,6 @@ from calibration.examples import examples
 from calibration.fit_curves import COMMAND
 from calibration.fit_steps import Design, Example
 from calibration.ranges import ranges, widening
-from evidence.rows import measured_rows
 from calibration.scores import Held, held_out, save
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import DATA_FILE

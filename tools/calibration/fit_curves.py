@@ -1,6 +1,6 @@
 """Fit the curves of single operators and write them to the package.
 
-    PYTHONPATH=src:tools python -m calibration.fit_curves --truth ../shared/truth   # a part of tools/calibrate
+    PYTHONPATH=src:tools python -m calibration.fit_curves   # a part of make refit
 
 Nonlinear least squares on log(predicted / measured) in the logarithm of every parameter, with robust residuals and a wide prior
 around where it starts; multipliers of one architecture have a narrow one around 1, so that an architecture seen little stays near
@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from calibration import curve_rows
 from calibration.curve_rows import Sample, samples
 from calibration.curve_start import AT_LEAST, AT_MOST, ATTENTION, CACHE, CONV, FIXED, GEMM, MEMORY, NORMS, NUISANCE, PLANES
 from whichgpu.catalog.store import Catalog
@@ -33,8 +32,6 @@ from whichgpu.estimate.time.operators import KINDS
 from whichgpu.estimate.time.units import UNITS
 
 Parameters = dict[str, float]
-
-COMMAND = ".venv/bin/python tools/calibrate --truth ../shared/truth"
 
 ROBUST = 0.12  # residuals beyond this count less than their square
 # Widths of the priors, in log: of a curve's parameter, of one that shares its rows with others, of an architecture's multiplier.

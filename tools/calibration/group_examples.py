@@ -13,7 +13,7 @@ import numpy as np
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
 from whichgpu.catalog.evidence import Measurement
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -53,11 +53,11 @@ def group_examples(
     rows: Sequence[Measurement], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
     """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
-    desk = Desk(catalog)
+    lookups = LookupCache(catalog)
     found, failed = [], dict[str, int]()
     for row in rows:
         try:
-            found.append(group_example(row, desk, catalog.gpu_by_id[row.gpu], calibration, singles))
+            found.append(group_example(row, lookups, catalog.gpu_by_id[row.gpu], calibration, singles))
         except WhichGpuError as error:
             why = f"{row.source}: {error.kind} {row.family}"
             failed[why] = failed.get(why, 0) + 1
@@ -67,10 +67,10 @@ def group_examples(
 
 
 def group_example(
-    row: Measurement, desk: Desk, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
+    row: Measurement, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
 ) -> GroupExample:
     """One row's."""
-    workload, shape = asked(row, desk)
+    workload, shape = asked(row, lookups)
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration, PLAIN)
     passes = _passes(workload, shape, devices, row.kind)
@@ -87,9 +87,9 @@ def group_example(
     )
 
 
-def asked(row: Measurement, desk: Desk) -> tuple[Workload, Shape]:
+def asked(row: Measurement, lookups: LookupCache) -> tuple[Workload, Shape]:
     """The workload a row asks for."""
-    shape = desk.shape(row.request["model"])
+    shape = lookups.shape(row.request["model"])
     request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}
     return fill_defaults(from_object(request).workload, shape), shape
 

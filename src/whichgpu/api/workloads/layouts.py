@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import Asked, understood
 from whichgpu.base.errors import NoAnswer
@@ -35,12 +35,12 @@ def layouts(
     task: str, model: str | Mapping[str, Any], gpu: str, gpus: int, catalog: Catalog | None = None, **fields: Any
 ) -> tuple[LayoutRow, ...]:
     """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
-    desk = Desk(catalog)
-    asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), desk)
-    return layout_rows(asked, desk)
+    lookups = LookupCache(catalog)
+    asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
+    return layout_rows(asked, lookups)
 
 
-def layout_rows(asked: Asked, desk: Desk) -> tuple[LayoutRow, ...]:
+def layout_rows(asked: Asked, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     """`layouts` of a request understood."""
     from whichgpu.estimate.group.answer import layout_words
     from whichgpu.estimate.group.fabric import fabric_of
@@ -50,9 +50,9 @@ def layout_rows(asked: Asked, desk: Desk) -> tuple[LayoutRow, ...]:
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     if gpu is None:
         return ()
-    machine = machine_of(workload, gpu, desk.catalog)
+    machine = machine_of(workload, gpu, lookups.catalog)
     fabric = fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
-    devices = Devices.of([gpu], [fabric], desk.calibration)
+    devices = Devices.of([gpu], [fabric], lookups.calibration)
     found = screened(workload, shape, devices, workload.gpus, workload.nodes)
     return tuple(
         LayoutRow(
@@ -63,13 +63,13 @@ def layout_rows(asked: Asked, desk: Desk) -> tuple[LayoutRow, ...]:
     )  # fmt: skip
 
 
-def laid_out_best(spelled: Spelled, desk: Desk) -> Spelled:
+def laid_out_best(spelled: Spelled, lookups: LookupCache) -> Spelled:
     """The request with the fastest layout that fits in place of its own; an error where none does."""
-    asked = understood(spelled, desk)
+    asked = understood(spelled, lookups)
     workload = asked.workload
     if asked.gpu is None or workload.gpus < 2:
         return spelled
-    rows = layout_rows(asked, desk)
+    rows = layout_rows(asked, lookups)
     if not rows:
         raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=asked.gpu.name), msg("hint.no-layout"))
     best = rows[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import understood
 from whichgpu.api.workloads.layouts import laid_out_best
@@ -25,16 +25,16 @@ from whichgpu.workload.workload import Parallel, Workload
 BEARS = 0.8  # of what saturates a server, up to which waiting is short
 
 
-def laid_out_for_load(spelled: Spelled, desk: Desk, asked: Asked | None = None) -> Spelled:
+def laid_out_for_load(spelled: Spelled, lookups: LookupCache, asked: Asked | None = None) -> Spelled:
     """With the layout in which tokens come fastest among those that bear the load; the one that bears most where none does."""
     asked = asked or Asked()
     trace = read_trace(asked.trace) if asked.trace else None
-    known = understood(rated(spelled, trace), desk)
+    known = understood(rated(spelled, trace), lookups)
     workload, shape, gpu = known.workload, known.shape, known.gpu
     if gpu is None or workload.gpus < 2 or not isinstance(shape, Transformer) or not shape.causal or not workload.rate:
-        return laid_out_best(spelled, desk)
+        return laid_out_best(spelled, lookups)
     load = load_of(workload, asked, trace)
-    found = screened_layouts(workload, shape, gpu, desk.catalog, load, asked)
+    found = screened_layouts(workload, shape, gpu, lookups.catalog, load, asked)
     if not found:
         raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=gpu.name), msg("hint.no-layout"))
     bearing = [(told.tpot, layout) for told, layout in found if told.utilisation <= BEARS]

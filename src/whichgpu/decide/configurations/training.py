@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whichgpu.base.figure import Figure
-from whichgpu.decide.configurations.configuration import Asked, Outcome, Refusal, Way
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.fit import adapts_by_default, verdict
 from whichgpu.estimate.group.layouts import cuts
@@ -46,19 +46,19 @@ class Try:
         return self.micro * self.rounds * self.parallel.dp
 
 
-def train(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+def train(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
     """The best way of each group, for models made of layers."""
-    found: dict[int, Outcome] = {}
+    found: dict[int, GroupResult] = {}
     classes: dict[str, list[int]] = defaultdict(list)
     for place, group in enumerate(groups):
-        classes[asked.in_precision(group.gpu)].append(place)
+        classes[asked.precision_on(group.gpu)].append(place)
     for precision, places in classes.items():
         workload = replace(asked.workload, precision=precision)
         found |= zip(places, _of_class(asked, workload, [groups[place] for place in places]), strict=True)
     return [found[place] for place in range(len(groups))]
 
 
-def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list[Outcome]:
+def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
     shape = as_transformer(asked.shape)
     needs = Needs(workload, shape)
     kinds = {group.kind: group for group in groups}
@@ -92,7 +92,8 @@ def _all_micro(batch: int, sizes: Iterable[int]) -> Floats:
 
 
 def _tries(
-    asked: Asked, workload: Workload, shape: Transformer, needs: Needs, screen: Screen, gpus: int, machines: int, room: Floats,
+    asked: WorkloadRequest, workload: Workload, shape: Transformer, needs: Needs, screen: Screen, gpus: int, machines: int,
+    room: Floats,
     mine: np.ndarray,
 ) -> tuple[list[Try], float]:  # fmt: skip
     """Copies and shards first; tensor degrees only where some device of this size holds none of those."""
@@ -121,7 +122,9 @@ def _tries(
     return found, least
 
 
-def _families(asked: Asked, workload: Workload, shape: Transformer, gpus: int, machines: int) -> Iterator[list[Parallel]]:
+def _families(
+    asked: WorkloadRequest, workload: Workload, shape: Transformer, gpus: int, machines: int
+) -> Iterator[list[Parallel]]:
     if "parallel" in asked.given:
         yield [workload.parallel] if workload.gpus == gpus else []
         return
@@ -146,11 +149,11 @@ def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int)
     return list(dict.fromkeys(found))
 
 
-def _checkpointings(asked: Asked, workload: Workload) -> tuple[str, ...]:
+def _checkpointings(asked: WorkloadRequest, workload: Workload) -> tuple[str, ...]:
     return (workload.checkpointing,) if "checkpointing" in asked.given else ("none", "full")
 
 
-def _micro(asked: Asked, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
+def _micro(asked: WorkloadRequest, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
     """Sequences at a time and passes of a step: of the batch asked for, or the defaults every command shares."""
     if "batch" not in asked.given:
         passes = workload.accumulation if "accumulation" in asked.given else None
@@ -184,16 +187,16 @@ def _best(
     tried: Sequence[Try],
     least: float,
     by_defaults: bool = False,
-) -> Outcome:
+) -> GroupResult:
     mine = float(room[place])
     held = [one for one in tried if one.need * (1 + SURE) <= mine] or [one for one in tried if one.need <= mine]
     if not held:
-        return Refusal("memory" if np.isfinite(least) else "layout", least / mine - 1.0)
+        return Infeasibility("memory" if np.isfinite(least) else "layout", least / mine - 1.0)
     one = max(_preferred(held) if by_defaults else held, key=lambda one: one.batch / one.seconds[place])
     done, unit = work(replace(workload, batch=int(one.batch)), shape)
     seconds = float(one.seconds[place])
     need = Figure(one.need, one.need * (1 - SURE), one.need * (1 + SURE), "byte", "modelled")
-    return Way(
+    return Configuration(
         precision=workload.precision or "bf16", parallel=one.parallel, batch=int(one.batch), micro_batch=int(one.micro),
         accumulation=int(one.rounds), checkpointing=one.checkpointing, seconds=seconds, rate=done / seconds, unit=unit,
         need=int(one.need), usable=int(mine), fits=verdict(need, int(mine)), bound="compute", kind="train",

@@ -22,17 +22,17 @@ GUESSES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class SearchEffort:
     """How many times as long as a request stays is simulated at a rate, and halvings that narrow the last factor."""
 
     stays: float
     halvings: int
 
 
-ROUGH, FINE = Care(5.0, 3), Care(6.0, 4)  # to 6% and 3%
+ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # to 6% and 3%
 
 
-def steady(load: Load) -> Load:
+def at_even_rate(load: Load) -> Load:
     """The same requests coming at random at an even rate: a trace's beginning has a rate of its own, and its lengths change.
 
     Its order is kept where prompts that begin alike follow one another.
@@ -46,7 +46,7 @@ def steady(load: Load) -> Load:
     return replace(load, trace=mixed)
 
 
-def holds(fleet: Fleet, load: Load, goals: Objectives, rate: float, care: Care = FINE) -> bool:
+def objectives_hold(fleet: Fleet, load: Load, goals: Objectives, rate: float, care: SearchEffort = FINE) -> bool:
     """Whether the objectives hold at a rate, once batches have filled: requests come for several times as long as one stays."""
     count = round(max(LEAST, BEYOND / max(1e-3, 1.0 - goals.percentile / 100.0)))
     while True:
@@ -63,23 +63,23 @@ def holds(fleet: Fleet, load: Load, goals: Objectives, rate: float, care: Care =
         count = wanted
 
 
-def bears(fleet: Fleet, load: Load, goals: Objectives, guess: float, care: Care = FINE) -> float:
+def max_rate(fleet: Fleet, load: Load, goals: Objectives, guess: float, care: SearchEffort = FINE) -> float:
     """The most of a steady load; 0 where the objectives do not hold at a small part of the guess."""
-    load = steady(load)
+    load = at_even_rate(load)
     low = high = guess
-    if holds(fleet, load, goals, guess, care):
+    if objectives_hold(fleet, load, goals, guess, care):
         for _ in range(GUESSES):
             low, high = high, high * FACTOR
-            if not holds(fleet, load, goals, high, care):
+            if not objectives_hold(fleet, load, goals, high, care):
                 break
     else:
-        if not holds(fleet, load, goals, guess / FACTOR**GUESSES, care):
+        if not objectives_hold(fleet, load, goals, guess / FACTOR**GUESSES, care):
             return 0.0
         for _ in range(GUESSES):
             low, high = low / FACTOR, low
-            if holds(fleet, load, goals, low, care):
+            if objectives_hold(fleet, load, goals, low, care):
                 break
     for _ in range(care.halvings):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if holds(fleet, load, goals, middle, care) else (low, middle)
+        low, high = (middle, high) if objectives_hold(fleet, load, goals, middle, care) else (low, middle)
     return low

@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import Any, cast
 
 from whichgpu.base.errors import NoAnswer
-from whichgpu.base.messages import SOURCE_LANGUAGE, Language, language, msg, spoken
+from whichgpu.base.messages import SOURCE_LANGUAGE, Language, current_language, language, msg
 from whichgpu.surface import tables
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import chosen_language
-from whichgpu.surface.python.asking import noted
-from whichgpu.surface.python.pictures import bundle as bundle
-from whichgpu.surface.python.pictures import save as save
-from whichgpu.surface.python.recording import Recording, Table
+from whichgpu.surface.python.call import noted
+from whichgpu.surface.python.chart_files import bundle as bundle
+from whichgpu.surface.python.chart_files import save as save
+from whichgpu.surface.python.recording_session import Recording, Table
 
 # Whose answers they are; the command shows them.
 COMMANDS = {
@@ -44,11 +44,11 @@ COMMANDS = {
 }
 # What draws them, where a command has --plot.
 CHARTS = {
-    "FitAnswer": ("charts", "memory_chart"),
-    "EstimateAnswer": ("servingchart", "curve_chart"),
-    "RecommendAnswer": ("frontchart", "front_chart"),
-    "PlanAnswer": ("planchart", "plan_chart"),
-    "HistoryAnswer": ("pricechart", "history_chart"),
+    "FitAnswer": ("vega", "memory_chart"),
+    "EstimateAnswer": ("serving", "curve_chart"),
+    "RecommendAnswer": ("front", "front_chart"),
+    "PlanAnswer": ("plan", "plan_chart"),
+    "HistoryAnswer": ("price", "history_chart"),
 }
 ROWS = 30  # of a table shown in a notebook
 
@@ -69,7 +69,7 @@ def chart(answer: object, lang: str | None = None) -> dict[str, Any]:
     if name not in CHARTS:
         raise noted(NoAnswer("no-chart", msg("error.no-chart", name=name), msg("hint.no-chart", names=tuple(CHARTS))))
     module, function = CHARTS[name]
-    draw: Callable[..., dict[str, Any]] = getattr(import_module(f"whichgpu.surface.{module}"), function)
+    draw: Callable[..., dict[str, Any]] = getattr(import_module(f"whichgpu.surface.charts.{module}"), function)
     return draw(answer, _language(lang))
 
 
@@ -109,7 +109,7 @@ def _language(code: str | None) -> Language:
     """The one named, else what `set_language` chose, else WHICHGPU_LANG, else English."""
     if code is not None:
         return chosen_language(str(code))
-    chosen = spoken()
+    chosen = current_language()
     return chosen if chosen.code != SOURCE_LANGUAGE else language(os.environ.get("WHICHGPU_LANG") or SOURCE_LANGUAGE)
 
 

@@ -13,8 +13,8 @@ from importlib import import_module
 from math import ceil, floor
 from typing import Any
 
-from whichgpu.decide.roles.asked import Kind
-from whichgpu.decide.roles.copies import Copy
+from whichgpu.decide.roles.cluster import GpuKind
+from whichgpu.decide.roles.role_replicas import RoleReplica
 
 SPARE = 1e-3  # worth of bearing more of one model than of another, against bearing more of all
 HALVED = 1e-5  # what halves must bring to be worth their trouble
@@ -23,10 +23,10 @@ GAP = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ReplicaCount:
     """So many copies of a kind."""
 
-    copy: Copy
+    copy: RoleReplica
     count: int
 
 
@@ -34,11 +34,11 @@ class Chosen:
 class Assignment:
     """What was chosen, how many times the load it should bear, machines of each kind, and money an hour."""
 
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[ReplicaCount, ...]
     times: float
     cost: float
 
-    def of(self, model: str) -> tuple[Chosen, ...]:
+    def of(self, model: str) -> tuple[ReplicaCount, ...]:
         """Of one model."""
         return tuple(one for one in self.chosen if one.copy.model == model)
 
@@ -48,9 +48,9 @@ class Assignment:
         return any(one.copy.role != "both" for one in self.chosen)
 
 
-def assignment(
-    copies: Sequence[Copy],
-    kinds: Sequence[Kind],
+def best_assignment(
+    role_replicas: Sequence[RoleReplica],
+    kinds: Sequence[GpuKind],
     rates: Mapping[str, float],
     budget: float | None = None,
     cheapest: bool = False,
@@ -58,7 +58,7 @@ def assignment(
 ) -> Assignment | None:
     """The best choice; None where there is none. Without `halves` every copy does all of its requests."""
     highspy: Any = import_module("highspy")  # takes a tenth of a second, and has no types
-    able = [copy for copy in copies if halves or copy.role == "both"]
+    able = [copy for copy in role_replicas if halves or copy.role == "both"]
     if not able:
         return None
     solver: Any = highspy.Highs()
@@ -85,20 +85,20 @@ def assignment(
         solver.maximize(times + SPARE * spare - HALVED * split - IDLE * used)
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    chosen = [Chosen(copy, round(solver.val(count))) for copy, count in zip(able, counts, strict=True)]
+    chosen = [ReplicaCount(copy, round(solver.val(count))) for copy, count in zip(able, counts, strict=True)]
     chosen = [one for one in chosen if one.count]
-    chosen = [one for one in chosen if one.copy.role == "both" or matched(one.copy, chosen)]
+    chosen = [one for one in chosen if one.copy.role == "both" or has_counterpart(one.copy, chosen)]
     return Assignment(tuple(chosen), float(solver.val(times)), _cost(chosen, kinds))
 
 
-def matched(copy: Copy, chosen: Sequence[Chosen]) -> bool:
+def has_counterpart(copy: RoleReplica, chosen: Sequence[ReplicaCount]) -> bool:
     """Whether there is another half for this one: a solver within its tolerance may leave one alone."""
     other = "decode" if copy.role == "prefill" else "prefill"
     key = (copy.model, other, copy.precision)
     return any((one.copy.model, one.copy.role, one.copy.precision) == key for one in chosen)
 
 
-def _most(copy: Copy, kind: Kind, rate: float, budget: float | None, cheapest: bool) -> int:
+def _most(copy: RoleReplica, kind: GpuKind, rate: float, budget: float | None, cheapest: bool) -> int:
     """More copies than this cannot be, or help nobody."""
     limits = [10_000]
     if kind.count is not None:
@@ -110,7 +110,7 @@ def _most(copy: Copy, kind: Kind, rate: float, budget: float | None, cheapest: b
     return min(limits)
 
 
-def _held(solver: Any, able: Sequence[Copy], counts: Sequence[Any], kinds: Sequence[Kind]) -> Any:
+def _held(solver: Any, able: Sequence[RoleReplica], counts: Sequence[Any], kinds: Sequence[GpuKind]) -> Any:
     """GPUs of each kind within their number; what they cost an hour."""
     cost = 0.0 * counts[0]
     for kind in kinds:
@@ -129,7 +129,7 @@ def _held(solver: Any, able: Sequence[Copy], counts: Sequence[Any], kinds: Seque
     return cost
 
 
-def _borne(solver: Any, able: Sequence[Copy], counts: Sequence[Any], model: str) -> tuple[Any, Any]:
+def _borne(solver: Any, able: Sequence[RoleReplica], counts: Sequence[Any], model: str) -> tuple[Any, Any]:
     """Requests a second of a model served whole, and in halves: in each precision no more than is read, nor than is written."""
     mine = [(copy, count) for copy, count in zip(able, counts, strict=True) if copy.model == model]
     nothing = 0.0 * counts[0]
@@ -144,7 +144,7 @@ def _borne(solver: Any, able: Sequence[Copy], counts: Sequence[Any], model: str)
     return whole, halved
 
 
-def _cost(chosen: Sequence[Chosen], kinds: Sequence[Kind]) -> float:
+def _cost(chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> float:
     total = 0.0
     for kind in kinds:
         used = sum(one.count * one.copy.degree for one in chosen if one.copy.gpu == kind.gpu.id)

@@ -15,8 +15,8 @@ from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import Catalogs, Session
-from whichgpu.surface.replies import error_body, error_document
-from whichgpu.surface.web.private import without_paths
+from whichgpu.surface.documents import error_body, error_document
+from whichgpu.surface.web.hide_paths import without_paths
 
 NO_ANSWER = 422  # a valid question that nothing answers, and why
 NOT_FOUND = ("unknown-page", "unknown-chart")
@@ -29,7 +29,7 @@ _folder: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HttpReply:
     """A reply: its status, what it is, and its bytes."""
 
     status: int
@@ -56,7 +56,7 @@ def answered(name: str, request: Mapping[str, Any], language: Language, progress
     return 200 if code == 0 else NO_ANSWER, session.document
 
 
-def ask(name: str, request: Mapping[str, Any], form: str, language: Language) -> Told:
+def ask(name: str, request: Mapping[str, Any], form: str, language: Language) -> HttpReply:
     """A command's answer to a request in a form; a refusal comes as JSON in the one shape errors have."""
     session = _session(Session, language, form)
     try:
@@ -64,7 +64,7 @@ def ask(name: str, request: Mapping[str, Any], form: str, language: Language) ->
     except WhichGpuError as error:
         return refused(error, language)
     out: str = session.out.getvalue()  # type: ignore[attr-defined]
-    return Told(200 if code == 0 else NO_ANSWER, CONTENT[form], out.encode("utf-8", "backslashreplace"))
+    return HttpReply(200 if code == 0 else NO_ANSWER, CONTENT[form], out.encode("utf-8", "backslashreplace"))
 
 
 S = TypeVar("S", bound=Session)
@@ -95,9 +95,9 @@ def status_of(error: WhichGpuError) -> int:
     return NO_ANSWER if isinstance(error, NoAnswer) else 500
 
 
-def refused(error: WhichGpuError, language: Language) -> Told:
+def refused(error: WhichGpuError, language: Language) -> HttpReply:
     """An error in the one shape errors have."""
-    return Told(status_of(error), CONTENT["json"], to_json_line(error_document(without_paths(error), language)).encode())
+    return HttpReply(status_of(error), CONTENT["json"], to_json_line(error_document(without_paths(error), language)).encode())
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
     return error_body(without_paths(error), language)
 
 
-def internal(problem: Exception, language: Language) -> Told:
+def internal(problem: Exception, language: Language) -> HttpReply:
     """A fault of ours, told without a traceback."""
     message = msg("error.internal", what=f"{type(problem).__name__}")
     return refused(DataError("internal", message, msg("hint.internal")), language)

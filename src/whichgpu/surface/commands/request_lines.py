@@ -10,16 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.stream import Numbered, Reply, line_groups, replies, requests_desk
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.parallel.process_pool import ProcessPool, cores
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.commands.lines import Lines, opened, together
+from whichgpu.surface.commands.line_reader import Lines, opened, together
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document, error_body, without_blanks
+from whichgpu.surface.documents import document, error_body, without_blanks
 
 OPTIONAL = (
     "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"
@@ -72,7 +72,7 @@ def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
 
 def _written(lines: Iterable[bytes], session: Session, most: int, own: bool) -> Iterator[Written]:
     """Replies in order; lines are taken so many at a time."""
-    desk = requests_desk(session.catalog, own)
+    lookups = requests_desk(session.catalog, own)
     settings = Settings(session.catalog_folder, session.as_known, own, session.language.code)
     with ExitStack() as stack:
         processes, count = None, 1
@@ -80,7 +80,7 @@ def _written(lines: Iterable[bytes], session: Session, most: int, own: bool) -> 
             if len(group) >= FEW and processes is None and (count := min(cores(), MOST)) > 1:
                 processes = stack.enter_context(ProcessPool(count))
             if processes is None or len(group) < FEW:
-                yield from _told(group, desk, session.language)
+                yield from _told(group, lookups, session.language)
                 continue
             parts = _by_model(group, len(group) // (2 * count))
             done = processes.run(_answered, [(settings, part) for part in parts])
@@ -102,10 +102,10 @@ def _answered(settings: Settings, lines: Sequence[Numbered]) -> list[Written]:
 
 
 @lru_cache(maxsize=1)
-def _desk(settings: Settings) -> Desk:
+def _desk(settings: Settings) -> LookupCache:
     return requests_desk(Catalog(settings.folder, settings.as_known), settings.own)
 
 
-def _told(lines: Sequence[Numbered], desk: Desk, words: Language) -> Iterator[Written]:
-    for reply in replies(lines, desk):
+def _told(lines: Sequence[Numbered], lookups: LookupCache, words: Language) -> Iterator[Written]:
+    for reply in replies(lines, lookups):
         yield Written(reply.line, to_json_line(reply_document(reply, words)), reply.error.exit_code if reply.error else 0)

@@ -12,7 +12,7 @@ from whichgpu.estimate.serving.fleet import FleetAnswer
 
 @dataclass(frozen=True, slots=True)
 class RoleGroup:
-    """Equal copies of a model on GPUs of one kind. `bears` is what all of them would by themselves, each alone in its role."""
+    """Equal copies of a model on GPUs of one kind. `max_rate` is what all of them would by themselves, each alone in its role."""
 
     model: str
     role: str  # both, prefill, decode
@@ -48,7 +48,7 @@ class ModelRoles:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedServing:
     """A way considered, with how many times the whole load it bears by simulation."""
 
     name: str
@@ -65,7 +65,7 @@ class RolesAnswer:
     groups: tuple[RoleGroup, ...]
     idle: tuple[IdleGpus, ...]
     models: tuple[ModelRoles, ...]
-    compared: tuple[Compared, ...]
+    compared: tuple[ComparedServing, ...]
     assumptions: tuple[Message, ...]
     warnings: tuple[Message, ...]
 

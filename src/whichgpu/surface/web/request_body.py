@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect, Request
 
-from whichgpu.surface.web.replies import Refusal
+from whichgpu.surface.web.responses import Refusal
 
 
 async def body_parts(request: Request, most: int, seconds: float) -> AsyncIterator[bytes]:

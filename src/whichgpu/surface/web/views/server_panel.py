@@ -10,7 +10,7 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.estimate.serving.answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.commands.render.serving import of_one_token
-from whichgpu.surface.web.views.pictures import CHOSEN, PLAIN, SOFT, coloured, picture, quantity, shaped, tips
+from whichgpu.surface.web.views.chart_parts import CHOSEN, PLAIN, SOFT, coloured, picture, quantity, shaped, tips
 
 METRICS = ("ttft", "tpot", "latency")
 

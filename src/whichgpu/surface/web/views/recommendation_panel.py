@@ -10,9 +10,9 @@ from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, format_seconds, significant
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.surface.charts.front import HOURS
-from whichgpu.surface.commands.recommend import amount, run_time
-from whichgpu.surface.web.views.naming import NAME_SIZE, ONE_NAME, PLACE, place_names
-from whichgpu.surface.web.views.pictures import CHOSEN, COLOURS, INK, PLAIN, coloured, dashed, picture, quantity, tips
+from whichgpu.surface.commands.recommend import format_amount, run_time
+from whichgpu.surface.web.views.chart_parts import CHOSEN, COLOURS, INK, PLAIN, coloured, dashed, picture, quantity, tips
+from whichgpu.surface.web.views.point_labels import NAME_SIZE, ONE_NAME, PLACE, place_names
 
 Row = dict[str, Any]
 
@@ -56,7 +56,7 @@ def _money(name: str, value: float, currency: str, language: Language) -> Row:
 
 
 def _cost(name: str, cost: Cost, language: Language) -> Row:
-    ends = [amount(cost.low), amount(cost.high)]
+    ends = [format_amount(cost.low), format_amount(cost.high)]
     told = language.text("web.range", low=ends[0], high=ends[1]) if ends[0] != ends[1] else ""
     return _money(name, float(cost.amount), cost.currency, language) | {"range": told}
 
@@ -84,10 +84,10 @@ def _row(one: Candidate, answer: RecommendAnswer, language: Language) -> Row:
         "speed": significant(one.throughput.value), "unit": one.throughput.unit, "speed_raw": one.throughput.value,
         "late": format_seconds(_late(one).value) if service else run_time(one.run_time.value),
         "late_raw": _late(one).value if service else one.run_time.value,
-        "cost": amount(one.cost_per_month.amount if service else one.cost.amount), "currency": one.cost.currency,
+        "cost": format_amount(one.cost_per_month.amount if service else one.cost.amount), "currency": one.cost.currency,
         "cost_raw": float(one.cost_per_month.amount if service else one.cost.amount),
-        "hour": amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
-        "each": amount(unit.amount) if unit else "", "each_raw": float(unit.amount) if unit else 0.0,
+        "hour": format_amount(one.cost_per_hour.amount), "hour_raw": float(one.cost_per_hour.amount),
+        "each": format_amount(unit.amount) if unit else "", "each_raw": float(unit.amount) if unit else 0.0,
         "seen": one.price_observed_at, "stale": one.price_stale, "tier": one.tier,
     }  # fmt: skip
 
@@ -131,7 +131,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> dict[str, Any]
         "encoding": {"x": x, "y": y, "text": {"condition": {"test": ONE_NAME, "value": ""}, "field": "name"}},
     }
     described = text(
-        "web.described-front", n=len(points), name=best["name"], cost=amount(answer.answer.cost.amount), currency=currency
+        "web.described-front", n=len(points), name=best["name"], cost=format_amount(answer.answer.cost.amount), currency=currency
     )
     return picture(described, 340, data={"values": points}, layer=[line, marks, names])
 

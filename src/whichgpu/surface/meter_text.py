@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from whichgpu.base.codec import Cell
 from whichgpu.base.messages import Language
 from whichgpu.base.money import Money
-from whichgpu.base.text_width import cells as cell_width
-from whichgpu.base.text_width import cut, padded, wrapped
+from whichgpu.base.text_width import cell_width, pad, truncate, wrap
 from whichgpu.base.units import GIB, significant
 from whichgpu.measure.drivers.card import Sample
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import Reading
-from whichgpu.surface.machine import verdict_words
+from whichgpu.surface.machine_report import verdict_words
 
 
 def span(seconds: float) -> str:
@@ -73,7 +72,7 @@ def block(reading: Reading, names: Sequence[str], language: Language, limit: flo
     header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
     rows = [header, *(_row(sample, names, language) for sample in reading.gpus)]
     widths = [max(cell_width(row[place]) for row in rows) for place in range(len(header))]
-    lines = ["  ".join(padded(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(pad(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
     time = text("watch.time", time=span(reading.bill.seconds))
     idle = idle_words(reading, language)
     if idle and limit and reading.countdown_seconds is None:
@@ -81,10 +80,10 @@ def block(reading: Reading, names: Sequence[str], language: Language, limit: flo
     lines.append(" | ".join(part for part in (time, bill_words(reading.bill, language), idle) if part))
     if not reading.answering:
         lines.append(text("watch.no-answer"))
-    lines = [cut(one, max(20, width - 1)) for one in lines]
+    lines = [truncate(one, max(20, width - 1)) for one in lines]
     for verdict in reading.verdicts:
         words = text("watch.verdict", gpu=verdict.gpu, what=verdict_words(verdict, language), advice=verdict.advice)
-        lines += wrapped(words, max(20, width - 1), rest="  ")
+        lines += wrap(words, max(20, width - 1), rest="  ")
     return lines
 
 

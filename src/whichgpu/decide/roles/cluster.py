@@ -16,7 +16,7 @@ from whichgpu.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GpuKind:
     """GPUs of one kind: how many there are (None: as many as paid for), in machines of so many, at so much a GPU and hour.
 
     With `machines` they are taken machine by machine, as clouds rent them; otherwise GPU by GPU.
@@ -36,7 +36,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ModelLoad:
     """A model with its load and objectives. `workload` has its defaults filled in; lengths are the load's."""
 
     name: str

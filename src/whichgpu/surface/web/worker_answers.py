@@ -12,18 +12,18 @@ from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.messages import language as speech
-from whichgpu.surface.web.asking import CONTENT, Progress, Told, answered, catalog, refused
-from whichgpu.surface.web.guard import permitted
-from whichgpu.surface.web.private import without_paths
+from whichgpu.surface.web.command_replies import CONTENT, HttpReply, Progress, answered, catalog, refused
+from whichgpu.surface.web.hide_paths import without_paths
+from whichgpu.surface.web.model_guard import permitted
+from whichgpu.surface.web.reader_language import PARAMETER, chosen
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
-from whichgpu.surface.web.speech import PARAMETER, chosen
 
 Question = Mapping[str, Any]
 TOGETHER = TOLD_EVERY = 100
 
 
-def rest(question: Question, language: Language, progress: Progress | None) -> Told:
+def rest(question: Question, language: Language, progress: Progress | None) -> HttpReply:
     """A command through its endpoint; `files` are fields that name files of the server's own making."""
     endpoint = BY_PATH[question["endpoint"]]
     try:
@@ -40,7 +40,7 @@ def rest(question: Question, language: Language, progress: Progress | None) -> T
         else:
             status, document, headers = _paged(endpoint, values, request, language, language.code if named else None)
         body = to_json(document).encode("utf-8", "backslashreplace")
-        return Told(status, CONTENT["json"], body, {**headers, "Content-Language": language.code})
+        return HttpReply(status, CONTENT["json"], body, {**headers, "Content-Language": language.code})
     except WhichGpuError as error:
         return replace(refused(error, language), headers={"Content-Language": language.code})
 
@@ -77,7 +77,7 @@ def _fields(document: Any) -> dict[str, Any]:
     return {field.name: getattr(document, field.name) for field in fields(document)}
 
 
-def check(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+def check(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
     """Whether a question can be read, before a job is made of it."""
     try:
         values = parameters.from_body(question["body"])
@@ -86,13 +86,13 @@ def check(question: Question, language: Language, progress: Progress | None) -> 
         parameters.request_of(BY_PATH[question["endpoint"]], values)
     except WhichGpuError as error:
         return refused(error, language)
-    return Told(200, CONTENT["json"], b"{}")
+    return HttpReply(200, CONTENT["json"], b"{}")
 
 
-def requests(question: Question, language: Language, progress: Progress | None) -> Told:
+def requests(question: Question, language: Language, progress: Progress | None) -> HttpReply:
     """`estimate --requests`: a line for each, in order."""
     from whichgpu.api.workloads.stream import Reply, estimate_requests
-    from whichgpu.surface.commands.many import reply_document
+    from whichgpu.surface.commands.request_lines import reply_document
 
     asked: Sequence[Any] = question["requests"]
     checked = [_checked(request) for request in asked]
@@ -107,7 +107,7 @@ def requests(question: Question, language: Language, progress: Progress | None) 
         out.append(to_json_line(reply_document(reply, language)))
         if progress is not None and number % TOLD_EVERY == 0:
             progress(number / len(asked))
-    return Told(200, "application/x-ndjson", "".join(out).encode())
+    return HttpReply(200, "application/x-ndjson", "".join(out).encode())
 
 
 def _checked(request: Any) -> Any:
@@ -120,35 +120,35 @@ def _checked(request: Any) -> Any:
         return error
 
 
-def page(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+def page(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
     """A page in one of its forms."""
-    from whichgpu.surface.web.drawing import drawn
+    from whichgpu.surface.web.rendering import drawn
 
     return drawn(question["name"], question["ending"], question["query"], language, question.get("chart"))
 
 
-def schema(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
     """The OpenAPI document."""
     from whichgpu.surface.web.rest.openapi import document
 
-    return Told(200, CONTENT["json"], to_json(document(language)).encode())
+    return HttpReply(200, CONTENT["json"], to_json(document(language)).encode())
 
 
-def reference(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+def reference(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
     """The page that lists the endpoints."""
     from whichgpu.surface.web.rest.reference import drawn
 
-    return Told(200, "text/html; charset=utf-8", drawn(language, question.get("query", "")).encode())
+    return HttpReply(200, "text/html; charset=utf-8", drawn(language, question.get("query", "")).encode())
 
 
-def script(question: Question, language: Language, progress: Progress | None) -> Told:  # noqa: ARG001
+def script(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
     """The bundle that draws charts, made once and kept."""
-    from whichgpu.surface.web.bundle import bundle
+    from whichgpu.surface.web.vega_bundle import bundle
 
-    return Told(200, "text/javascript; charset=utf-8", bundle())
+    return HttpReply(200, "text/javascript; charset=utf-8", bundle())
 
 
-ANSWERS: dict[str, Callable[[Question, Language, Progress | None], Told]] = {
+ANSWERS: dict[str, Callable[[Question, Language, Progress | None], HttpReply]] = {
     "rest": rest,
     "requests": requests,
     "check": check,

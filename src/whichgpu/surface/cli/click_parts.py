@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from whichgpu.base.dates import parse_as_of, parse_known
+from whichgpu.base.dates import parse_as_known, parse_as_of
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import squash, unknown_word
-from whichgpu.surface.cli.helping import Context
+from whichgpu.surface.cli.help_layout import Context
 from whichgpu.surface.commands.session import Session, chosen_language
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def ready(session: Session, values: dict[str, Any]) -> Session:
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
     _refuse_day(click.get_current_context())
     session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
-    session.as_known = None if as_known is None else parse_known(as_known, session.today)
+    session.as_known = None if as_known is None else parse_as_known(as_known, session.today)
     session.asked = dict(values)
     return session
 

@@ -12,13 +12,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.chart_parts import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
 from whichgpu.surface.web.views.forms import day_of
-from whichgpu.surface.web.views.pictures import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 
 SECONDS = 4.0  # the program may take; what is not settled by then is told with its gap
 Charts = dict[str, dict[str, Any]]
@@ -41,16 +41,18 @@ def planned(
     language: Language,
 ) -> tuple[dict[str, Any], Charts]:
     """What the template shows of a plan, and its charts."""
-    planning, files, requests = (import_module(f"whichgpu.api.{name}") for name in ("planning", "planfile", "planrequest"))
+    planning, files, requests = (
+        import_module(f"whichgpu.api.{name}") for name in ("plan.plan", "plan.plan_file", "plan.request")
+    )
     asked = requests.PlanRequest(
         models=(files.model_asked({"name": model, **traffic}, "plan"),),
         owned=files.owned_text(owned) if owned else (),
         only_owned=only_owned,
-        query=Query(**wishes),
+        query=Requirements(**wishes),
         curve=curve,
         time_limit=SECONDS,
     )
-    answer = planning.plan(asked, day_of(as_of), desk().catalog)
+    answer = planning.plan(asked, day_of(as_of), lookups().catalog)
     charts = {"alone": alone_picture(answer, language)}
     if len(answer.timeline) > 1:
         charts["hours"] = hours_picture(answer, language)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import log
 from typing import Any
 
-from whichgpu.surface.web.views.pictures import WIDTH
+from whichgpu.surface.web.views.chart_parts import WIDTH
 
 NAME_SIZE = 11.5
 LETTER, LINE, PADDING = 0.56 * NAME_SIZE, 14.0, 28.0

@@ -9,8 +9,8 @@ from typing import Any
 from whichgpu.base.codec import Cell
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Message
+from whichgpu.surface.cells import chosen, flat_rows, label
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import chosen, flat_rows, label
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from whichgpu.base.units import format_memory, significant
 from whichgpu.measure.meter import Bill
 from whichgpu.measure.watcher import Event, Reading, Settings
 from whichgpu.surface import tables
+from whichgpu.surface.cells import chosen, human, label
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import chosen, human, label
-from whichgpu.surface.machine import verdict_words
-from whichgpu.surface.meter import block, cells, coins, line, span
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
+from whichgpu.surface.machine_report import verdict_words
+from whichgpu.surface.meter_text import block, cells, coins, line, span
 
 USUAL = "time index name utilisation_percent memory_used_bytes power_watts temperature_celsius throttle idle_seconds".split()
 PRICED = ["money.amount", "idle_money.amount", "money.currency"]

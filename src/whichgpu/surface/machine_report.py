@@ -22,7 +22,7 @@ SHOWN = frozenset(  # of what a variant supports, what decides how it is used
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FindingText:
     """A finding as it is shown: of which GPUs, how grave, what, and what to do."""
 
     where: str
@@ -85,14 +85,14 @@ def card_facts(seen: SeenGpu, language: Language) -> list[Fact]:
     return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
 
 
-def told(findings: Sequence[Finding], language: Language) -> list[Told]:
+def finding_texts(findings: Sequence[Finding], language: Language) -> list[FindingText]:
     """Findings as sentences; what several GPUs share is said once."""
     grouped: dict[tuple[str, str, str], list[int]] = {}
     for one in findings:
         key = (one.level, language.render(one.what), language.render(one.advice))
         grouped.setdefault(key, []).extend([] if one.gpu is None else [one.gpu])
     return [
-        Told(gpu_label(gpus, language), language.text(f"doctor.level.{level}"), what, advice)
+        FindingText(gpu_label(gpus, language), language.text(f"doctor.level.{level}"), what, advice)
         for (level, what, advice), gpus in grouped.items()
     ]
 

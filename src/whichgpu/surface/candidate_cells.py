@@ -6,11 +6,11 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from whichgpu.api.recommend.answer import RecommendAnswer
-from whichgpu.api.recommend.sentences import amount, long
+from whichgpu.api.recommend.sentences import format_amount, format_duration
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant, with_unit
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.explain import counted
+from whichgpu.decide.explain import gpu_count_label
 
 LEAST = Decimal("0.001")  # of a unit's cost that is told
 # Columns of the table by what is asked for; where cards are bought, `price` stands for machine and term.
@@ -23,7 +23,7 @@ HEADS = {
 
 def run_time(seconds: float) -> str:
     """A run's length for people."""
-    return long(seconds)
+    return format_duration(seconds)
 
 
 def columns(answer: RecommendAnswer) -> tuple[str, ...]:
@@ -59,15 +59,15 @@ def _wait(one: Candidate) -> str:
 
 
 def _price(one: Candidate) -> str:
-    return f"{amount(one.purchase.amount)} {one.purchase.currency}" if one.purchase else ""
+    return f"{format_amount(one.purchase.amount)} {one.purchase.currency}" if one.purchase else ""
 
 
 def _cost(one: Candidate) -> str:
-    return f"{amount(one.cost.amount)} {one.cost.currency} ({amount(one.cost_per_hour.amount)}/h)"
+    return f"{format_amount(one.cost.amount)} {one.cost.currency} ({format_amount(one.cost_per_hour.amount)}/h)"
 
 
 def _month(one: Candidate) -> str:
-    return f"{amount(one.cost_per_month.amount)} {one.cost.currency} ({amount(one.cost_per_hour.amount)}/h)"
+    return f"{format_amount(one.cost_per_month.amount)} {one.cost.currency} ({format_amount(one.cost_per_hour.amount)}/h)"
 
 
 def _value(one: Candidate) -> str:
@@ -75,7 +75,7 @@ def _value(one: Candidate) -> str:
 
 
 CELLS: dict[str, Callable[[Candidate], str]] = {
-    "gpus": lambda one: f"{counted(one.gpus)} {one.gpu_name}",
+    "gpus": lambda one: f"{gpu_count_label(one.gpus)} {one.gpu_name}",
     "machine": _machine,
     "price": _price,
     "time": lambda one: run_time(one.run_time.value),
@@ -85,7 +85,7 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
     "whole": _wait,
     "stands": lambda one: with_unit(one.capacity.value, one.capacity.unit) if one.capacity else "",
     "month": _month,
-    "hour": lambda one: f"{amount(one.cost_per_hour.amount)} {one.cost.currency}",
+    "hour": lambda one: f"{format_amount(one.cost_per_hour.amount)} {one.cost.currency}",
     "value": _value,
 }
 
@@ -96,7 +96,7 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
     samples = "denoising-steps" if one.throughput.unit.startswith("denoising") else "samples"
     costs = {tokens: one.cost_per_million_tokens, samples: one.cost_per_thousand_samples, "epoch": one.cost_per_epoch}
     return tuple(
-        msg(f"unit-cost.{name}", cost=amount(cost.amount), currency=cost.currency)
+        msg(f"unit-cost.{name}", cost=format_amount(cost.amount), currency=cost.currency)
         for name, cost in costs.items()
         if cost and cost.amount >= LEAST
     )
@@ -104,14 +104,14 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
 
 def short(one: Candidate, kind: str) -> Message:
     """A candidate in a few words."""
-    values = {"gpus": counted(one.gpus), "gpu": one.gpu_name, "currency": one.cost.currency}
-    speed, hour = significant(one.throughput.value), amount(one.cost_per_hour.amount)
+    values = {"gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "currency": one.cost.currency}
+    speed, hour = significant(one.throughput.value), format_amount(one.cost_per_hour.amount)
     if one.purchase is not None and kind == "mix":
-        return msg("recommend.candidate-buy", price=amount(one.purchase.amount), speed=speed, **values)
+        return msg("recommend.candidate-buy", price=format_amount(one.purchase.amount), speed=speed, **values)
     if kind == "mix":
         return msg("recommend.candidate-mix", cost=hour, speed=speed, **values)
     if kind == "service":
         each = one.tpot or one.ttft or one.time
         id = "recommend.candidate-service" if one.tpot else "recommend.candidate-passes"
-        return msg(id, cost=amount(one.cost_per_month.amount), time=format_seconds(each.value), **values)
-    return msg("recommend.candidate", cost=amount(one.cost.amount), time=run_time(one.run_time.value), **values)
+        return msg(id, cost=format_amount(one.cost_per_month.amount), time=format_seconds(each.value), **values)
+    return msg("recommend.candidate", cost=format_amount(one.cost.amount), time=run_time(one.run_time.value), **values)

@@ -21,13 +21,13 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.numerals import ENGLISH_MARKS, Numeral
 from whichgpu.base.version import __version__
 from whichgpu.surface import tables
+from whichgpu.surface.cells import human, label
 from whichgpu.surface.commands.command import command_line
-from whichgpu.surface.fields import human, label
-from whichgpu.surface.web.asking import Told, ask, client_error, refused, status_of
+from whichgpu.surface.web.command_replies import HttpReply, ask, client_error, refused, status_of
 from whichgpu.surface.web.page import Page, Shown, address, mended, read_state, unknown_names, view_named
-from whichgpu.surface.web.speech import choices, kept, named_in
+from whichgpu.surface.web.reader_language import choices, kept, named_in
 from whichgpu.surface.web.views import PAGES
-from whichgpu.surface.web.views.export import single_file
+from whichgpu.surface.web.views.single_file import single_file
 
 HERE = Path(__file__).parent
 TYPES = {
@@ -43,7 +43,7 @@ FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% b
 FORMS = {"json": "json", "csv": "csv", "md": "markdown"}
 
 
-def drawn(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> Told:
+def drawn(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> HttpReply:
     """A page in one of its forms; a problem is told in the same form."""
     try:
         named_in(query)
@@ -59,13 +59,13 @@ def drawn(name: str, ending: str, query: str, language: Language, chart: str | N
         return problem(error, ending, language, name if name in PAGES else None, query)
 
 
-def problem(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> Told:
+def problem(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> HttpReply:
     """An error, as a page for those who look and in the one shape for programs."""
     if ending != "html":
         return refused(error, language)
     body = client_error(error, language)
     context = _common(name or "", language, query) | {"error": body, **_ways_on(name, query, body["choices"] or ())}
-    return Told(status_of(error), TYPES["html"], environment().get_template("error.html").render(context).encode())
+    return HttpReply(status_of(error), TYPES["html"], environment().get_template("error.html").render(context).encode())
 
 
 def _ways_on(name: str | None, query: str, known: Sequence[str]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def framed(inside: Markup, title: str, language: Language, query: str) -> str:
     return template.render(_common("", language, query) | {"inside": inside, "title": title})
 
 
-def _formed(page: Page[Any], shown: Shown, ending: str, chart: str | None) -> Told:
+def _formed(page: Page[Any], shown: Shown, ending: str, chart: str | None) -> HttpReply:
     if ending in FORMS:
         return _twin(page, shown, ending)
     if ending == "svg":
@@ -93,14 +93,14 @@ def _formed(page: Page[Any], shown: Shown, ending: str, chart: str | None) -> To
     context = _common(page.name, page.language, page.query) | _own(page, shown)
     template = environment().get_template(shown.template)
     if ending == "html":
-        return Told(shown.status, TYPES["html"], template.render(context).encode())
+        return HttpReply(shown.status, TYPES["html"], template.render(context).encode())
     if ending == "file":
         alone = single_file(template.render(context), shown.charts)
         kept = {"Content-Disposition": f'attachment; filename="whichgpu-{page.name}.html"'}
-        return Told(shown.status, TYPES["file"], alone.encode(), kept)
+        return HttpReply(shown.status, TYPES["file"], alone.encode(), kept)
     html = "".join(template.blocks["answer"](template.new_context(context)))
     part = {"html": html, "charts": shown.charts, "command": context["command"], "url": context["url"]}
-    return Told(shown.status, TYPES["part"], json.dumps(part, ensure_ascii=False).encode())
+    return HttpReply(shown.status, TYPES["part"], json.dumps(part, ensure_ascii=False).encode())
 
 
 def _spoken(spec: dict[str, Any], language: Language) -> dict[str, Any]:
@@ -111,22 +111,22 @@ def _spoken(spec: dict[str, Any], language: Language) -> dict[str, Any]:
     return {**spec, "config": {**spec.get("config", {}), "locale": {"number": number}}}
 
 
-def _twin(page: Page[Any], shown: Shown, ending: str) -> Told:
+def _twin(page: Page[Any], shown: Shown, ending: str) -> HttpReply:
     if shown.command is not None:
         return ask(*shown.command, FORMS[ending], page.language)
     if ending == "json" or shown.table is None:
-        return Told(shown.status, TYPES["json"], to_json(shown.document).encode())
+        return HttpReply(shown.status, TYPES["json"], to_json(shown.document).encode())
     header, rows = shown.table
     write = tables.write_csv if ending == "csv" else tables.write_markdown
-    return Told(shown.status, TYPES[ending], tables.text_of(write, header, rows).encode())
+    return HttpReply(shown.status, TYPES[ending], tables.text_of(write, header, rows).encode())
 
 
-def _picture(shown: Shown, chart: str) -> Told:
+def _picture(shown: Shown, chart: str) -> HttpReply:
     import vl_convert
 
     if chart not in shown.charts:
         raise UnknownName("unknown-chart", msg("error.unknown-chart", name=chart[:80]), None, tuple(shown.charts))
-    return Told(200, TYPES["svg"], vl_convert.vegalite_to_svg(shown.charts[chart]).encode())
+    return HttpReply(200, TYPES["svg"], vl_convert.vegalite_to_svg(shown.charts[chart]).encode())
 
 
 def _common(name: str, language: Language, query: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import msg
-from whichgpu.surface.web.speech import headers_of, language_of
+from whichgpu.surface.web.reader_language import headers_of, language_of
 
 REVALIDATE = "private, no-cache"
 PIECE, PACKED_PIECE = 1 << 16, 1 << 13  # bytes of an answer sent at a time; the second of its compressed form, to be unpacked
@@ -78,7 +78,7 @@ def refused(request: Request, refusal: Refusal) -> Response:
     """As a page for those who look, else in the one shape errors have."""
     speech = language_of(request)
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
-    from whichgpu.surface.web.drawing import problem
+    from whichgpu.surface.web.rendering import problem
 
     told = problem(refusal.error(), "html" if wants_page else "json", speech, query=request.url.query)
     headers = {"Cache-Control": "no-store", **headers_of(speech.code), **refusal.headers}

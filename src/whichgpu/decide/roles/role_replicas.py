@@ -10,9 +10,9 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.base.units import format_seconds
-from whichgpu.decide.configurations.generating import in_precision
-from whichgpu.decide.roles.asked import Kind, Served
-from whichgpu.decide.roles.bears import ROUGH, bears
+from whichgpu.decide.configurations.generating import with_precision
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
+from whichgpu.decide.roles.max_rate import ROUGH, max_rate
 from whichgpu.estimate.group.answer import group_time_of
 from whichgpu.estimate.group.layouts import cuts
 from whichgpu.estimate.serving.fleet import Fleet, Port, Role, Station, port_of
@@ -32,18 +32,18 @@ QUICK = 1e-6  # of the time of an engine that is to be in nobody's way
 
 
 @dataclass(frozen=True, slots=True)
-class CopyCase:
+class RoleCase:
     """A copy to be tried: a model on so many GPUs of a kind, in a role, beside up to so many of its like."""
 
-    served: Served
-    kind: Kind
+    served: ModelLoad
+    kind: GpuKind
     degree: int
     role: Role
     beside: int
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class RoleReplica:
     """What one copy bears: requests a second with its objectives kept, 0 where it never keeps them.
 
     `alone` is the time it takes for what its role is judged by, of a mean request with nobody else there: seconds to the first
@@ -60,25 +60,25 @@ class Copy:
     token_alone: float
 
 
-def copies(
-    kinds: tuple[Kind, ...],
-    served: tuple[Served, ...],
+def role_replicas(
+    kinds: tuple[GpuKind, ...],
+    served: tuple[ModelLoad, ...],
     jobs: int = 1,
     ray: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     budget: float | None = None,
-) -> tuple[list[Copy], dict[tuple[str, str], Message]]:
+) -> tuple[list[RoleReplica], dict[tuple[str, str], Message]]:
     """Every copy that can be, with what it bears; and by model and GPU why there is none."""
-    cases: list[CopyCase] = []
+    cases: list[RoleCase] = []
     reasons: dict[tuple[str, str], Message] = {}
     for one in served:
         for kind in kinds:
-            found = degrees(one, kind)
+            found = replica_sizes(one, kind)
             if isinstance(found, Message):
                 reasons[one.name, kind.gpu.id] = found
                 continue
-            cases += [CopyCase(one, kind, degree, role, _most(kind, degree, budget)) for degree in found for role in ROLES]
-    told: list[Copy] = run_sweep(tried, cases, jobs=jobs, ray=ray, progress=progress)
+            cases += [RoleCase(one, kind, degree, role, _most(kind, degree, budget)) for degree in found for role in ROLES]
+    told: list[RoleReplica] = run_sweep(simulate_replica, cases, jobs=jobs, ray=ray, progress=progress)
     for one in served:
         for kind in kinds:
             mine = [copy for copy in told if (copy.model, copy.gpu) == (one.name, kind.gpu.id)]
@@ -87,7 +87,7 @@ def copies(
     return [copy for copy in told if copy.capacity > 0], reasons
 
 
-def _most(kind: Kind, degree: int, budget: float | None) -> int:
+def _most(kind: GpuKind, degree: int, budget: float | None) -> int:
     """Copies in one role that there may be: half of all."""
     limits = [2 * max(POOL.values())]
     if kind.count is not None:
@@ -97,14 +97,14 @@ def _most(kind: Kind, degree: int, budget: float | None) -> int:
     return max(1, min(limits) // 2)
 
 
-def _too_slow(served: Served, kind: Kind, mine: list[Copy]) -> Message:
+def _too_slow(served: ModelLoad, kind: GpuKind, mine: list[RoleReplica]) -> Message:
     first, token = min(copy.first_alone for copy in mine), min(copy.token_alone for copy in mine)
     return msg(
         "roles.too-slow", model=served.name, gpu=kind.gpu.name, ttft=format_seconds(first), tpot=format_seconds(token)
     )  # fmt: skip
 
 
-def degrees(served: Served, kind: Kind) -> list[int] | Message:
+def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
     """GPUs a copy may have: from the fewest that hold the model with a request, to a few times as many; or why none do."""
     most = min(kind.per_machine, kind.count or kind.per_machine)
     able = [degree for degree in DEGREES if degree <= most and cuts(served.workload, served.shape, degree, 1, 1)]
@@ -123,7 +123,7 @@ def degrees(served: Served, kind: Kind) -> list[int] | Message:
     return [degree for degree in found if degree <= WIDER * found[0]] if found else why
 
 
-def tried(case: CopyCase, _: int) -> Copy:
+def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
     """What one copy bears among its like, by simulation; the other half of the work takes no time. The load has its own seed."""
     served, kind = case.served, case.kind
     server, workload = server_for(served, kind, case.degree), workload_for(served, kind, case.degree)
@@ -141,19 +141,19 @@ def tried(case: CopyCase, _: int) -> Copy:
         stations = Station("rest", quick, pool, "prefill"), Station("copy", server, pool, "decode")
         goals = replace(goals, ttft_max=None, latency_max=None)
     prompt, output = means(served.load)
-    return Copy(
+    return RoleReplica(
         model=served.name,
         gpu=kind.gpu.id,
         degree=case.degree,
         role=case.role,
         precision=workload.kv_precision or workload.precision or "bf16",
-        capacity=bears(Fleet(stations), served.load, goals, guess * pool, ROUGH) / pool,
+        capacity=max_rate(Fleet(stations), served.load, goals, guess * pool, ROUGH) / pool,
         first_alone=server.steps.mixed(max(1, min(round(prompt), server.lane.max_batched_tokens)), 0.0, 0, 0.0),
         token_alone=server.steps.decode(1, prompt + output / 2),
     )
 
 
-def workload_for(served: Served, kind: Kind, degree: int) -> Workload:
+def workload_for(served: ModelLoad, kind: GpuKind, degree: int) -> Workload:
     """The request on so many GPUs of a kind, in the precision such GPUs have units for, with the load's mean lengths."""
     prompt, output = means(served.load)
     precision = usual_precision(served.workload.precision or "bf16", kind.gpu, language=True)
@@ -161,10 +161,10 @@ def workload_for(served: Served, kind: Kind, degree: int) -> Workload:
         served.workload, gpus=degree, nodes=1, parallel=Parallel(tp=degree), seq_in=max(1, round(prompt)),
         seq_out=max(1, round(output)), batch=None, micro_batch=None,
     )  # fmt: skip
-    return in_precision(sized, precision)
+    return with_precision(sized, precision)
 
 
-def server_for(served: Served, kind: Kind, degree: int) -> Server:
+def server_for(served: ModelLoad, kind: GpuKind, degree: int) -> Server:
     """The engine of one copy."""
     return _server(workload_for(served, kind, degree), served, kind)
 
@@ -173,7 +173,7 @@ _KNOWN: dict[tuple[object, ...], tuple[object, Server]] = {}
 MOST_KNOWN = 256
 
 
-def _server(workload: Workload, served: Served, kind: Kind) -> Server:
+def _server(workload: Workload, served: ModelLoad, kind: GpuKind) -> Server:
     """Made once for equal work on these very GPUs; they are kept with it, so that their identities stay theirs."""
     kept = (served.shape, kind.gpu, kind.instance)
     key = (workload, longest(served.load), *map(id, kept))
@@ -184,12 +184,12 @@ def _server(workload: Workload, served: Served, kind: Kind) -> Server:
     return _KNOWN[key][1]
 
 
-def port_for(served: Served, kind: Kind, degree: int) -> Port:
+def port_for(served: ModelLoad, kind: GpuKind, degree: int) -> Port:
     """What a copy sends and takes."""
     return port_of(workload_for(served, kind, degree), served.shape, kind.gpu, degree, kind.instance)
 
 
-def like_for(served: Served, kind: Kind, degree: int) -> Figure:
+def step_time(served: ModelLoad, kind: GpuKind, degree: int) -> Figure:
     """A time whose range is that of the copy's steps."""
     workload = replace(workload_for(served, kind, degree), task="serve", batch=8)
     if degree == 1:
