@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from calibration.fit_steps import Example
-from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.gpus import columns
@@ -61,7 +61,11 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
     if workload.training and (row.synchronises_after_forward or row.stochastic_depth):
-        drawn = redrawn(model_of(workload, shape), row.stochastic_depth) if row.stochastic_depth and isinstance(shape, Traced) else None
+        drawn = (
+            redrawn(model_of(workload, shape), row.stochastic_depth)
+            if row.stochastic_depth and isinstance(shape, Traced)
+            else None
+        )
         lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)
         terms, later = passes_apart(lowered, gpu) if row.synchronises_after_forward else (terms_of(lowered, columns([gpu])), None)
     setting = settings(workload, kind, unit, [gpu])[0]

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.group_rows import group_rows
+from evidence.rows import measured_rows
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from calibration.examples import examples as single_examples
@@ -25,9 +27,7 @@ from calibration.fit import digest
 from calibration.fit_steps import FREEDOM, Design
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples, logs
-from evidence.group_rows import group_rows
 from calibration.ranges import ranges, widening
-from evidence.rows import measured_rows
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.calibration import DATA_FILE, LEVELS, GroupCalibration
 from whichgpu.estimate.group.parts import TERMS, Parts, stacked, together

@@ -12,9 +12,9 @@ import numpy as np
 
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
-from whichgpu.catalog.evidence import Measurement
 from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.calibration import PLAIN, GroupSetting, group_setting

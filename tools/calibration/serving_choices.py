@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-
 from evidence.serving_rows import served_rows
+
 from calibration.serving_scores import Leaving, held
 from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.catalog.store import Catalog

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.group_rows import group_rows
+from evidence.rows import measured_rows
+from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 
 from calibration.examples import examples as single_examples
 from calibration.fit_groups import SILENT, GroupDesign, calibration_of
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
-from evidence.group_rows import group_rows
-from evidence.rows import measured_rows
-from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog

@@ -16,11 +16,11 @@ from typing import Any
 
 from evidence.fits_in_memory import most_sequences
 from evidence.language import tensorrt_llm_at_most
-from whichgpu.catalog.evidence import Measurement
-from evidence.reasons import Reason
 from evidence.names import gpu_id, model_named, table
 from evidence.published import Published, read_published
+from evidence.reasons import Reason
 from evidence.rows import read_all
+from whichgpu.catalog.evidence import Measurement
 
 NODE = 8  # GPUs of the machines that were measured, save those named otherwise
 ROOM = 1.5  # engines of 2023 kept room for the activations of the longest prompts besides

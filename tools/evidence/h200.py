@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from whichgpu.catalog.evidence import Kind, Measurement
 from evidence.names import family
+from whichgpu.catalog.evidence import Kind, Measurement
 
 _OPTIMIZERS = {"sgdm": "sgd-momentum"}
 _GPU = "h200-sxm"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from evidence.fits_in_memory import most_sequences
-from whichgpu.catalog.evidence import Measurement
-from evidence.reasons import Reason
 from evidence.names import gpu_id, model_named, precision
 from evidence.published import Published
+from evidence.reasons import Reason
 from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
 
 _MOST_SEQUENCES = 2048  # TensorRT-LLM's largest batch in these runs
 

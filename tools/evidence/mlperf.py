@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from whichgpu.catalog.evidence import Measurement
-from evidence.reasons import Reason
 from evidence.names import reason_named, table
 from evidence.published import Published
+from evidence.reasons import Reason
 from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
 
 
 def mlperf(row: Published) -> Measurement | Reason:

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from whichgpu.catalog.evidence import Kind, Measurement
-from evidence.reasons import Reason
 from evidence.names import Software, precision, reason_named, table
 from evidence.published import Published
+from evidence.reasons import Reason
 from evidence.requests import measured
+from whichgpu.catalog.evidence import Kind, Measurement
 
 _SHORT = {"amp-fp16": "amp", "amp-bf16": "amp", "fp16": "amp", "tf32": "tf32", "fp32": "fp32"}
 

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from evidence.fits_in_memory import fits_at_once
-from whichgpu.catalog.evidence import Kind, Measurement
-from evidence.reasons import Reason
 from evidence.names import Software, as_model, family, gpu_id, model_named, precision, software
 from evidence.published import Published
+from evidence.reasons import Reason
+from whichgpu.catalog.evidence import Kind, Measurement
 
 
 def first_year(date: str) -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from evidence import language, mlperf, nvdle, vision
 from evidence.h200 import measured_on_h200
-from whichgpu.catalog.evidence import Measurement, steps
-from evidence.reasons import Reason
 from evidence.names import doubt
 from evidence.operators import h200_micro, h200_operators, published_operator
 from evidence.published import Published, read_published
+from evidence.reasons import Reason
+from whichgpu.catalog.evidence import Measurement, steps
 
 Adapter = Callable[[Published], Measurement | Reason]
 

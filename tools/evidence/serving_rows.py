@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whichgpu.catalog.evidence import Measurement
-from evidence.reasons import Reason
 from evidence.names import doubt, table
 from evidence.published import Published, read_published
+from evidence.reasons import Reason
 from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.estimate.serving.limits import Overrides
 from whichgpu.estimate.serving.simulator import Routing
 

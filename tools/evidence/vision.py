@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from whichgpu.catalog.evidence import Measurement, StochasticDepth
-from evidence.reasons import Reason
 from evidence.published import Published
+from evidence.reasons import Reason
 from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement, StochasticDepth
 
 _FP32_PIXEL = 3 * 4.0  # bytes of one RGB pixel
 # Whose training leaves layers out as torchvision's does not: both libraries' ConvNeXt and timm's EfficientNet leave out none
@@ -77,4 +77,6 @@ def devos50(row: Published) -> Measurement | Reason:
     with momentum. It waits for the device after each of the two.
     """
     more = {"image": 224 if row.model.startswith("vit") else 32, "optimizer": "sgd-momentum"}
-    return measured(row, "train", row.value, more=more, synchronises_after_forward=True, stochastic_depth=_depth(row, "-", _TRANSFORMERS))
+    return measured(
+        row, "train", row.value, more=more, synchronises_after_forward=True, stochastic_depth=_depth(row, "-", _TRANSFORMERS)
+    )
