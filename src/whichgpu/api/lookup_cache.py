@@ -74,9 +74,9 @@ class LookupCache:
             self._calibration = load_calibration()
             if self._own:
                 from whichgpu.api.measure.own_measurements import own_measurements
-                from whichgpu.estimate.time.own import with_own
+                from whichgpu.estimate.time.own_corrections import with_own_corrections
 
-                self._calibration = with_own(self._calibration, own_measurements(self.catalog))
+                self._calibration = with_own_corrections(self._calibration, own_measurements(self.catalog))
         return self._calibration
 
     def count(self, name: str) -> int | None:

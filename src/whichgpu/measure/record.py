@@ -78,7 +78,7 @@ class MeasuredMachine:
 
 @dataclass(frozen=True, slots=True)
 class FittedCorrections:
-    """Multipliers fitted from the steps: see `estimate.time.own.Own`."""
+    """Multipliers fitted from the steps: see `estimate.time.own_corrections.Own`."""
 
     against: str
     kinds: tuple[str, ...]
