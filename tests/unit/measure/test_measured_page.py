@@ -20,6 +20,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.own_corrections import with_own_corrections
+from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.fit import example
 from whichgpu.measure.record import MeasuredMachine, MicroResult, PredictedTime, Record, StepResult, with_digest
 from whichgpu.measure.records import write_record
