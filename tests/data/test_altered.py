@@ -18,8 +18,8 @@ from whichgpu.base import bundled_data
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.missing_support import FOLDER as LACKS
 from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
-from whichgpu.decide.missing_support import FOLDER as LACKS
 from whichgpu.estimate.group.calibration import DATA_FILE as GROUPS
 from whichgpu.estimate.group.fabric import FOLDER as LINKS
 from whichgpu.estimate.time.calibration import DATA_FILE as STEPS

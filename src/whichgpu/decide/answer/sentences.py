@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from whichgpu.api.workloads.concurrency import concurrency_note
 from whichgpu.base.messages import Fact, Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import format_amount, format_duration, format_seconds, significant
 from whichgpu.catalog.engines.engine import Engine, support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.pricing import ANYWHERE
+from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
 from whichgpu.decide.constraints import Constraints, Rank
-from whichgpu.decide.explain import gpu_count_label
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
+from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -188,22 +187,3 @@ def near_limits(best: Candidate, constraints: Constraints, work: Work, workload:
 
 def _several(one: Candidate) -> str:
     return one.instance if one.machines == 1 or one.copies > 1 else f"{one.machines}x {one.instance}"
-
-
-def format_duration(seconds: float) -> str:
-    """A run's length for people.
-
-    >>> format_duration(90), format_duration(400), format_duration(5400), format_duration(400000)
-    ('90 s', '6.67 min', '1.5 h', '4.63 d')
-    """
-    if seconds < 120:
-        return format_seconds(seconds)
-    for unit, size, most in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
-        if seconds < most:
-            return f"{significant(seconds / size)} {unit}"
-    return f"{significant(seconds / 86400.0)} d"
-
-
-def format_amount(value: Decimal) -> str:
-    """Money for people: three digits, thousands grouped."""
-    return significant(float(value))
