@@ -25,13 +25,13 @@ from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import GroupCalibration
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.group_calibration import GroupCalibration
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import Arrival, Outcome
+from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -80,7 +80,7 @@ def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator
         yield 0.0, prompt, output, ()
 
 
-def told(outcome: Outcome, mean: bool) -> dict[str, float]:
+def told(outcome: SimulationOutcome, mean: bool) -> dict[str, float]:
     """The printed metrics of a run."""
     middle = np.mean if mean else np.median
     done = outcome.answered

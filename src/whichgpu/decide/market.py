@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engines.engine import Engine, engine_runs_on
 from whichgpu.catalog.gpu import Gpu
@@ -35,7 +35,7 @@ Bools = NDArray[np.bool_]
 RoundTrips = Mapping[tuple[str, str], float]  # seconds, by provider and region
 # Prices of a day with derived discounts, the steps of sustained-use discounts, and which steps each row has (-1: none).
 PricesOfDay = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
-_PRICES_OF_DAY = Recent[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
+_PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,9 +115,9 @@ def check_against_task(query: Requirements, workload: Workload, given: Collectio
 def check_percentile(percentile: float) -> None:
     """Raise an error if no simulated request lies beyond the percentile."""
     from whichgpu.decide.configurations.simulate import REQUESTS
-    from whichgpu.estimate.serving.summary import WARM_UP
+    from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 
-    requests = int(REQUESTS * (1.0 - WARM_UP))
+    requests = int(REQUESTS * (1.0 - WARM_UP_SHARE))
     if requests * (100.0 - percentile) / 100.0 < 1.0:
         values = {"percentile": f"{percentile:g}", "n": f"{requests:,}"}
         hint = msg("hint.percentile-recommend", most=f"{floor(1e4 * (1.0 - 1.0 / requests)) / 100.0:g}", **values)

@@ -108,6 +108,6 @@ def _cached(cache: dict[str, T], key: str, find: Callable[[], T]) -> T:
 
 def _trace_model(name: str) -> Shape | None:
     """Trace a model beyond the built-in ones if torch is installed; imported only for a name that needs it."""
-    from whichgpu.estimate.memory.module import recognise
+    from whichgpu.estimate.memory.module import recognise_module
 
-    return recognise(name)
+    return recognise_module(name)

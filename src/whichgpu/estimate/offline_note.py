@@ -18,11 +18,11 @@ def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: C
         return ()
     if gpu is None:
         return (msg("note.batch-no-gpu", batch=workload.batch or 1),)
-    from whichgpu.estimate.offline import MOST_TRIED, default_sequences
+    from whichgpu.estimate.offline import MAX_CONCURRENCY, default_sequences
 
     batch, each = workload.batch or 1, (workload.batch or 1) // workload.parallel.dp
     usual, engine = default_sequences(workload, shape, gpu), workload.engine or ""
     if usual is not None and each > usual:
         setting = f"{engine_record(engine).serve.max_sequences} {each}"
         return (msg("note.batch-set", batch=batch, engine=engine, most=usual, setting=setting),)
-    return (msg("note.batch-most" if each >= MOST_TRIED else "note.batch-chosen", batch=batch, most=MOST_TRIED),)
+    return (msg("note.batch-most" if each >= MAX_CONCURRENCY else "note.batch-chosen", batch=batch, most=MAX_CONCURRENCY),)

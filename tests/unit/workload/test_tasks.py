@@ -12,7 +12,7 @@ from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.api.workloads.estimate import understood
 from whichgpu.decide.work import work_of
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES, default_sequences
 from whichgpu.estimate.time.answer import work
 from whichgpu.workload.defaults import fill_defaults
@@ -72,9 +72,11 @@ def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
     (embed, headless), (forward, whole) = asked("embed", "llama-3.1-8b"), asked("forward", "llama-3.1-8b")
     assert not as_transformer(headless).head
     assert as_transformer(whole).head
-    assert "kv_cache" not in memory(embed, headless).parts
+    assert "kv_cache" not in estimate_memory(embed, headless).parts
     head = 2 * whole.vocab * whole.hidden
-    assert memory(forward, whole).parts["weights"].value - memory(embed, headless).parts["weights"].value == head
+    assert (
+        estimate_memory(forward, whole).parts["weights"].value - estimate_memory(embed, headless).parts["weights"].value == head
+    )
 
 
 def test_embedding_counts_samples() -> None:

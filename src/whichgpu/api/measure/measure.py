@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.measure.machine import no_gpu
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import AmbiguousName, NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
@@ -53,7 +53,7 @@ Opener = Callable[[], OpenedBench]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MeasureAnswer(Shown):
+class MeasureAnswer(Displayable):
     """The record, where it is kept, what was left out and why."""
 
     record: Record
@@ -63,7 +63,7 @@ class MeasureAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class VerifyAnswer(Shown):
+class VerifyAnswer(Displayable):
     """A claim and what came of it."""
 
     claim: EstimateAnswer

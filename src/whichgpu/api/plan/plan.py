@@ -28,15 +28,15 @@ from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.constraints import Owned
 from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.plan.capacity import Goals
-from whichgpu.decide.plan.jobs import Wanted, jobs_of
+from whichgpu.decide.plan.jobs import PlannedJob, jobs_of
 from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.decide.plan.refusal import Refusal, missed, refusal
-from whichgpu.decide.plan.solver.build import Built, Limits, Served, build, eased_for
-from whichgpu.decide.plan.solver.problem import Solution, Stay
-from whichgpu.decide.plan.solver.solve import simplified, solve
-from whichgpu.decide.plan.supply import Stand, Supply, owned, rented
-from whichgpu.decide.plan.traffic import Traffic, traced, traffic_of
-from whichgpu.decide.plan.verify import Checked, check
+from whichgpu.decide.plan.solver.build import Formulation, PlanLimits, ServedModel, build, with_headrooms
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Solution
+from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
+from whichgpu.decide.plan.supply import GpuPool, Supply, owned, rented
+from whichgpu.decide.plan.traffic import Traffic, trace_traffic, traffic_of
+from whichgpu.decide.plan.verify import SimulatedModel, simulate_plan
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
@@ -49,7 +49,7 @@ GAP = 0.01
 RATE = 1.0  # requests a second, where nobody says
 Told = Callable[[str, float], None]
 # Built, solved, the cost before kinds were joined, simulated, and the share of time kept free by model.
-Tried = tuple[Built, Solution, float, tuple[Checked, ...], dict[str, float]]
+Tried = tuple[Formulation, Solution, float, tuple[SimulatedModel, ...], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Solved:
     """What came of it, before it is told."""
 
     request: PlanRequest
-    built: Built
+    formulation: Formulation
     solution: Solution
     optimum: float  # cost before kinds were joined
-    checked: tuple[Checked, ...]
+    checked: tuple[SimulatedModel, ...]
     spare: dict[str, float]  # share of its copies' time kept free, by model
     selection: OfferSelection
     supply: Supply
-    limits: Limits
+    limits: PlanLimits
     lookups: LookupCache
     overlay: Path | None
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[PlannedJob, ...] = ()
     missed: Mapping[str, int] = field(default_factory=dict)  # simulated fleets by the objective they missed
 
     @property
@@ -101,7 +101,7 @@ def plan(
     answer = answered(found, told)
     if all(one.holds for one in found.checked):
         return answer
-    changes = missed(found.checked, found.built.served, found.missed, request.headroom is not None)
+    changes = missed(found.checked, found.formulation.served, found.missed, request.headroom is not None)
     refused = _relaxed(request, changes, day, lookups, overlay)
     return replace(answer, rejected=dict(found.missed), relaxation=refused.relaxation)
 
@@ -144,19 +144,19 @@ def _search(
     supply = _supply(request, found, lookups)
     limits = _limits(request, found, lookups.catalog)
     wanted = tuple(_wanted(one.name, dict(one.fields), one.deadline, lookups) for one in request.jobs)
-    jobs = jobs_of(wanted, supply.stands, found.constraints.habits)
-    built = build(served, supply.stands, limits, jobs, lambda share: progress("estimates", share))
+    jobs = jobs_of(wanted, supply.gpu_pools, found.constraints.habits)
+    formulation = build(served, supply.gpu_pools, limits, jobs, lambda share: progress("estimates", share))
     spare = {one.name: request.headroom if request.headroom is not None else HEADROOMS[0] for one in served}
     tried: list[Tried] = []
     for place in range(len(HEADROOMS)):
-        eased = eased_for(built, spare)
+        eased = with_headrooms(formulation, spare)
         progress("solving", place / len(HEADROOMS))
         solution = solve(eased.problem, request.time_limit, gap)
         if solution is None:
             if tried:
                 break
             return refusal(eased, found.constraints.currency)
-        told = simplified(eased.problem, solution, request.tolerance)
+        told = fewest_kinds(eased.problem, solution, request.tolerance)
         progress("simulating", 0.0)
         same = tried and _same_fleet(told, tried[-1][1])  # which waits no less for a headroom that changes nothing
         checked = tried[-1][3] if same else _checked(eased, told, request, progress)
@@ -182,10 +182,10 @@ def _nearest(tried: Sequence[Tried]) -> Tried:
     return max(tried, key=lambda one: (round(min(each.met or 0.0 for each in one[3]), 3), -one[2]))
 
 
-def _checked(built: Built, told: Solution, request: PlanRequest, progress: Told) -> tuple[Checked, ...]:
+def _checked(formulation: Formulation, told: Solution, request: PlanRequest, progress: Told) -> tuple[SimulatedModel, ...]:
     if not request.simulate:
         return ()
-    return check(built, told, seed=request.seed, progress=lambda share: progress("simulating", share))
+    return simulate_plan(formulation, told, seed=request.seed, progress=lambda share: progress("simulating", share))
 
 
 def _supply(request: PlanRequest, found: OfferSelection, lookups: LookupCache) -> Supply:
@@ -207,12 +207,12 @@ def _supply(request: PlanRequest, found: OfferSelection, lookups: LookupCache) -
         "spot" in constraints.terms,
         old_spot,
     )
-    stands: tuple[Stand, ...] = (*mine, *offers.stands)
-    if not stands:
+    gpu_pools: tuple[GpuPool, ...] = (*mine, *offers.gpu_pools)
+    if not gpu_pools:
         counts = {name: count for name, count in found.market.rejected.items() if count}
         why = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=n) for name, n in counts.items())
         raise no_plan(Refusal(why, counts), None)
-    return Supply(stands, offers.offers, offers.old)
+    return Supply(gpu_pools, offers.offers, offers.old)
 
 
 def _owned(name: str, count: int, power: str | None, request: PlanRequest, found: OfferSelection, catalog: Catalog) -> Owned:
@@ -229,7 +229,7 @@ def _owned(name: str, count: int, power: str | None, request: PlanRequest, found
     return Owned(gpu.id, count, own.power(0.9) * price * found.market.rate)
 
 
-def _all_served(request: PlanRequest, lookups: LookupCache, progress: Told) -> tuple[Served, ...]:
+def _all_served(request: PlanRequest, lookups: LookupCache, progress: Told) -> tuple[ServedModel, ...]:
     """Every model under a name of its own; a trace that several have is read once."""
     traces = list(dict.fromkeys(one.trace for one in request.models if one.trace is not None))
     for place, path in enumerate(traces):
@@ -242,7 +242,7 @@ def _all_served(request: PlanRequest, lookups: LookupCache, progress: Told) -> t
     return tuple(served)
 
 
-def _served(one: ModelAsked, name: str, seed: int, lookups: LookupCache) -> Served:
+def _served(one: ModelAsked, name: str, seed: int, lookups: LookupCache) -> ServedModel:
     """A model with its traffic and objectives, every default filled in."""
     texts = {"rate": f"{RATE:g}/s", **one.fields} if one.trace is None and not one.hourly else dict(one.fields)
     read = from_texts({"task": "serve", "model": one.spelled, **texts})
@@ -253,12 +253,12 @@ def _served(one: ModelAsked, name: str, seed: int, lookups: LookupCache) -> Serv
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
     goals = Goals(workload.ttft_max, workload.tpot_max, one.latency_max, workload.percentile)
     engine = next((engine for engine in lookups.catalog.engines if engine.id == sized.engine), None)
-    return Served(
+    return ServedModel(
         name, WorkloadRequest(sized, given, shape, lookups.calibration, read.workload), traffic, goals, engine, one.spelled
     )
 
 
-def _only_engine(request: PlanRequest, served: Sequence[Served]) -> Engine | None:
+def _only_engine(request: PlanRequest, served: Sequence[ServedModel]) -> Engine | None:
     """The engine of all that runs, where it is one: GPUs it cannot run on need not be looked at."""
     engines = {one.engine for one in served}
     return next(iter(engines)) if len(engines) == 1 and not request.jobs else None
@@ -266,7 +266,7 @@ def _only_engine(request: PlanRequest, served: Sequence[Served]) -> Engine | Non
 
 def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
     if one.trace is not None:
-        return traced(kept_trace(one.trace), rate, one.hourly)
+        return trace_traffic(kept_trace(one.trace), rate, one.hourly)
     prompts, outputs = (
         Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
         for mean, spread, histogram in (
@@ -277,26 +277,26 @@ def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, see
     return traffic_of(rate if rate is not None or one.hourly else RATE, prompts, outputs, one.hourly, seed)
 
 
-def _wanted(name: str, texts: dict[str, str], deadline: float, lookups: LookupCache) -> Wanted:
+def _wanted(name: str, texts: dict[str, str], deadline: float, lookups: LookupCache) -> PlannedJob:
     """A job as a request of its own."""
     read = from_texts(texts)
     shape = lookups.shape_for(read.workload)
     given = read.given | ({"batch"} if read.workload.steps is not None else frozenset())
-    return Wanted(
+    return PlannedJob(
         name,
         WorkloadRequest(fill_defaults(read.workload, shape, given), given, shape, lookups.calibration, read.workload),
         deadline,
     )
 
 
-def _limits(request: PlanRequest, found: OfferSelection, catalog: Catalog) -> Limits:
+def _limits(request: PlanRequest, found: OfferSelection, catalog: Catalog) -> PlanLimits:
     quotas = tuple((name, frozenset(gpu.id for gpu in find_gpus(catalog, name)), most) for name, most in request.quotas.items())
     budget = found.constraints.budget
     hourly = None
     if budget is not None:
         scale = {"hour": 1.0, "month": 1.0 / 730.0}.get(found.constraints.budget_per or "", 1.0 / request.horizon)
         hourly = float(budget.amount) * scale
-    return Limits(
+    return PlanLimits(
         headroom=request.headroom if request.headroom is not None else HEADROOMS[0],
         slices=request.slices,
         quotas=quotas,
@@ -308,7 +308,7 @@ def _limits(request: PlanRequest, found: OfferSelection, catalog: Catalog) -> Li
     )
 
 
-def _current(request: PlanRequest, found: OfferSelection, catalog: Catalog) -> Stay | None:
+def _current(request: PlanRequest, found: OfferSelection, catalog: Catalog) -> CurrentFleet | None:
     """The fleet there is; a change costs 5% of a GPU hour of two dollars where nobody says."""
     if request.current is None:
         return None
@@ -321,7 +321,7 @@ def _current(request: PlanRequest, found: OfferSelection, catalog: Catalog) -> S
     if request.change_cost is not None:
         money, _ = parse_money(request.change_cost)
         cost = float(Exchanger(found.constraints.day, catalog.exchange).convert(money, found.constraints.currency)[0].amount)
-    return Stay(kept, cost)
+    return CurrentFleet(kept, cost)
 
 
 __all__ = ["PlanAnswer", "PlanRequest", "plan", "solved", "spelled"]

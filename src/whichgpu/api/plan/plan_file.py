@@ -10,10 +10,10 @@ from typing import Any
 
 from whichgpu.api.plan.request import MONTH, JobAsked, ModelAsked, OwnedAsked, PlanRequest
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest, split_count
-from whichgpu.base.units import parse_rate, parse_seconds, whole_number
+from whichgpu.base.units import parse_rate, parse_seconds, parse_whole_number
 from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.spelling import ALIASES, from_texts
@@ -70,7 +70,7 @@ TOP = (
 def read_plan(path: Path) -> PlanRequest:
     """A plan file; errors name the file and the key."""
     try:
-        content = tomllib.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+        content = tomllib.loads(read_regular_file(path, MOST_BYTES).decode("utf-8"))
     except OSError as problem:
         raise _bad(path.name, msg("plan.unreadable", why=problem.strerror or str(problem))) from problem
     except (ValueError, RecursionError) as problem:
@@ -189,7 +189,7 @@ def quotas_text(text: str) -> dict[str, float]:
     found = {}
     for part in text.split(","):
         name, equals, number = part.rpartition("=")
-        most = whole_number(number.strip(), MOST_QUOTA)
+        most = parse_whole_number(number.strip(), MOST_QUOTA)
         if not equals or not name.strip() or most is None:
             raise _bad("--quota", msg("plan.wants-quota"))
         found[name.strip()] = float(most)

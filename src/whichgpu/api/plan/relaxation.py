@@ -12,7 +12,7 @@ from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.decide.plan.refusal import Refusal, Relaxation, rounded_up
-from whichgpu.decide.plan.solver.build import Served
+from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.requirements import Requirements
 
 # Factors on the objectives with which every bucket just has a capacity: at that limit the simulated queue may still miss them.
@@ -35,7 +35,7 @@ class Refused:
     """
 
     request: PlanRequest
-    served: Sequence[Served]
+    served: Sequence[ServedModel]
     gpu_id: Callable[[str], str]
     attempt: Callable[[PlanRequest], Refusal | bool]
     command: Callable[[PlanRequest], str]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.plan_file import from_mapping
 from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
-from whichgpu.base.disk_cache import Keep, sweeps_folder
+from whichgpu.base.disk_cache import ResultCache, sweeps_folder
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.parallel.sweep import Progress, run_sweep
@@ -71,7 +71,7 @@ def sweep(
         for value in values
     ]
     folder = sweeps_folder() if keep else None
-    kept = Keep(folder, Priced, f"plan {_newest(lookups.catalog)}") if folder else None
+    kept = ResultCache(folder, Priced, f"plan {_newest(lookups.catalog)}") if folder else None
     found = run_sweep(priced, points, jobs=request.workers, ray=request.ray, seed=request.seed, progress=progress, keep=kept)
     return tuple(
         CurvePoint(name, value, money(one.cost, currency) if one.cost is not None else None, one.gap, one.gpus)
@@ -105,7 +105,7 @@ def priced(point: Point, seed: int) -> Priced:  # noqa: ARG001 - all points draw
 
 
 def _gpus(told: Solved) -> int:
-    problem = told.built.problem
+    problem = told.formulation.problem
     totals = [
         sum(problem.pools[p].size * n for (at, p, _), n in told.solution.machines.items() if at == level)
         for level in range(problem.levels)

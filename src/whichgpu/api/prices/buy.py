@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whichgpu.api.prices.offers import offers
 from whichgpu.base.dates import first_day
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
@@ -100,7 +100,7 @@ class BuyRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BuyAnswer(Shown):
+class BuyAnswer(Displayable):
     """Owning against renting, with everything that was put in and which of it nobody gave."""
 
     as_of: str

@@ -13,11 +13,11 @@ from pathlib import Path
 from whichgpu.api.prices.history import USUAL_TERMS, asked
 from whichgpu.api.prices.store import no_store, wish_of
 from whichgpu.base.dates import first_day, parse_as_of
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
-from whichgpu.base.units import whole_number
+from whichgpu.base.units import parse_whole_number
 from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
 from whichgpu.catalog.live.overlay import lay_over, read_overlay
 from whichgpu.catalog.live.read import Wish, changes_since, last_batch, offers_on, snapshot
@@ -47,7 +47,7 @@ class ChangeRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DiffAnswer(Shown):
+class DiffAnswer(Displayable):
     """Changes from one moment to another."""
 
     a: str
@@ -170,7 +170,7 @@ def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path |
     with reading(folder) as connection:
         if connection is None:
             raise no_store()
-        number = whole_number(text[1:], 10**10)
+        number = parse_whole_number(text[1:], 10**10)
         found = None if number is None else snapshot(connection, number)
         if found is None:
             hint = msg("hint.unknown-snapshot", n=last_batch(connection))

@@ -11,7 +11,7 @@ from whichgpu.api.context import Context
 from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
 from whichgpu.api.request.read import read, refusal, workload
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Refused
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.estimate.lookup_cache import LookupCache
@@ -103,21 +103,21 @@ def _loaded(asked: Spelled, lookups: LookupCache, load: Mapping[str, Any], conte
 def load_of(given: Mapping[str, Any], context: Context) -> Asked:
     """The load that fields of a request spell."""
     from whichgpu.api.workloads.load import Asked
-    from whichgpu.estimate.serving.limits import Overrides
+    from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 
     values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
     for name in HISTOGRAMS:
         if name in values:
             values[name] = _histogram(name, values[name], context)
     limits = {name: values.pop(name) for name in (*LIMITS, *ENGINE_SWITCHES) if name in values}
-    return Asked(requests=values.pop("count", None), limits=Overrides(**limits), **values)
+    return Asked(requests=values.pop("count", None), limits=LimitOverrides(**limits), **values)
 
 
 def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
     parts = [_PART.fullmatch(part) for part in text.split(",")]
     found = {float(part[1]): float(part[2]) for part in parts if part}
     if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
-        raise refusal(context.spell(name), text, Refused(msg("wants.histogram")))
+        raise refusal(context.spell(name), text, InvalidValue(msg("wants.histogram")))
     return found
 
 

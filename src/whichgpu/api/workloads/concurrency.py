@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.shapes import Shape, WeightsOnly
 from whichgpu.workload.workload import Workload
@@ -36,4 +36,4 @@ def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collec
 
     timed = can_be_timed(shape, gpu)
     seconds_of = replica_seconds(workload, shape, gpu, fabric, lookups.calibration) if timed else None
-    return replace(workload, batch=offline_batch(workload, shape, gpu, lambda one: memory(one, shape, gpu), seconds_of))
+    return replace(workload, batch=offline_batch(workload, shape, gpu, lambda one: estimate_memory(one, shape, gpu), seconds_of))

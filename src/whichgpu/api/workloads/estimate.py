@@ -11,7 +11,7 @@ from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
 from whichgpu.api.workloads.concurrency import can_be_timed, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
@@ -19,7 +19,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Verdict
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import refuse_nonsense
@@ -29,13 +29,13 @@ from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
-    from whichgpu.estimate.group.answer import GroupTime
-    from whichgpu.estimate.serving.answer import ServingAnswer
+    from whichgpu.estimate.group.group_answer import GroupTime
+    from whichgpu.estimate.serving.serving_answer import ServingAnswer
     from whichgpu.estimate.time.answer import TimeEstimate
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EstimateAnswer(Shown):
+class EstimateAnswer(Displayable):
     """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
@@ -129,7 +129,7 @@ def understood(spelled: Spelled, lookups: LookupCache) -> Asked:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
         filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
     if gpu:
-        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
+        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: estimate_memory(one, shape, gpu))
         filled = with_offline_batch(filled, shape, gpu, spelled.given, lookups)
     return Asked(filled, spelled.given, shape, gpu)
 
@@ -143,8 +143,8 @@ def answered(
 ) -> EstimateAnswer:
     """The answer; its time, where that is already known, is taken as it is."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
-    found = memory(workload, shape, gpu)
-    need = fitting.needed(found, workload)
+    found = estimate_memory(workload, shape, gpu)
+    need = fitting.required_memory(found, workload)
     fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
     timed, group = (known, None) if known else _time(asked, lookups)
     serving, said = _serving(asked, lookups, timed, loading)
@@ -166,7 +166,7 @@ def answered(
         memory=found.allocated,
         memory_device=found.device
         if fits is None or allowed is None
-        else fitting.filled(need, found.device, fits.usable, workload),
+        else fitting.device_usage(need, found.device, fits.usable, workload),
         memory_parts=found.parts,
         fits=fits.fits if fits else None,
         usable=fits.usable if fits else None,
@@ -189,7 +189,7 @@ def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, Grou
     if gpu is None or not asked.timed:
         return None, None
     if workload.gpus > 1:
-        from whichgpu.estimate.group.answer import group_time_of
+        from whichgpu.estimate.group.group_answer import group_time_of
 
         return group_time_of(workload, shape, gpu, machine_of(workload, gpu, lookups.catalog), lookups.calibration)
     from whichgpu.estimate.time.answer import time_of
@@ -219,7 +219,7 @@ def _serving(
     return (loading or under_load)(workload, asked.shape, gpu, lookups.catalog, timed.time)
 
 
-def _lacks(fits: fitting.Fit | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
+def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
     """What a verdict warns of; units that a GPU lacks by what that does to its time, where time is told."""
     found = fits.warnings if fits else ()
     return tuple(one for one in found if timed is None or one.id != "warning.no-dtype")

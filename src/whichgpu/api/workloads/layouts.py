@@ -43,9 +43,9 @@ def layouts(
 
 def layout_rows(asked: Asked, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     """`layouts` of a request understood."""
-    from whichgpu.estimate.group.answer import layout_words
     from whichgpu.estimate.group.fabric import fabric_of
-    from whichgpu.estimate.group.search import screened, settle
+    from whichgpu.estimate.group.group_answer import layout_words
+    from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts
     from whichgpu.estimate.group.step import Devices
 
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
@@ -54,13 +54,13 @@ def layout_rows(asked: Asked, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     machine = machine_of(workload, gpu, lookups.catalog)
     fabric = fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], lookups.calibration)
-    found = screened(workload, shape, devices, workload.gpus, workload.nodes)
+    found = screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)
     return tuple(
         LayoutRow(
             layout_words(one.candidate.parallel), one.candidate.parallel, one.candidate.micro_batch, one.candidate.accumulation,
             one.candidate.checkpointing, one.seconds, one.need, one.fits,
         )
-        for one in settle(workload, shape, devices, found, 0, workload.nodes)
+        for one in time_best_layouts(workload, shape, devices, found, 0, workload.nodes)
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.serving.answer import ServingAnswer
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import Spelled, from_object
 from whichgpu.workload.traces.reader import read_trace

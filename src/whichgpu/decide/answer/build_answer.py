@@ -32,7 +32,7 @@ from whichgpu.decide.shortlist import best_of, rows_of
 from whichgpu.decide.work import Work, running_sequences
 from whichgpu.estimate.loading import loading
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.serving.summary import enough
+from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.table import Ints
@@ -107,7 +107,7 @@ class Telling:
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
         said = (*said, *beyond_context(tokens, self.asked.shape))
         said = (*said, *near_limits(best, self.found.constraints, self.work, self.asked.workload))
-        if best.simulated is None or enough(best.simulated, workload.percentile):
+        if best.simulated is None or enough_requests(best.simulated, workload.percentile):
             return said
         beyond = f"{best.simulated * (100.0 - workload.percentile) / 100.0:.0f}"
         return (*said, msg("recommend.thin", percentile=f"{workload.percentile:g}", n=best.simulated, beyond=beyond))

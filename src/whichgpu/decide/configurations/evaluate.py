@@ -9,13 +9,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 
 # Outcomes, with all whose identities are parts of their keys.
 Known = tuple[tuple[GroupResult, ...], Any]
-_ALONE, _TOGETHER = Recent[Known](8192), Recent[Known](64)
+_ALONE, _TOGETHER = LruCache[Known](8192), LruCache[Known](64)
 
 
 def best_configurations(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:

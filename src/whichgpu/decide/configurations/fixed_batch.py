@@ -12,9 +12,9 @@ from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.fit import adapts_by_default, needed, verdict
+from whichgpu.estimate.fit import adapts_by_default, required_memory, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.answer import work
 from whichgpu.estimate.time.grid import evaluate
@@ -87,7 +87,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
     if key not in needs:
         one = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size) * passes, accumulation=passes)
         alone = replace(one, micro_batch=int(size) if passes > 1 else None)
-        needs[key] = needed(memory(alone, shape, gpu), alone)
+        needs[key] = required_memory(estimate_memory(alone, shape, gpu), alone)
     return needs[key]
 
 
@@ -120,7 +120,7 @@ def _seconds(asked: WorkloadRequest, one: Workload, groups: Sequence[Group], siz
     else:
         devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
         told = evaluate_group(one, asked.shape, devices, sizes)
-        wall, flops, moved, floor = told.told.wall, told.flop_seconds, told.byte_seconds, told.floor
+        wall, flops, moved, floor = told.breakdown.wall, told.flop_seconds, told.byte_seconds, told.floor
     return np.broadcast_to(wall, shape), np.broadcast_to(flops >= moved, shape).astype(float), np.broadcast_to(floor, shape)
 
 

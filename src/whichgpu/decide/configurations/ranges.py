@@ -9,8 +9,8 @@ from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.group.answer import GROUP_SOURCE, OTHER_KINDS
-from whichgpu.estimate.group.calibration import load_group_calibration
+from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS
+from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.answer import BASES, SOURCE
 
 

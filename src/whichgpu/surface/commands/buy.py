@@ -11,7 +11,7 @@ from whichgpu.price.own import HOST_LEAST, HOST_SHARE
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 
 HEADS = ("gpu", "price", "hour", "rent", "use", "months")
 

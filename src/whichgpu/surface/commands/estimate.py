@@ -13,10 +13,10 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.many import answer_requests, reply_document
 from whichgpu.surface.commands.render import serving
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.workload import assumed, part_name
+from whichgpu.surface.commands.request_lines import answer_requests, reply_document
 from whichgpu.surface.commands.session import Session
 from whichgpu.workload.tasks import TASK_TRAITS
 

@@ -8,13 +8,13 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount as format_amount
 from whichgpu.base.units import significant
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.surface.candidate_cells import cell, columns, short, unit_costs
+from whichgpu.surface.candidate_cells import run_time as run_time  # pages tell lengths with it
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.recommended import cell, columns, short, unit_costs
-from whichgpu.surface.recommended import run_time as run_time  # pages tell lengths with it
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 
 SOURCES = 6
 

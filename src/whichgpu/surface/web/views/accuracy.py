@@ -12,9 +12,9 @@ from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
 from whichgpu.estimate.time.pairs import COLUMNS, Pair, pairs
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import lookups
+from whichgpu.surface.web.views.chart_parts import INK, SECONDS, SOFT, coloured, decades, picture, quantity, shaped, tips
 from whichgpu.surface.web.views.forms import Form, problem_of
-from whichgpu.surface.web.views.pictures import INK, SECONDS, SOFT, coloured, decades, picture, quantity, shaped, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 
 MOST_POINTS = 1500  # of a chart; all are in the table's twins

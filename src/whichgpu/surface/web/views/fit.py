@@ -15,9 +15,9 @@ from whichgpu.surface.charts.vega import GREYS
 from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import lookups
+from whichgpu.surface.web.views.chart_parts import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, given, problem_of
-from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.spelling import Spelled

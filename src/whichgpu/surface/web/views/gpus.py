@@ -15,12 +15,12 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.units import parse_bandwidth, parse_bytes
 from whichgpu.catalog.gpu import PEAKS, Gpu
 from whichgpu.catalog.select import GpuFilter, parse_capability
+from whichgpu.surface.cells import chosen, field_named, flat_rows, human, label
 from whichgpu.surface.commands.compare import USUAL as COMPARED
-from whichgpu.surface.fields import chosen, field_named, flat_rows, human, label
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import lookups
+from whichgpu.surface.web.views.chart_parts import PLAIN, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
-from whichgpu.surface.web.views.pictures import PLAIN, coloured, dashed, decades, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from whichgpu.base.units import parse_bytes, parse_seconds
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
 from whichgpu.price.offers import GROUPS, Offer
+from whichgpu.surface.cells import field_named
 from whichgpu.surface.commands.offers import headline, money, notes, term_of, trip
-from whichgpu.surface.fields import field_named
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import lookups
+from whichgpu.surface.web.views.chart_parts import coloured, dashed, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
-from whichgpu.surface.web.views.pictures import coloured, dashed, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.constraints import RANKS
 from whichgpu.decide.requirements import Requirements
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import context_of
 from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
-from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
+from whichgpu.surface.web.views.recommendation_panel import cards, front_picture, is_service, rows, terms_picture
+from whichgpu.surface.web.views.shared_catalog import context_of
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.tasks import RUN_TASKS

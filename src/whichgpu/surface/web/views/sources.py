@@ -11,8 +11,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.catalog.schema import schema
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import lookups
 from whichgpu.surface.web.views.forms import Form, problem_of
+from whichgpu.surface.web.views.shared_catalog import lookups
 
 COLUMNS = ("id", "title", "publisher", "url", "published", "read", "recorded", "rows", "checked")
 HEADS = ("title", "publisher", "published", "read", "rows", "checked")

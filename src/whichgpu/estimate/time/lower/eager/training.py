@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.memory.training.transformer import adapted
+from whichgpu.estimate.memory.training.transformer import lora_projections
 from whichgpu.estimate.time.lower.eager.embedding_and_head import embedding, head, loss, sounds
 from whichgpu.estimate.time.lower.eager.kernels import Writer
 from whichgpu.estimate.time.lower.eager.layers import Pass, layer
@@ -153,7 +153,7 @@ class _Run:
             self.numerics,
             self.training,
             lora_rank=workload.lora_rank or 0,
-            targets=adapted(workload.lora_targets),
+            targets=lora_projections(workload.lora_targets),
             quantised=workload.qlora,
             count=float(count),
         )
@@ -203,7 +203,7 @@ def trained(workload: Workload, shape: Transformer) -> tuple[float, float]:
     matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))
     stages = workload.parallel.pp
     if rank := workload.lora_rank:
-        wanted = adapted(workload.lora_targets)
+        wanted = lora_projections(workload.lora_targets)
         named = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
         adapters = [sizes for role, sizes in named if not wanted or role in wanted]
         return layers * sum(rank * sum(sizes) for sizes in adapters) / stages, 2.0 * layers * len(adapters) / stages
