@@ -20,8 +20,8 @@ from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.offline import offline_batch, replica_seconds, single_replica
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
@@ -191,7 +191,7 @@ def exactly(asked: WorkloadRequest, group: Group, way: Configuration) -> GroupRe
     if found.fits == "no":
         return Infeasibility("memory", need.value / found.usable - 1.0)
     seconds, bound, floor = timed(asked, group, one)
-    done, _ = work(one, asked.shape)
+    done, _ = work_per_step(one, asked.shape)
     return replace(
         way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
         checkpointing=one.checkpointing, micro_batch=one.local_batch, accumulation=one.accumulation,
@@ -209,7 +209,7 @@ def laid(workload: Workload, group: Group, way: Configuration) -> Workload:
 def timed(asked: WorkloadRequest, group: Group, one: Workload) -> tuple[float, str, float]:
     """Seconds of a step on a group, what bounds it, and the seconds it takes at the least."""
     if one.gpus == 1:
-        grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
+        grid = evaluate_grid(one, asked.shape, [group.gpu], calibration=asked.calibration)
         return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
     told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
     seconds, floor = float(told.breakdown.wall[0, 0]), float(told.floor[0, 0])

@@ -81,9 +81,9 @@ def replica_seconds(
 
     def seconds(sizes: Floats) -> Floats:
         if one.gpus == 1:
-            from whichgpu.estimate.time.grid import evaluate
+            from whichgpu.estimate.time.grid import evaluate_grid
 
-            wall = evaluate(one, shape, [gpu], sizes, calibration).seconds.wall
+            wall = evaluate_grid(one, shape, [gpu], sizes, calibration).seconds.wall
         else:
             from whichgpu.estimate.group.step import Devices, evaluate_group
 

@@ -14,7 +14,7 @@ from whichgpu.api.workloads.estimate import understood
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES, default_sequences
-from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Traced, WeightsOnly, as_transformer
 from whichgpu.workload.spelling import from_object
@@ -82,7 +82,7 @@ def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
 def test_embedding_counts_samples() -> None:
     for model in ("llama-3.1-8b", "bert-large"):
         workload, shape = asked("embed", model)
-        assert work(workload, shape) == (4.0, "samples/s")
+        assert work_per_step(workload, shape) == (4.0, "samples/s")
         assert work_of(replace(workload, samples=1000), shape, None).unit == "samples"
         assert work_of(replace(workload, samples=1000), shape, None).amount == 1000.0
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
     from whichgpu.estimate.group.group_answer import GroupTime
     from whichgpu.estimate.serving.serving_answer import ServingAnswer
-    from whichgpu.estimate.time.answer import TimeEstimate
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -192,9 +192,9 @@ def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, Grou
         from whichgpu.estimate.group.group_answer import group_time_of
 
         return group_time_of(workload, shape, gpu, machine_of(workload, gpu, lookups.catalog), lookups.calibration)
-    from whichgpu.estimate.time.answer import time_of
+    from whichgpu.estimate.time.time_estimate import estimate_time
 
-    return time_of(workload, shape, gpu, lookups.calibration), None
+    return estimate_time(workload, shape, gpu, lookups.calibration), None
 
 
 def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:

@@ -16,8 +16,8 @@ from whichgpu.estimate.fit import adapts_by_default, required_memory, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Shape
@@ -115,7 +115,7 @@ def _seconds(asked: WorkloadRequest, one: Workload, groups: Sequence[Group], siz
     gpus = [group.gpu for group in groups]
     shape = (len(gpus), len(sizes))
     if one.gpus == 1 or not one.training:  # copies that only run do not speak to one another
-        grid = evaluate(replace(one, gpus=1, nodes=1, parallel=Parallel()), asked.shape, gpus, sizes, asked.calibration)
+        grid = evaluate_grid(replace(one, gpus=1, nodes=1, parallel=Parallel()), asked.shape, gpus, sizes, asked.calibration)
         wall, flops, moved, floor = grid.seconds.wall, grid.flop_seconds, grid.byte_seconds, grid.floor
     else:
         devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
@@ -145,7 +145,7 @@ def _best(
         at = int(np.flatnonzero(fitting)[-1])  # the largest micro-batch that fits, as every command takes it
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
-    done, unit = work(replace(workload, batch=batch), asked.shape)
+    done, unit = work_per_step(replace(workload, batch=batch), asked.shape)
     return Configuration(
         precision=workload.precision or "fp32", parallel=Parallel(dp=gpus), batch=batch,
         micro_batch=int(sizes[at]) if workload.training else None, accumulation=int(rounds[at]), checkpointing="none",

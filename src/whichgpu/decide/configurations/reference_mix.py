@@ -22,7 +22,7 @@ from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
@@ -82,7 +82,7 @@ def _item(
     """Log of the speed against one V100, and which groups lack the memory."""
     base = catalog.gpu_by_id[BASE]
     workload, shape = _asked(item, _precision(item, base), catalog)
-    alone = float(evaluate(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
+    alone = float(evaluate_grid(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
     classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     asked: dict[str, Workload] = {}
     for place, group in enumerate(groups):
@@ -98,7 +98,7 @@ def _item(
     for (precision, gpus, machines), places in classes.items():
         own, chosen = asked[precision], [groups[place] for place in places]
         if gpus == 1:
-            wall = evaluate(own, shape, [one.gpu for one in chosen], calibration=calibration).seconds.wall[:, 0]
+            wall = evaluate_grid(own, shape, [one.gpu for one in chosen], calibration=calibration).seconds.wall[:, 0]
         else:
             many = replace(own, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), batch=(own.batch or 1) * gpus)
             devices = Devices.of([one.gpu for one in chosen], [one.fabric for one in chosen], calibration)

@@ -17,7 +17,7 @@ from whichgpu.estimate import trace as traces
 from whichgpu.estimate.memory import module
 from whichgpu.estimate.memory.module import module_memory, recognise_module
 from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
-from whichgpu.estimate.time.lower import live
+from whichgpu.estimate.time.lower import live_trace
 from whichgpu.estimate.trace import ModuleTrace, TracedOperator, factory, framework
 from whichgpu.estimate.trace.factory import find_factory, trace_factory
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
@@ -356,11 +356,11 @@ def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.
 
     monkeypatch.setattr(traces, "trace", tracing)
     monkeypatch.setattr(traces, "images", lambda batch, size: batch)
-    monkeypatch.setattr(live, "model_factory", lambda kind, name: None)
-    live.live_operators.cache_clear()
-    operators, trained, tensors = live.live_operators("timm:of-a-test", 224, True, "fp32", True)
-    live.live_operators.cache_clear()
-    assert asked == list(live.BATCHES)
+    monkeypatch.setattr(live_trace, "model_factory", lambda kind, name: None)
+    live_trace.live_operators.cache_clear()
+    operators, trained, tensors = live_trace.live_operators("timm:of-a-test", 224, True, "fp32", True)
+    live_trace.live_operators.cache_clear()
+    assert asked == list(live_trace.BATCHES)
     assert (trained, tensors) == (10, 2)
     assert [(one.name, one.count) for one in operators] == [("aten.mm.default", 2), ("aten.relu.default", 1)]
     assert operators[0].inputs == (((0, 1), (8, 0)),)
@@ -371,7 +371,7 @@ def test_a_factorys_sizes_are_those_of_its_own_inputs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         traces, "trace_factory", lambda name, **options: ModuleTrace((), {}, {}, (call("aten.mm.default", 5),), 20, 10)
     )
-    live.live_operators.cache_clear()
-    operators, _, _ = live.live_operators("python:mine:build", 0, False, "fp32", True)
-    live.live_operators.cache_clear()
+    live_trace.live_operators.cache_clear()
+    operators, _, _ = live_trace.live_operators("python:mine:build", 0, False, "fp32", True)
+    live_trace.live_operators.cache_clear()
     assert operators[0].inputs == (((5, 0), (8, 0)),)

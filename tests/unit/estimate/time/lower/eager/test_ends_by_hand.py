@@ -34,7 +34,7 @@ from whichgpu.estimate.time.lower.eager.training import eager_pass
 from whichgpu.estimate.time.lower.fused.kernels import Kernels
 from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fused.linear import stored
-from whichgpu.estimate.time.lower.live import BATCHES, _merged
+from whichgpu.estimate.time.lower.live_trace import BATCHES, _merged
 from whichgpu.estimate.trace.trace_log import TracedOperator
 from whichgpu.workload.shapes import Experts, Latent, Mlp, Transformer
 from whichgpu.workload.traces.reader import Trace
