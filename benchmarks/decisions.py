@@ -31,9 +31,9 @@ from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.combine import step_seconds
 from whichgpu.estimate.time.grid import correction_keys
-from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.table import price_table, standing_rows
 from whichgpu.workload.spelling import fill_defaults, from_object
 

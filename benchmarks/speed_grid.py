@@ -15,9 +15,8 @@ import numpy as np
 
 from benchmarks.mixed_requests import LINES, mixed
 from benchmarks.start import Result, process, table, timed
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 MODEL = "llama-3.1-8b"

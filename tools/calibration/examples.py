@@ -16,10 +16,10 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import correction_keys, generation_terms, scheduled_sequences, uncorrected_terms
-from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced import lower_model

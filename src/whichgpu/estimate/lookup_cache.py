@@ -17,9 +17,9 @@ from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.calibration import Calibration
-    from whichgpu.estimate.time.own import Own
+    from whichgpu.estimate.time.own_corrections import OwnCorrections
 
-    OwnMeasurements = Callable[[Catalog], Mapping[str, Own]]
+    OwnMeasurements = Callable[[Catalog], Mapping[str, OwnCorrections]]
 
 T = TypeVar("T")
 MAX_ENTRIES = 1024  # A stream of requests may name any number of configs.
@@ -84,9 +84,9 @@ class LookupCache:
         if self._calibration is None:
             self._calibration = load_calibration()
             if self._own_measurements is not None:
-                from whichgpu.estimate.time.own import with_own
+                from whichgpu.estimate.time.own_corrections import with_own_corrections
 
-                self._calibration = with_own(self._calibration, self._own_measurements(self.catalog))
+                self._calibration = with_own_corrections(self._calibration, self._own_measurements(self.catalog))
         return self._calibration
 
     def count(self, name: str) -> int | None:
