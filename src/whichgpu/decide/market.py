@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whichgpu.base.dates import first_day
 from whichgpu.base.lru import Recent
 from whichgpu.catalog.currency import Exchanger
-from whichgpu.catalog.engines.engine import Engine, engine_runs_on
+from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount
@@ -106,7 +106,7 @@ def _rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
     """What money in the currency at each place of the words is worth in the target; nan if there is no exchange rate."""
     rates = np.full(len(table.words), np.nan)
     for place in np.unique(table.column("currency")).tolist():
-        if exchanger.converts(table.words[place], target):
+        if exchanger.can_convert(table.words[place], target):
             rates[place] = float(exchanger.rate(table.words[place], target).value)
     return rates
 
@@ -130,7 +130,7 @@ def _kept(
         ("old-price", _fresh(table, catalog, wishes)),
     ]
     if engine is not None:
-        tests.append(("engine", by_gpu(lambda gpu: engine_runs_on(engine, gpu))))
+        tests.append(("engine", by_gpu(lambda gpu: may_run_on(engine, gpu))))
     if wishes.gpu_ids is None and wishes.machines is None:  # what is named by the user is looked at, whatever it is
         tests.append(("framework", by_gpu(lambda gpu: runs_frameworks(gpu, wishes.day))))
         tests.append(("unmeasured", by_gpu(lambda gpu: gpu.vendor in MEASURED_VENDORS)))

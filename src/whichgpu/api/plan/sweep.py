@@ -60,7 +60,7 @@ def sweep(
 ) -> tuple[CurvePoint, ...]:  # fmt: skip
     """The bill at each value; in process, on `request.workers` processes, or on Ray."""
     document = json.dumps(to_mapping(_anywhere(request)), sort_keys=True)
-    place = ("" if desk.catalog.folder == DATA_DIR else str(desk.catalog.folder.resolve()), str(desk.catalog.known or ""))
+    place = ("" if desk.catalog.folder == DATA_DIR else str(desk.catalog.folder.resolve()), str(desk.catalog.known_by or ""))
     points = [
         Point(document, day.isoformat(), name, value, headroom, *place, str(overlay.resolve()) if overlay else "", desk.own)
         for value in values

@@ -20,8 +20,8 @@ from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.live.offers import live_offers
 from whichgpu.catalog.live.overlay import Overlay, overlay_path, read_overlay
+from whichgpu.catalog.live.stored_offers import live_offers
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
@@ -134,7 +134,7 @@ def _others(
     catalog: Catalog, day: date, wishes: Wishes, terms: Overlay | None, query: Query, exchanger: Exchanger
 ) -> list[Observation]:
     """Prices beside the bundled ones: the user's store, contracts, and machines that are owned."""
-    runs = list(live_offers(day, catalog.known, gpus=wishes.gpu_ids)) if catalog.folder == DATA_DIR else []
+    runs = list(live_offers(day, catalog.known_by, gpus=wishes.gpu_ids)) if catalog.folder == DATA_DIR else []
     if terms is not None:
         runs += terms.offers
     for one in wishes.owned:
