@@ -26,7 +26,7 @@ from calibration.scores import score
 from calibration.serving_rows import served_rows
 from calibration.serving_scores import HeldRun, load
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.estimate import estimate_spelled
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.spelling import from_object
@@ -150,8 +150,8 @@ def covered(truth: Path, held: Sequence[HeldRun]) -> Iterator[str]:
 
 
 @cache
-def _desk() -> Desk:
-    return Desk(Catalog(), own=False)
+def _desk() -> LookupCache:
+    return LookupCache(Catalog(), own=False)
 
 
 def _range(request: Mapping[str, Any]) -> tuple[float, float]:

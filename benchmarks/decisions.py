@@ -27,7 +27,7 @@ from calibration.measured import Measured
 from calibration.rows import measured_rows, read_all
 from calibration.scores import gpu_of
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
@@ -54,7 +54,7 @@ class Decision:
 def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
     """Every group that can be decided; `held` are seconds by fits without the row's GPU, of each source and row."""
     catalog = Catalog()
-    desk = Desk(catalog, own=False)
+    lookups = LookupCache(catalog, own=False)
     years = _years(truth)
     groups: dict[tuple[str, str], dict[str, list[Measured]]] = defaultdict(lambda: defaultdict(list))
     for row in measured_rows(truth):
@@ -69,7 +69,7 @@ def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) 
         if len(known) < 2:
             continue
         try:
-            told = {gpu: float(np.median([_told(row, desk, held) for row in rows])) for gpu, rows in known.items()}
+            told = {gpu: float(np.median([_told(row, lookups, held) for row in rows])) for gpu, rows in known.items()}
         except (WhichGpuError, KeyError):
             continue
         true = {gpu: 1.0 / (float(np.median([row.seconds for row in rows])) * prices[gpu]) for gpu, rows in known.items()}
@@ -114,16 +114,16 @@ def without_its_gpu(truth: Path) -> dict[tuple[str, int], float]:
     return {(one.row.source, one.row.row): float(np.exp(each[gpu_of(one)][place])) for place, one in enumerate(design.examples)}
 
 
-def _told(row: Measured, desk: Desk, held: Mapping[tuple[str, int], float] | None) -> float:
-    return _seconds(row, desk) if held is None else held[row.source, row.row]
+def _told(row: Measured, lookups: LookupCache, held: Mapping[tuple[str, int], float] | None) -> float:
+    return _seconds(row, lookups) if held is None else held[row.source, row.row]
 
 
-def _seconds(row: Measured, desk: Desk) -> float:
+def _seconds(row: Measured, lookups: LookupCache) -> float:
     """What we say the row takes."""
-    shape, gpu = desk.shape(row.request["model"]), desk.catalog.gpu_by_id[row.gpu]
+    shape, gpu = lookups.shape(row.request["model"]), lookups.catalog.gpu_by_id[row.gpu]
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
-    factors = desk.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
+    factors = lookups.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
     return float(combine(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.start import Result
-from whichgpu.decide.plan.solver.problem import Floats, Pool, Problem, Solution, Way
+from whichgpu.decide.plan.solver.problem import Floats, Pool, PriceOption, Problem, Solution
 from whichgpu.decide.plan.solver.prune import grouped
 from whichgpu.decide.plan.solver.solve import solve
 
@@ -49,7 +49,7 @@ def drawn(offers: int, buckets: int, fleet: float, market: str, seed: int = 0) -
     mix = chance.dirichlet(np.full(buckets, 0.5))
     least = float((mix / (rates / cost[:, None]).max(axis=0)).sum())
     demand = mix * fleet * float(np.median(price)) / least
-    pools = tuple(Pool(f"offer {j}", f"gpu {kinds[j]}", 1, (Way(f"offer {j}", float(cost[j])),)) for j in range(offers))
+    pools = tuple(Pool(f"offer {j}", f"gpu {kinds[j]}", 1, (PriceOption(f"offer {j}", float(cost[j])),)) for j in range(offers))
     names = tuple(pool.name for pool in pools)
     ones = np.ones(offers, dtype=np.int64)
     return Problem(pools, names, np.arange(offers), ones, rates, demand[None, :], np.ones(1))
@@ -82,7 +82,7 @@ def results() -> Iterator[Result]:
             yield Result(name, took if solution.gap <= GAP else float("inf"), took, seconds)
 
 
-def growth() -> None:
+def max_growth() -> None:
     """A table of all sizes, markets and fleets."""
     print("\t".join(("offers", "buckets", "market", "fleet", "groups", "program", "gap", "seconds")))
     for offers, buckets in SIZES:
@@ -106,7 +106,7 @@ def growth() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["growth"]:
-        growth()
+        max_growth()
     else:
         from benchmarks.start import table
 

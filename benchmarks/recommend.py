@@ -55,7 +55,7 @@ def grown(times: int) -> Callable[[], object]:
     from whichgpu.catalog.currency import Exchanger
     from whichgpu.catalog.store import Catalog
     from whichgpu.decide.configurations.groups import groups_of
-    from whichgpu.decide.constraints import Wishes
+    from whichgpu.decide.constraints import Constraints
     from whichgpu.decide.market import market, terms_of
     from whichgpu.price.run import Habits, course
     from whichgpu.price.table import WORDS, price_table
@@ -75,7 +75,7 @@ def grown(times: int) -> Callable[[], object]:
         days=np.tile(table.days, (1, times)),
         numbers=np.tile(table.numbers, (1, times)),
     )
-    wishes = Wishes(date(2026, 10, 1) - timedelta(days=1))
+    wishes = Constraints(date(2026, 10, 1) - timedelta(days=1))
 
     def run() -> object:
         found = market(many, catalog, wishes, Exchanger(wishes.day, catalog.exchange))

@@ -128,7 +128,7 @@ def resident(pid: int) -> int:
 def processor_seconds(runs: int = 24) -> tuple[float, float, float]:
     """Processor time of a recommendation nobody asked before, in a process that is warm: median, best, worst."""
     from whichgpu.base.messages import english
-    from whichgpu.surface.web.answering import rest
+    from whichgpu.surface.web.worker_answers import rest
 
     asked = [address.partition("?")[2] for address in questions() if "/recommend" in address]
     for query in asked[:6]:

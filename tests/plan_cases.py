@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from whichgpu.decide.plan.solver.problem import Pool, Problem, Way
+from whichgpu.decide.plan.solver.problem import Pool, PriceOption, Problem
 
 # Mélange's published example: 30 requests a second in four sizes, two GPU types with a price and requests a second of each size.
 TWO_TYPES: dict[str, Any] = {
@@ -23,7 +23,7 @@ def market(offers: int, buckets: int, seed: int = 0, rate: float = 20.0, **more:
     """Offers of one machine each with prices and speeds of no order."""
     chance = np.random.default_rng(seed)
     cost = chance.uniform(1.0, 5.0, offers)
-    pools = tuple(Pool(f"p{j}", f"g{j}", 1, (Way(f"p{j}", float(cost[j])),)) for j in range(offers))
+    pools = tuple(Pool(f"p{j}", f"g{j}", 1, (PriceOption(f"p{j}", float(cost[j])),)) for j in range(offers))
     given: dict[str, Any] = {
         "pools": pools,
         "columns": tuple(pool.name for pool in pools),
@@ -40,13 +40,13 @@ def brute(problem: Problem, most: int) -> float:
     """The cheapest of all whole numbers of machines up to `most` of each, by trying them: one level, one way, no limits."""
     from itertools import product
 
-    from whichgpu.decide.plan.solver.growth import growth
+    from whichgpu.decide.plan.solver.growth import max_growth
 
-    prices = np.array([pool.ways[0].price for pool in problem.pools])
+    prices = np.array([pool.options[0].price for pool in problem.pools])
     best = np.inf
     for counts in product(range(most + 1), repeat=len(prices)):
         copies = np.array(counts, dtype=np.int64)
         cost = float(copies @ prices)
-        if 0 < cost < best and growth(problem, copies, 0).factor >= 1 - 1e-9:
+        if 0 < cost < best and max_growth(problem, copies, 0).factor >= 1 - 1e-9:
             best = cost
     return float(best)

@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from whichgpu.base.display import shown_by
+from whichgpu.base.display import set_renderer
 from whichgpu.base.version import __version__
 
 TYPE_CHECKING = False  # as checkers read it: the module of that name takes as long to load as all the rest
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
-    from whichgpu.base.display import Chart, Shower
+    from whichgpu.base.display import AnswerRenderer, Chart
     from whichgpu.base.errors import AmbiguousName, DataError, NoAnswer, UnknownName, UsageError, WhichGpuError
     from whichgpu.base.figure import Figure
     from whichgpu.base.money import Money
@@ -162,13 +162,13 @@ def set_language(code: str) -> None:
     >>> set_language("en")
     """
     from whichgpu.base.errors import UnknownName
-    from whichgpu.base.messages import code_of, languages, msg, speak
+    from whichgpu.base.messages import code_of, languages, msg, set_current_language
 
     found = code_of(str(code))
     if found is None:
         hint = msg("hint.choices", choices=languages())
         raise UnknownName("unknown-language", msg("error.unknown-language", name=str(code)), hint, languages())
-    speak(found)
+    set_current_language(found)
 
 
 if not TYPE_CHECKING:  # checkers know the names from above, and no others
@@ -183,11 +183,11 @@ def __dir__() -> list[str]:
     return sorted((*globals(), *_HOME))
 
 
-def _shower() -> Shower:
-    from whichgpu.surface.python import showing
+def _renderer() -> AnswerRenderer:
+    from whichgpu.surface.python import answer_display
 
-    return showing
+    return answer_display
 
 
-shown_by(_shower)
+set_renderer(_renderer)
 sys.modules[__name__].__class__ = _Package

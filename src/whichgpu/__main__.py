@@ -27,9 +27,9 @@ def _run() -> int:
     try:
         return run()
     except Exception:  # even the words of an error could not be read: a damaged file of words says so itself
-        from whichgpu.base.bundled_data import altered
+        from whichgpu.base.bundled_data import altered_files
 
-        if not (names := [name for name in altered() if name.endswith(".po")]):
+        if not (names := [name for name in altered_files() if name.endswith(".po")]):
             raise
         print(f"error: {', '.join(names)} of this installation is not as it was released", file=sys.stderr)
         print("hint: install whichgpu again; in a checkout: git status shows what changed", file=sys.stderr)

@@ -20,8 +20,8 @@ from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
 from whichgpu.decide.missing_support import FOLDER as LACKS
-from whichgpu.estimate.group.calibration import DATA_FILE as GROUPS
-from whichgpu.estimate.group.fabric import FOLDER as LINKS
+from whichgpu.estimate.group.fabric import DATA_DIR as LINKS
+from whichgpu.estimate.group.group_calibration import DATA_FILE as GROUPS
 from whichgpu.estimate.time.calibration import DATA_FILE as STEPS
 from whichgpu.estimate.time.pairs import PAIRS_FILE
 from whichgpu.price.billing import FOLDER as BILLING
@@ -67,7 +67,7 @@ def asked(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_sums_are_those_of_the_files() -> None:
-    assert bundled_data.SUMS.read_text(encoding="ascii") == bundled_data.written(), "a data file was changed: run tools/digests"
+    assert bundled_data.SUMS.read_text(encoding="ascii") == bundled_data.checksum_lines(), "data changed: run tools/digests"
 
 
 @pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.name)
@@ -106,7 +106,7 @@ def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: path.name)
 def test_readers_refuse_any_flipped_byte(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled_data, "in_checkout", lambda: False)
+    monkeypatch.setattr(bundled_data, "running_from_checkout", lambda: False)
     whole, random = path.read_bytes(), Random(path.name)
     bundled_data.check_data(path, whole)
     for _ in range(20):

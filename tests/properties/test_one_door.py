@@ -14,7 +14,7 @@ from tests.surface.cli import call
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import english
 from whichgpu.surface.commands.command import command_line, command_named, value_text
-from whichgpu.surface.web.answering import ANSWERS
+from whichgpu.surface.web.worker_answers import ANSWERS
 
 QUESTIONS = 100
 DAY = "2026-06-01"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.plan_cases import market
 from whichgpu.decide.plan.capacity import Goals
-from whichgpu.decide.plan.solver.bound import costs, first_prices, raise_bound
-from whichgpu.decide.plan.solver.build import without
-from whichgpu.decide.plan.solver.problem import Pool, Problem, Quota, Way
+from whichgpu.decide.plan.solver.bound import column_costs, initial_prices, raise_bound
+from whichgpu.decide.plan.solver.build import without_pools
+from whichgpu.decide.plan.solver.problem import Pool, PriceOption, Problem, Quota
 from whichgpu.decide.plan.solver.program import Program
-from whichgpu.decide.plan.solver.prune import beaten_pools
+from whichgpu.decide.plan.solver.prune import dominated_pools
 from whichgpu.decide.plan.solver.solve import solve
-from whichgpu.decide.plan.traffic import levels
-from whichgpu.decide.plan.verify import summed
+from whichgpu.decide.plan.traffic import load_levels
+from whichgpu.decide.plan.verify import summarise
 
 SEEDS = st.integers(0, 10_000)
 EXACT = 1e-6
@@ -39,7 +39,7 @@ def test_more_traffic_never_costs_less(seed: int, times: float) -> None:
 @given(SEEDS)
 def test_fewer_offers_never_cost_less_and_headroom_never_helps(seed: int) -> None:
     problem = market(4, 5, seed, rate=10.0)
-    whole, part = solve(problem, gap=0.0), solve(without(problem, frozenset([0])), gap=0.0)
+    whole, part = solve(problem, gap=0.0), solve(without_pools(problem, frozenset([0])), gap=0.0)
     spare = solve(replace(problem, headroom=0.3), gap=0.0)
     assert whole is not None
     assert part is not None
@@ -65,8 +65,8 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
     problem = replace(market(8, 10, seed, rate=rate), headroom=headroom)
     best = solve(problem, gap=0.0)
     assert best is not None
-    cost, loads = costs(problem), problem.loads()
-    assert float(first_prices(problem, loads, cost).sum()) <= best.cost + EXACT
+    cost, loads = column_costs(problem), problem.loads()
+    assert float(initial_prices(problem, loads, cost).sum()) <= best.cost + EXACT
     told = raise_bound(problem, cost, loads, 1.2 * best.cost, 0.3)
     assert told.value <= best.cost + EXACT
     assert (told.with_column[best.copies[0] > 0] <= best.cost + EXACT).all()
@@ -122,7 +122,7 @@ def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_th
             seconds[:refused] = np.inf
             part.append((seconds, weight))
     first, between, whole = parts
-    told = summed(SimpleNamespace(name="chat", goals=goals), first, between, whole, 2 * refused)  # type: ignore[arg-type]
+    told = summarise(SimpleNamespace(name="chat", goals=goals), first, between, whole, 2 * refused)  # type: ignore[arg-type]
     assert told.met is not None
     assert told.requests == 400
     assert told.met <= 1.0 - refused / 200 + 1e-9
@@ -133,7 +133,7 @@ def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_th
 
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=48), st.integers(1, 6))
 def test_levels_cover_every_hour(curve: list[float], most: int) -> None:
-    rates, shares, of = levels([np.array(curve)], most)
+    rates, shares, of = load_levels([np.array(curve)], most)
     assert len(rates) <= most
     assert abs(shares.sum() - 1.0) < 1e-9
     assert (rates[of, 0] >= np.array(curve) - 1e-9).all()
@@ -148,9 +148,11 @@ def tied(seed: int) -> Problem:
     for kind in range(2):
         for size in (1, 2, 4):
             price = size * float(chance.uniform(1.0, 4.0))
-            ways = [Way("d", price)]
-            ways += [Way("s", price * float(chance.uniform(0.3, 0.9)), term="spot")] if chance.random() < 0.5 else []
-            ways += [Way("c", price * float(chance.uniform(0.4, 0.9)), committed=True)] if chance.random() < 0.5 else []
+            options = [PriceOption("d", price)]
+            options += [PriceOption("s", price * float(chance.uniform(0.3, 0.9)), term="spot")] if chance.random() < 0.5 else []
+            options += (
+                [PriceOption("c", price * float(chance.uniform(0.4, 0.9)), committed=True)] if chance.random() < 0.5 else []
+            )
             for model in range(2):
                 for tp in (one for one in (1, 2) if one <= size):
                     pool_of.append(len(pools))
@@ -159,7 +161,7 @@ def tied(seed: int) -> Problem:
                     mine = np.zeros(4)
                     mine[2 * model : 2 * model + 2] = speed[kind, model] * (1.0 if tp == 1 else 2.3)
                     rates.append(mine)
-            pools.append(Pool(f"{kind} {size}", f"g{kind}", size, tuple(ways)))
+            pools.append(Pool(f"{kind} {size}", f"g{kind}", size, tuple(options)))
     return Problem(
         pools=tuple(pools),
         columns=tuple(columns),
@@ -177,7 +179,7 @@ def tied(seed: int) -> Problem:
 @given(SEEDS)
 def test_pools_left_out_as_beaten_are_missed_by_no_plan(seed: int) -> None:
     problem = tied(seed)
-    left = beaten_pools(problem)
+    left = dominated_pools(problem)
     kept = np.flatnonzero(~left[problem.pool_of])
     whole = Program(problem, np.arange(len(problem.columns))).solve(30.0, 1e-6)
     part = Program(problem, kept).solve(30.0, 1e-6)
@@ -187,8 +189,8 @@ def test_pools_left_out_as_beaten_are_missed_by_no_plan(seed: int) -> None:
 
 
 def test_some_pools_are_beaten_and_never_all_of_them() -> None:
-    counts = [int(beaten_pools(tied(seed)).sum()) for seed in range(20)]
+    counts = [int(dominated_pools(tied(seed)).sum()) for seed in range(20)]
     assert sum(counts) > 0
     assert max(counts) < 6
-    same = market(3, 2, rates=np.ones((3, 2)), pools=tuple(Pool(f"p{j}", f"g{j}", 1, (Way("d", 2.0),)) for j in range(3)))
-    assert beaten_pools(same).tolist() == [False, True, True]
+    same = market(3, 2, rates=np.ones((3, 2)), pools=tuple(Pool(f"p{j}", f"g{j}", 1, (PriceOption("d", 2.0),)) for j in range(3)))
+    assert dominated_pools(same).tolist() == [False, True, True]

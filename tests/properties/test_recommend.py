@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
@@ -29,7 +29,7 @@ RUN: tuple[str, str, dict[str, Any]] = ("train", "resnet50", {"batch": 64, "epoc
 def asked(**wishes: Any) -> RecommendAnswer | None:
     task, model, fields = RUN
     try:
-        return recommend(task, model, Query(**wishes), DAY, CATALOG, own=False, **fields)
+        return recommend(task, model, Requirements(**wishes), DAY, CATALOG, own=False, **fields)
     except NoAnswer:
         return None
 
@@ -98,7 +98,7 @@ def test_columns_say_what_objects_say(day: date) -> None:
 
 def test_the_same_day_gives_the_same_answer() -> None:
     task, model, fields = RUN
-    one, two = (recommend(task, model, Query(), date(2024, 4, 8), Catalog(), own=False, **fields) for _ in range(2))
+    one, two = (recommend(task, model, Requirements(), date(2024, 4, 8), Catalog(), own=False, **fields) for _ in range(2))
     assert one.candidates == two.candidates
     assert all(each.price_observed_at <= "2024-04-08" for each in one.candidates)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message
@@ -29,7 +29,7 @@ class Question:
     wishes: dict[str, Any] = field(default_factory=dict)
 
     def ask(self, fields: Any = None, **wishes: Any) -> RecommendAnswer:
-        query, given = Query(**(self.wishes | wishes)), self.fields | (fields or {})
+        query, given = Requirements(**(self.wishes | wishes)), self.fields | (fields or {})
         return recommend(self.task, self.model, query, DAY, CATALOG, own=False, **given)
 
     def ways_out(self) -> dict[str, Message]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from whichgpu.base.bundled_data import PACKAGE, SUMS, data_files, written
+from whichgpu.base.bundled_data import PACKAGE, SUMS, checksum_lines, data_files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "dist", "build", "*.egg-info")
@@ -37,7 +37,7 @@ def test_every_data_file_is_in_the_wheel(tmp_path: Path) -> None:
     (made,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(made) as wheel:
         names = {name for name in wheel.namelist() if name.startswith("whichgpu/")}
-        assert wheel.read("whichgpu/SHA256SUMS").decode() == written()
+        assert wheel.read("whichgpu/SHA256SUMS").decode() == checksum_lines()
     code = {path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}
     wanted = {f"whichgpu/{path.relative_to(PACKAGE).as_posix()}" for path in (*data_files(), SUMS, *code)}
     assert names == wanted

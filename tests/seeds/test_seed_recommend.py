@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from whichgpu.api.prices.buy import BuyInputs, buy
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
@@ -24,8 +24,8 @@ STREET = "gtx-960-4gb=230usd,gtx-680-4gb=200usd"
 
 
 def asked(catalog: Catalog, day: date, task: str = "train", model: str | None = None, **fields: Any) -> RecommendAnswer:
-    wishes = {name: fields.pop(name) for name in list(fields) if name in Query.__dataclass_fields__}
-    return recommend(task, model, Query(**wishes), day, catalog, own=False, **fields)
+    wishes = {name: fields.pop(name) for name in list(fields) if name in Requirements.__dataclass_fields__}
+    return recommend(task, model, Requirements(**wishes), day, catalog, own=False, **fields)
 
 
 def aws(catalog: Catalog, **fields: Any) -> RecommendAnswer:

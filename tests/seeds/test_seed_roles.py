@@ -6,23 +6,23 @@ import pytest
 
 from tests.serving_cases import CATALOG, asked
 from whichgpu.base.messages import english
-from whichgpu.decide.roles import Kind, Served, assign_roles
+from whichgpu.decide.roles import GpuKind, ModelLoad, assign_roles
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
 
 CLUSTER = {"v100-sxm-16gb": 8, "a100-sxm-80gb": 4, "h100-sxm": 2}
 
 
-def served(model: str, rate: float) -> Served:
+def served(model: str, rate: float) -> ModelLoad:
     workload, shape = asked(model)
     load = Load(rate, Lengths(1000, 0.8), Lengths(200, 0.6), 1500)
-    return Served(model, workload, shape, load, Objectives(2.0, 0.1, 90))
+    return ModelLoad(model, workload, shape, load, Objectives(2.0, 0.1, 90))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("large", ["llama-3.1-70b", "llama-3.1-405b"])
 def test_every_gpu_of_a_mixed_cluster_gets_a_role_or_a_reason(large: str) -> None:
-    kinds = [Kind(CATALOG.gpu_by_id[gpu], count) for gpu, count in CLUSTER.items()]
+    kinds = [GpuKind(CATALOG.gpu_by_id[gpu], count) for gpu, count in CLUSTER.items()]
     told = assign_roles(kinds, [served("llama-3.1-8b", 10.0), served("llama-2-13b", 3.0), served(large, 1.0)])
     for gpu, count in CLUSTER.items():
         at_work = sum(one.gpus for one in told.groups if one.gpu == gpu)

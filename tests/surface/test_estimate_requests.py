@@ -13,7 +13,8 @@ from tests.surface.cli import COMMAND, assert_refused, call, environment
 from whichgpu.api.workloads.remarks import LONGEST_LINE
 from whichgpu.api.workloads.stream import estimate_requests
 from whichgpu.base.parallel import process_pool
-from whichgpu.surface.commands import lines, many
+from whichgpu.surface.commands import line_reader as lines
+from whichgpu.surface.commands import request_lines as many
 from whichgpu.workload.workload import FIELDS
 
 GOOD = {"id": "a", "task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}

@@ -10,8 +10,8 @@ import whichgpu
 from tests.surface.cli import call, process, terminal
 from tests.surface.web import Server
 from whichgpu.base.errors import UnknownName
-from whichgpu.base.messages import language, languages, msg, speak
-from whichgpu.base.text_width import cells
+from whichgpu.base.messages import language, languages, msg, set_current_language
+from whichgpu.base.text_width import cell_width
 from whichgpu.surface.cli.main import COMMANDS
 
 FOUR = ("en", "ko", "vi", "zh")
@@ -41,7 +41,7 @@ def test_help_in_wide_characters_stays_within_the_terminal(code: str, monkeypatc
         told = call(name, "--lang", code, "--help").out
         examples = told.find("\n  whichgpu ", told.find("--help") + 1)
         lines = told[: examples if examples > 0 else None].splitlines()
-        assert [line for line in lines if cells(line) > 80 and "whichgpu" not in line] == [], name
+        assert [line for line in lines if cell_width(line) > 80 and "whichgpu" not in line] == [], name
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_columns_of_wide_characters_stand_under_each_other() -> None:
     told = re.sub("\033\\[[0-9;]*m", "", terminal("gpus", "A100", *shown, env={"LANGUAGE": code, "COLUMNS": "100"}).out)
     lines = [line for line in told.splitlines() if "Ampere" in line]
     assert len(lines) >= 2
-    assert len({cells(line[: line.index("Ampere")]) for line in lines}) == 1
+    assert len({cell_width(line[: line.index("Ampere")]) for line in lines}) == 1
     head = next(
         line for line in told.splitlines() if SCRIPT[code].search(line) and language(code).text("field.architecture") in line
     )
-    place = cells(head[: head.index(language(code).text("field.architecture"))])
-    assert place == cells(lines[0][: lines[0].index("Ampere")])
+    place = cell_width(head[: head.index(language(code).text("field.architecture"))])
+    assert place == cell_width(lines[0][: lines[0].index("Ampere")])
 
 
 def test_columns_are_found_by_their_headings_in_both_languages() -> None:
@@ -192,7 +192,7 @@ def test_python_users_choose_a_language_for_messages_and_errors() -> None:
         assert HANGUL.search(str(caught.value))
         assert caught.value.choices == FOUR
     finally:
-        speak("en")
+        set_current_language("en")
     assert str(msg("word.error")) == "error"
 
 

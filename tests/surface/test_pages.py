@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("jinja2", reason="the page needs the web extra")
 
 from whichgpu.base.messages import english
-from whichgpu.surface.web.asking import Told
-from whichgpu.surface.web.drawing import drawn
+from whichgpu.surface.web.command_replies import HttpReply
+from whichgpu.surface.web.rendering import drawn
 from whichgpu.surface.web.views import PAGES
-from whichgpu.surface.web.views.export import single_file
+from whichgpu.surface.web.views.single_file import single_file
 
 VOID = ("meta", "link", "input", "br", "img", "path", "circle", "rect", "hr", "col")
 BRIEF = {"accuracy": "gpu=T4", "gpus": "name=H100", "sources": "find=h100", "plan": "what=server&count=200"}
@@ -49,11 +49,11 @@ class Whole(HTMLParser):
             assert self.open.pop() == tag
 
 
-def page(name: str, query: str = "", ending: str = "html") -> Told:
+def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
     return drawn(name, ending, query, english())
 
 
-def read(told: Told) -> Whole:
+def read(told: HttpReply) -> Whole:
     found = Whole()
     found.feed(told.body.decode())
     return found

@@ -23,10 +23,10 @@ from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read_field
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.surface.cli.frame import SHARED_NAMES, click_command
+from whichgpu.surface.cli.click_parts import SHARED_NAMES, click_command
 from whichgpu.surface.commands.command import DATA, MODULES, command_named
-from whichgpu.surface.python import showing
-from whichgpu.surface.python.recording import Table
+from whichgpu.surface.python import answer_display as showing
+from whichgpu.surface.python.recording_session import Table
 
 DAY = "2025-06-01"
 ROOM: dict[str, Any] = {"seq_in": 500, "seq_out": 100}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import assert_refused, call
-from whichgpu.api.lookup_cache import Desk
-from whichgpu.api.recommend.verification import verifying
+from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.recommend.verification import verify_command
 from whichgpu.measure.bench.able import unable
 from whichgpu.workload.spelling import fill_defaults, from_texts
 
@@ -105,8 +105,8 @@ def test_a_refusal_names_the_objective_nobody_gave() -> None:
 )
 def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str) -> None:
     told = from_texts({"task": task, "model": model, "gpu": "l40s"}).workload
-    shape = Desk().shape(model)
-    command, note = verifying(told, shape, 8)
+    shape = LookupCache().shape(model)
+    command, note = verify_command(told, shape, 8)
     words = shlex.split(shlex.split(command)[3])
     assert words[:3] == ["estimate", step, model]
     assert note.id == f"verify-note.{step}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.surface.cli import call
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.api.workloads.stream import estimate_requests
@@ -64,7 +64,7 @@ def test_what_no_card_is_worth_at_the_end_may_be_said() -> None:
 
 
 def test_steps_beside_the_size_of_the_data_set_tell_an_epochs_cost() -> None:
-    answer = recommend("train", "resnet50", Query(gpu="T4"), steps=1000, batch=64, samples=128_000).answer
+    answer = recommend("train", "resnet50", Requirements(gpu="T4"), steps=1000, batch=64, samples=128_000).answer
     assert answer.cost_per_epoch is not None
     assert float(answer.cost_per_epoch.amount) == pytest.approx(2 * float(answer.cost.amount), rel=0.01)
 

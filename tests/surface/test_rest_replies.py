@@ -10,9 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from whichgpu.base.messages import english
-from whichgpu.surface.web.answering import ANSWERS
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint
 from whichgpu.surface.web.rest.openapi import document
+from whichgpu.surface.web.worker_answers import ANSWERS
 
 
 @cache

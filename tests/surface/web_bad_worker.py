@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from whichgpu.surface.web import answering
+from whichgpu.surface.web import worker_answers as answering
 from whichgpu.surface.web.server import worker
 
 _rest = answering.ANSWERS["rest"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving_cases import CATALOG, asked
-from whichgpu.decide.roles import Design, DesignsAnswer, Kind, Served, designs
+from whichgpu.decide.roles import Design, DesignsAnswer, GpuKind, ModelLoad, designs
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.traces.reader import read_trace
@@ -32,8 +32,8 @@ def found(traced: bool, rate: float, budget: float | None) -> DesignsAnswer:
     workload, shape = asked("llama-2-70b")
     trace = read_trace(TRACE) if traced else None
     load = Load(rate, Lengths(1155, 0.8), Lengths(211, 0.8), 2000, trace=trace)
-    kinds = [Kind(CATALOG.gpu_by_id[gpu], None, price, 8, machines=True) for gpu, price in PRICES.items()]
-    return designs(kinds, Served("llama-2-70b", workload, shape, load, Objectives(1.0, 0.1, 90)), budget)
+    kinds = [GpuKind(CATALOG.gpu_by_id[gpu], None, price, 8, machines=True) for gpu, price in PRICES.items()]
+    return designs(kinds, ModelLoad("llama-2-70b", workload, shape, load, Objectives(1.0, 0.1, 90)), budget)
 
 
 def per_dollar(one: Design) -> float:

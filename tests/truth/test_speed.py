@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.workload.spelling import from_object
 
@@ -21,8 +21,8 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.js
 
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[str, float, EstimateAnswer]]:
-    desk = Desk()
-    return [(row["source"], row["seconds"], estimate_spelled(from_object(row["request"]), desk)) for row in ROWS]
+    lookups = LookupCache()
+    return [(row["source"], row["seconds"], estimate_spelled(from_object(row["request"]), lookups)) for row in ROWS]
 
 
 def test_the_median_error_is_small(answers: list[tuple[str, float, EstimateAnswer]]) -> None:

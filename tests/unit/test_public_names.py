@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import whichgpu as wg
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.surface.python import verbs
 
 LIST = Path(__file__).parent / "public_names.txt"
@@ -28,12 +28,12 @@ def public_names() -> Iterator[str]:
             yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}): {', '.join(_members(value))}"
         else:
             yield f"value {name}"
-    shown = (name for name in vars(Shown) if not name.startswith("_"))
+    shown = (name for name in vars(Displayable) if not name.startswith("_"))
     yield f"every answer: {', '.join(_told(name) for name in sorted(shown))}"
 
 
 def _told(method: str) -> str:
-    words = [word for word in _parameters(getattr(Shown, method)) if word != "self"]
+    words = [word for word in _parameters(getattr(Displayable, method)) if word != "self"]
     return f"{method}({', '.join(words)})"
 
 
@@ -80,8 +80,8 @@ def test_answers_show_themselves() -> None:
         if not inspect.isclass(kind) or issubclass(kind, wg.WhichGpuError):
             continue
         if name.endswith(("Answer", "Report")) or name == "Comparison":
-            assert issubclass(kind, Shown), name
-            assert kind.__repr__ is Shown.__repr__, f"{name}: repr=False is missing"
+            assert issubclass(kind, Displayable), name
+            assert kind.__repr__ is Displayable.__repr__, f"{name}: repr=False is missing"
             assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 

@@ -23,7 +23,7 @@ from translating.catalog import (
 from translating.checks import Problem, of_entry, problems
 
 from whichgpu.base.messages import LOCALE_DIR, SOURCE_LANGUAGE, languages
-from whichgpu.base.po import Texts
+from whichgpu.base.po import PoCatalog
 
 OTHERS = [code for code in languages() if code != SOURCE_LANGUAGE]
 
@@ -102,8 +102,8 @@ def test_a_changed_sentence_makes_its_translation_stale() -> None:
 
 @pytest.mark.parametrize("text", ['say "yes"', "a\\nb", "one\ntwo\n", "\n", "tab\there", "  x ", "{a} 显卡"])
 def test_texts_come_back_from_a_file_as_they_were(text: str) -> None:
-    assert Texts(block("x", (text,), False))["x"] == (text,)
-    assert Texts(block("x", (text,), True))["x"] == (text,)
+    assert PoCatalog(block("x", (text,), False))["x"] == (text,)
+    assert PoCatalog(block("x", (text,), True))["x"] == (text,)
     assert quoted(text).startswith('"')
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibration.fit_steps import Example
 from calibration.measured import Depth, Measured
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
@@ -37,14 +37,14 @@ A_SAMPLE = ((0, 1), (1, 0), (1, 0), (1, 0))
 
 def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
     """Examples of the single-GPU rows; rows that cannot be asked for are named on stderr."""
-    desk = Desk(catalog)
+    lookups = LookupCache(catalog)
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
     found, failed = [], dict[str, int]()
     for row in rows:
         if row.request.get("gpus", 1) != 1:
             continue
         try:
-            found.append(example(row, desk, gpus[row.gpu]))
+            found.append(example(row, lookups, gpus[row.gpu]))
         except WhichGpuError as error:
             model = row.request.get("model")
             why = f"{row.source}: {error.kind} {model if isinstance(model, str) else row.family}"
@@ -54,9 +54,9 @@ def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
     return found
 
 
-def example(row: Measured, desk: Desk, gpu: Gpu) -> Example:
+def example(row: Measured, lookups: LookupCache, gpu: Gpu) -> Example:
     """One row's."""
-    shape = desk.shape(row.request["model"])
+    shape = lookups.shape(row.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None

@@ -29,8 +29,8 @@ from calibration.group_rows import group_rows
 from calibration.ranges import ranges, widening
 from calibration.rows import measured_rows
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import DATA_FILE, LEVELS, GroupCalibration
-from whichgpu.estimate.group.parts import TERMS, Parts, stacked, together
+from whichgpu.estimate.group.breakdown import TERMS, StepParts, combine_parts, stack_parts
+from whichgpu.estimate.group.group_calibration import DATA_FILE, LEVELS, GroupCalibration
 from whichgpu.estimate.time.calibration import Calibration
 
 COMMAND = "PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth --held groups.json"
@@ -87,7 +87,7 @@ class GroupDesign:
         most = max(len(example.passes) for example in examples)
         padded = [[*example.passes, *[(0.0, example.passes[0][1])] * (most - len(example.passes))] for example in examples]
         self.times = [np.array([passes[turn][0] for passes in padded]) for turn in range(most)]
-        self.parts = [stacked([passes[turn][1] for passes in padded]) for turn in range(most)]
+        self.parts = [stack_parts([passes[turn][1] for passes in padded]) for turn in range(most)]
         ratios = np.array([example.ratio for example in examples])
         self.given = [scaled(parts, ratios) for parts in self.parts]
 
@@ -124,9 +124,9 @@ class GroupDesign:
         whole = np.append(theta, 0.0)
         return {term: whole[self.places[term]].sum(axis=1) for term in TERMS}
 
-    def _walls(self, logs_of: dict[str, np.ndarray], parts_of: Sequence[Parts]) -> np.ndarray:
+    def _walls(self, logs_of: dict[str, np.ndarray], parts_of: Sequence[StepParts]) -> np.ndarray:
         factors = {term: np.exp(np.clip(value, -MOST, MOST)) for term, value in logs_of.items()}
-        walls = [times * together(parts, factors).wall for times, parts in zip(self.times, parts_of, strict=True)]
+        walls = [times * combine_parts(parts, factors).wall for times, parts in zip(self.times, parts_of, strict=True)]
         return np.asarray(np.log(sum(walls)))
 
     def _cost(self, scaled: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -163,7 +163,7 @@ def _width(level: str, term: str) -> float:
     return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
 
 
-def scaled(parts: Parts, ratios: np.ndarray) -> Parts:
+def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
     """Work so many times as long; what threads cost goes with the host where it is the host that one GPU waits for."""
     host = np.where(parts.calls > parts.device, ratios, 1.0)
     return replace(

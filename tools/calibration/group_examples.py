@@ -13,14 +13,14 @@ import numpy as np
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
 from calibration.measured import Measured
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import PLAIN, GroupSetting, group_setting
+from whichgpu.estimate.group.breakdown import StepParts
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
-from whichgpu.estimate.group.parts import Parts
-from whichgpu.estimate.group.step import Devices, Pass, step_pass, tokens_pass
+from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS, GroupSetting, group_setting
+from whichgpu.estimate.group.step import Devices, RankPass, inference_pass, step_pass
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fitted import generation
 from whichgpu.estimate.time.grid import NEWEST, evaluate
@@ -36,7 +36,7 @@ class GroupExample:
     """A measured step on several GPUs: passes with how often each is made, and what one GPU alone would need."""
 
     seconds: float
-    passes: tuple[tuple[float, Parts], ...]
+    passes: tuple[tuple[float, StepParts], ...]
     setting: GroupSetting
     row: Measured
     generation: str
@@ -53,11 +53,11 @@ def group_examples(
     rows: Sequence[Measured], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
     """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
-    desk = Desk(catalog)
+    lookups = LookupCache(catalog)
     found, failed = [], dict[str, int]()
     for row in rows:
         try:
-            found.append(group_example(row, desk, catalog.gpu_by_id[row.gpu], calibration, singles))
+            found.append(group_example(row, lookups, catalog.gpu_by_id[row.gpu], calibration, singles))
         except WhichGpuError as error:
             why = f"{row.source}: {error.kind} {row.family}"
             failed[why] = failed.get(why, 0) + 1
@@ -67,12 +67,12 @@ def group_examples(
 
 
 def group_example(
-    row: Measured, desk: Desk, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
+    row: Measured, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
 ) -> GroupExample:
     """One row's."""
-    workload, shape = asked(row, desk)
+    workload, shape = asked(row, lookups)
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
-    devices = Devices.of([gpu], [fabric], calibration, PLAIN)
+    devices = Devices.of([gpu], [fabric], calibration, NO_CORRECTIONS)
     passes = _passes(workload, shape, devices, row.kind)
     copied = row.copied_bytes / PAGEABLE_COPY
     measured = singles.get(key(row, copies_of(row)), 0.0)
@@ -87,22 +87,22 @@ def group_example(
     )
 
 
-def asked(row: Measured, desk: Desk) -> tuple[Workload, Shape]:
+def asked(row: Measured, lookups: LookupCache) -> tuple[Workload, Shape]:
     """The workload a row asks for."""
-    shape = desk.shape(row.request["model"])
+    shape = lookups.shape(row.request["model"])
     request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}
     return fill_defaults(from_object(request).workload, shape), shape
 
 
-def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> list[tuple[float, Pass]]:
+def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> list[tuple[float, RankPass]]:
     batch = float(workload.local_batch)
     if kind in ("generate", "serve") and isinstance(shape, Transformer):
         length = float(max(1, workload.seq_out or 1))
         prompt = float(workload.seq_in or 1)
-        token = tokens_pass(workload, shape, devices, batch, 1.0, prompt + length / 2, "generate")
+        token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2, "generate")
         if kind == "serve":
-            return [(1.0, token), (batch / length, tokens_pass(workload, shape, devices, 1.0, prompt, None, "generate"))]
-        return [(length, token), (1.0, tokens_pass(workload, shape, devices, batch, prompt, None, "generate"))]
+            return [(1.0, token), (batch / length, inference_pass(workload, shape, devices, 1.0, prompt, None, "generate"))]
+        return [(length, token), (1.0, inference_pass(workload, shape, devices, batch, prompt, None, "generate"))]
     return [(1.0, step_pass(workload, shape, devices, batch))]
 
 

@@ -22,15 +22,15 @@ from calibration.group_examples import group_examples
 from calibration.group_rows import group_rows
 from calibration.rows import measured_rows
 from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import GroupCalibration
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.group_calibration import GroupCalibration
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import Arrival, Outcome
+from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -51,13 +51,15 @@ class HeldRun:
     told: dict[str, float]
 
 
-def predicted(run: Served, desk: Desk, calibration: Calibration | None, groups: GroupCalibration | None) -> dict[str, float]:
+def predicted(
+    run: Served, lookups: LookupCache, calibration: Calibration | None, groups: GroupCalibration | None
+) -> dict[str, float]:
     """What the simulator says of a run."""
-    shape = desk.shape(run.request["model"])
+    shape = lookups.shape(run.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in run.request.items() if name != "id"}).workload, shape)
     if not isinstance(shape, Transformer):
         raise TypeError(shape)
-    gpu = desk.catalog.gpu_by_id[run.gpu]
+    gpu = lookups.catalog.gpu_by_id[run.gpu]
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
     server = server_of(workload, shape, gpu, asked=run.limits, devices=Devices.of([gpu], [fabric], calibration, groups))
     prompt, output = int(workload.seq_in or 1), int(workload.seq_out or 1)
@@ -77,7 +79,7 @@ def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator
         yield 0.0, prompt, output, ()
 
 
-def told(outcome: Outcome, mean: bool) -> dict[str, float]:
+def told(outcome: SimulationOutcome, mean: bool) -> dict[str, float]:
     """The printed metrics of a run."""
     middle = np.mean if mean else np.median
     done = outcome.answered
@@ -115,12 +117,14 @@ class Leaving:
         return calibration, calibration_of(design, design.fit(np.ones(len(design.examples), dtype=bool)))
 
 
-def held(runs: Sequence[Served], desk: Desk, calibration: Calibration | None, groups: GroupCalibration | None) -> list[HeldRun]:
+def held(
+    runs: Sequence[Served], lookups: LookupCache, calibration: Calibration | None, groups: GroupCalibration | None
+) -> list[HeldRun]:
     """Runs with what is said of them."""
     found = []
     for run in runs:
         try:
-            said = predicted(run, desk, calibration, groups)
+            said = predicted(run, lookups, calibration, groups)
         except WhichGpuError as error:
             print(f"not asked for: {run.source} {run.gpu} line {run.lines[0]}: {error}", file=sys.stderr)
             continue
@@ -146,12 +150,12 @@ def main() -> int:
     parser.add_argument("--seen", action="store_true", help="with the product's own fit, which saw these rows")
     asked = parser.parse_args()
     runs = served_rows(asked.truth) + served_rows(asked.truth, flood=True)
-    desk = Desk(Catalog())
+    lookups = LookupCache(Catalog())
     found: list[HeldRun] = []
     leaving: Any = None if asked.seen else Leaving(asked.truth)
     for source in sorted({run.source for run in runs}):
         fits = leaving.without(source) if leaving else (None, None)
-        found += held([run for run in runs if run.source == source], desk, *fits)
+        found += held([run for run in runs if run.source == source], lookups, *fits)
     asked.held.write_text(json.dumps([asdict(run) for run in found]))
     return 0
 

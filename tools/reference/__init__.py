@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 
 from reference.tongue import Tongue, tongues
-from whichgpu.surface.web.speech import OWN_NAMES
+from whichgpu.surface.web.reader_language import OWN_NAMES
 
 PAGES = ("commands", "fields", "errors", "settings", "gpus", "engines", "formulas", "rest")
 

@@ -12,7 +12,7 @@ import click
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.surface.cli.frame import SHARED_NAMES, FieldType, Words
+from whichgpu.surface.cli.click_parts import SHARED_NAMES, FieldType, Words
 from whichgpu.surface.cli.main import root
 
 MANY = 12  # choices beyond these are not all written out

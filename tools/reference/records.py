@@ -36,8 +36,8 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "plan": (
         "api.plan.plan:PlanAnswer",
         "decide.plan.launch_hints:Hint",
-        "decide.roles.answer:RolesAnswer",
-        "decide.roles.answer:DesignsAnswer",
+        "decide.roles.roles_answer:RolesAnswer",
+        "decide.roles.roles_answer:DesignsAnswer",
         "decide.interrupted:PoliciesAnswer",
     ),
     "buy": ("api.prices.buy:BuyAnswer",),

@@ -16,7 +16,7 @@ from reference.markdown import code, heading, table, text
 from reference.tongue import Tongue
 from whichgpu.api.plan.plan_file import LOADS, TOP, WISHES
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED
-from whichgpu.surface.cli.frame import options_of
+from whichgpu.surface.cli.click_parts import options_of
 from whichgpu.surface.cli.settings import SHARED
 from whichgpu.workload.kinds import KINDS
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from whichgpu.base.messages import SOURCE_LANGUAGE, Language, language, languages
-from whichgpu.base.po import Texts
+from whichgpu.base.po import PoCatalog
 
 WORDS = Path(__file__).parent / "words"
 HOME = "reference"
@@ -45,9 +45,9 @@ class Tongue:
         return language(self.code)
 
     @cached_property
-    def _words(self) -> Texts:
+    def _words(self) -> PoCatalog:
         path = WORDS / f"{self.code}.po"
-        return Texts(path.read_text(encoding="utf-8") if path.exists() else "")
+        return PoCatalog(path.read_text(encoding="utf-8") if path.exists() else "")
 
     def __contains__(self, id: str) -> bool:
         return id in self.language

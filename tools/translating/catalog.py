@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE
-from whichgpu.base.po import Texts
+from whichgpu.base.po import PoCatalog
 from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.engines.files import FOLDER as ENGINES
 from whichgpu.catalog.engines.files import engine_cells
@@ -69,19 +69,19 @@ def digest(forms: Iterable[str]) -> str:
 def english(source: str | None = None) -> Mapping[str, Forms]:
     """The English sentences: of this checkout, of a file, or as they stood in a commit."""
     if source is None:
-        return Texts(ENGLISH.read_text(encoding="utf-8"))
+        return PoCatalog(ENGLISH.read_text(encoding="utf-8"))
     if Path(source).is_file():
-        return Texts(Path(source).read_text(encoding="utf-8"))
+        return PoCatalog(Path(source).read_text(encoding="utf-8"))
     shown = subprocess.run(
         ["git", "show", f"{source}:./{ENGLISH.name}"], cwd=ENGLISH.parent, capture_output=True, encoding="utf-8", check=True
     )
-    return Texts(shown.stdout)
+    return PoCatalog(shown.stdout)
 
 
 def read(text: str) -> dict[str, Entry]:
     """Entries of a translated catalog; those with no words in them are not there."""
     digests = {id: found for found, id in _DIGEST.findall(text)}
-    return {id: Entry(forms, digests.get(id, "")) for id, forms in Texts(text).items() if any(forms)}
+    return {id: Entry(forms, digests.get(id, "")) for id, forms in PoCatalog(text).items() if any(forms)}
 
 
 def read_language(code: str) -> dict[str, Entry]:
@@ -96,7 +96,7 @@ def read_language(code: str) -> dict[str, Entry]:
 
 def of_book(text: str) -> dict[str, Entry]:
     """Entries of a book: each is called by its English, so that none is ever stale."""
-    return {id: Entry(forms, digest((id,))) for id, forms in Texts(text).items() if any(forms)}
+    return {id: Entry(forms, digest((id,))) for id, forms in PoCatalog(text).items() if any(forms)}
 
 
 def books() -> tuple[Book, ...]:

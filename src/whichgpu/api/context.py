@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichgpu.catalog.store import Catalog
 
 if TYPE_CHECKING:
-    from whichgpu.api.lookup_cache import Desk
+    from whichgpu.api.lookup_cache import LookupCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Context:
     today: date = field(default_factory=date.today)
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # stage and share done
-    desk: Desk | None = None  # what earlier questions looked up, kept by whoever answers many
+    lookups: LookupCache | None = None  # what earlier questions looked up, kept by whoever answers many
     is_whole: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
 
-    def desk_for(self, own_measurements: bool) -> Desk:
+    def lookups_for(self, own_measurements: bool) -> LookupCache:
         """The desk to look models and GPUs up at; `own_measurements` says whether the user's records count."""
-        from whichgpu.api.lookup_cache import Desk  # facts do without it
+        from whichgpu.api.lookup_cache import LookupCache  # facts do without it
 
-        if self.desk is not None and self.desk.own == own_measurements:
-            return self.desk
-        return Desk(self.catalog, own=own_measurements, as_of=self.as_of)
+        if self.lookups is not None and self.lookups.own == own_measurements:
+            return self.lookups
+        return LookupCache(self.catalog, own=own_measurements, as_of=self.as_of)

@@ -30,7 +30,7 @@ class Device:
     count: int | None
 
 
-class Desk:
+class LookupCache:
     """A catalog with a memory of what was asked of it."""
 
     def __init__(

@@ -32,7 +32,7 @@ def data_rows(path: Path) -> tuple[dict[str, str], ...]:
     return tuple(DictReader(StringIO(read_data(path).decode("utf-8"), newline="")))
 
 
-def record(kind: type[T], row: Mapping[str, str], **made: Any) -> T:
+def parse_record(kind: type[T], row: Mapping[str, str], **made: Any) -> T:
     """A row as a dataclass: cells by the type of their field, an empty number as 0; `made` are fields of no single cell."""
     return kind(**{one.name: READERS[one.type](row[one.name]) for one in fields(kind) if one.name not in made}, **made)  # type: ignore[arg-type]
 
@@ -50,7 +50,7 @@ READERS: Mapping[Any, Callable[[str], Any]] = {
 
 def check_data(path: Path, content: bytes) -> None:
     """Refuse content that is not what was released under that path; files of others are no matter of ours."""
-    if in_checkout() or PACKAGE not in path.parents or sums().get(_name(path)) == digest(content):
+    if running_from_checkout() or PACKAGE not in path.parents or released_digests().get(_name(path)) == digest(content):
         return
     from whichgpu.base.errors import DataError
     from whichgpu.base.messages import msg
@@ -58,16 +58,16 @@ def check_data(path: Path, content: bytes) -> None:
     raise DataError("altered-data", msg("error.altered-data", path=str(path)), msg("hint.altered-data"))
 
 
-def altered() -> tuple[str, ...]:
+def altered_files() -> tuple[str, ...]:
     """Names of bundled files that differ from what was released, are missing or were added."""
     found = {_name(path): path for path in data_files()}
-    stated = sums()
+    stated = released_digests()
     changed = [name for name, path in found.items() if stated.get(name) != digest(path.read_bytes())]
     return tuple(sorted({*changed, *(stated.keys() - found.keys())}))
 
 
 @cache
-def sums() -> Mapping[str, str]:
+def released_digests() -> Mapping[str, str]:
     """Digests by name, as the file states them; none where it cannot be read."""
     try:
         lines = SUMS.read_text(encoding="ascii", errors="replace").splitlines()
@@ -76,7 +76,7 @@ def sums() -> Mapping[str, str]:
     return {name: told for told, _, name in (line.partition("  ") for line in lines)}
 
 
-def written() -> str:
+def checksum_lines() -> str:
     """What `SHA256SUMS` should hold; `sha256sum -c` reads it, too."""
     return "".join(f"{digest(path.read_bytes())}  {_name(path)}\n" for path in data_files())
 
@@ -89,7 +89,7 @@ def data_files() -> Iterator[Path]:
 
 
 @cache
-def in_checkout() -> bool:
+def running_from_checkout() -> bool:
     """Whether this runs from the project's own tree."""
     return (PACKAGE.parent.parent / "pyproject.toml").is_file()
 

@@ -9,8 +9,8 @@ from datetime import date
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-EARLIEST = 1990
-LATEST = 2100
+MIN_YEAR = 1990
+MAX_YEAR = 2100
 
 _PARTIAL = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 
@@ -50,10 +50,10 @@ def parse_as_of(text: str, today: date) -> date:
     return min(span[1], today)
 
 
-def parse_known(text: str, today: date) -> date | int:
+def parse_as_known(text: str, today: date) -> date | int:
     """What `--catalog-as-known` names: a day, or by its number the snapshot that was the last one then.
 
-    >>> parse_known("@12", date(2026, 11, 15))
+    >>> parse_as_known("@12", date(2026, 11, 15))
     12
     """
     number = text.strip().removeprefix("@")
@@ -74,7 +74,7 @@ def _span(text: str) -> tuple[date, date] | None:
     if match is None:
         return None
     year, month, day = int(match[1]), int(match[2] or 0), int(match[3] or 0)
-    if not EARLIEST <= year <= LATEST:
+    if not MIN_YEAR <= year <= MAX_YEAR:
         return None
     try:
         if match[3]:

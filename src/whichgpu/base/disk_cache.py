@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from whichgpu.base.files import read_regular, user_folder
+from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
 FORM = 1  # of the files
@@ -23,7 +23,7 @@ ASIDE = ".damaged"
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class ResultCache:
     """Where results of a sweep are kept. `kind` is what one is: the type it is read back as.
 
     `stamp` names all that decides a result beside its item and seed: data files, for one. Results of another version of this
@@ -75,7 +75,7 @@ class Keep:
 
         place = self.path(name)
         try:
-            sum_, _, text = read_regular(place, LARGEST).partition(b"\n")
+            sum_, _, text = read_regular_file(place, LARGEST).partition(b"\n")
         except OSError:
             return False, None
         text = text.removesuffix(b"\n")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    class Shower(Protocol):
+    class AnswerRenderer(Protocol):
         """Who turns answers into what people and programs read; `lang` is a language's code."""
 
         def json_text(self, answer: object, lang: str | None) -> str:
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
             """A chart as a file."""
 
 
-_loaders: list[Callable[[], Shower]] = []
+_loaders: list[Callable[[], AnswerRenderer]] = []
 
 
-def shown_by(load: Callable[[], Shower]) -> None:
+def set_renderer(load: Callable[[], AnswerRenderer]) -> None:
     """Who shows answers, loaded when the first one is shown."""
     _loaders[:] = [load]
 
 
-def _shower() -> Shower:
+def _shower() -> AnswerRenderer:
     return _loaders[0]()
 
 
@@ -64,7 +64,7 @@ class Chart(dict):  # type: ignore[type-arg]  # checkers see one of any values
         return str(self._repr_mimebundle_()["text/plain"])
 
 
-class Shown:
+class Displayable:
     """An answer that shows itself."""
 
     __slots__ = ()

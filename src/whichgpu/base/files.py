@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 
-def read_regular(path: Path, most: int) -> bytes:
+def read_regular_file(path: Path, most: int) -> bytes:
     """The bytes of a regular file of at most `most` bytes; anything else is an OSError, and nothing is waited for."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())

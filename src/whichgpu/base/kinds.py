@@ -1,6 +1,6 @@
 """How one value of a request is read and written: from text (flags, URLs) or from a typed value (Python, JSON, TOML).
 
-A kind raises `Refused` with what would have worked; whoever reads the request adds the field's name as the user wrote it.
+A kind raises `InvalidValue` with what would have worked; whoever reads the request adds the field's name as the user wrote it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
-class Refused(Exception):
+class InvalidValue(Exception):
     """A value a field cannot take: what was wrong with it, what would work, and the nearest choices."""
 
     def __init__(self, wants: Message, choices: tuple[str, ...] = (), said: Message | None = None) -> None:
@@ -72,7 +72,7 @@ class Whole(Base):
         if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-            raise Refused(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
+            raise InvalidValue(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
         return value
 
     def read_text(self, text: str) -> int:
@@ -82,7 +82,7 @@ class Whole(Base):
         if scale > 1 and _NUMBER.fullmatch(digits):
             return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
         if _WHOLE.fullmatch(digits) is None:
-            raise Refused(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
+            raise InvalidValue(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
         return self.read(int(digits))
 
 
@@ -99,10 +99,10 @@ class Number(Base):
         if isinstance(value, str) and self.unit:
             return self.read_text(value)
         if isinstance(value, float) and 0 < value < MIN_NUMBER:
-            raise Refused(msg("wants.at-least", low=f"{MIN_NUMBER:g}{self.unit}"))
+            raise InvalidValue(msg("wants.at-least", low=f"{MIN_NUMBER:g}{self.unit}"))
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
             large = not isinstance(value, bool) and isinstance(value, int | float) and value > self.high and self.unit
-            raise Refused(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._wanted)
+            raise InvalidValue(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._wanted)
         return float(value)
 
     @property
@@ -116,7 +116,7 @@ class Number(Base):
         try:
             return self.read(self.parse(text)) if self.parse else self.read(None)
         except UsageError as problem:
-            raise Refused(self._wanted) from problem
+            raise InvalidValue(self._wanted) from problem
 
     def write_text(self, value: float) -> str:
         return f"{value!r}{self.unit}"
@@ -127,13 +127,13 @@ class Flag(Base):
 
     def read(self, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise Refused(msg("wants.flag"))
+            raise InvalidValue(msg("wants.flag"))
         return value
 
     def read_text(self, text: str) -> bool:
         word = text.strip().lower()
         if word not in (*TRUE, *FALSE):
-            raise Refused(msg("wants.flag"))
+            raise InvalidValue(msg("wants.flag"))
         return word in TRUE
 
     def write_text(self, value: bool) -> str:
@@ -148,7 +148,7 @@ class Text(Base):
 
     def read(self, value: Any) -> str:
         if not isinstance(value, str) or not value.strip() or len(value) > self.longest or not value.isprintable():
-            raise Refused(msg("wants.text", longest=self.longest))
+            raise InvalidValue(msg("wants.text", longest=self.longest))
         return value.strip()
 
     def read_text(self, text: str) -> str:

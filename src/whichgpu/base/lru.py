@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Recent(Generic[Value]):
+class LruCache(Generic[Value]):
     """Values by key.
 
-    >>> recent = Recent[int](most=2)
+    >>> recent = LruCache[int](most=2)
     >>> [recent.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], recent.known(2)
     ([10, 20, 10, 30], None)
     """

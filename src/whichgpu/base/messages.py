@@ -13,14 +13,14 @@ from functools import cache, cached_property
 from gettext import c2py
 from pathlib import Path
 
-from whichgpu.base.numerals import Numeral, is_decimal, is_quantity, rewritten
-from whichgpu.base.po import Texts
+from whichgpu.base.numerals import Numeral, is_decimal, is_quantity, localize_numbers
+from whichgpu.base.po import PoCatalog
 
 LOCALE_DIR = Path(__file__).parent / "locale"
 FACTS_DIR = LOCALE_DIR / "facts"
 SOURCE_LANGUAGE = "en"
 
-LONGEST = 2000  # characters of one value in a message
+MAX_VALUE_CHARS = 2000  # characters of one value in a message
 # Holes in which a bare decimal is a number, and no version or capability.
 NUMBERS = frozenset(
     "rate speed times percentile price power loss before after notice warm_up outage most amount seconds vcpus".split()
@@ -61,7 +61,7 @@ class Message:
         return hash((self.id, tuple(sorted((k, repr(v)) for k, v in self.values.items()))))
 
     def __str__(self) -> str:
-        return spoken().render(self)
+        return current_language().render(self)
 
 
 class Fact(str):
@@ -118,7 +118,7 @@ class Language:
         if self.code == SOURCE_LANGUAGE or not (isinstance(text, Numeral) or text in UNITS or is_quantity(text)):
             return text
         unit = next((unit for unit in UNITS if unit in text), None)
-        said = rewritten(text, self.marks)
+        said = localize_numbers(text, self.marks)
         return said.replace(unit, self.text(UNITS[unit])) if unit else said
 
     def fact(self, text: str) -> str:
@@ -128,7 +128,7 @@ class Language:
     @cached_property
     def _facts(self) -> Mapping[str, tuple[str, ...]]:
         path = FACTS_DIR / f"{self.code}.po"
-        return Texts(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return PoCatalog(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     @cached_property
     def _separator(self) -> str:
@@ -166,7 +166,7 @@ def _count(values: Mapping[str, Value]) -> int:
 
 def printable(text: str) -> str:
     """A text that comes from outside, with what would steer a terminal written out, and not endless."""
-    shown = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    shown = text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shown)
 
 
@@ -192,7 +192,7 @@ def language(code: str) -> Language:
     short = code_of(code) or SOURCE_LANGUAGE
     if short == SOURCE_LANGUAGE and code != SOURCE_LANGUAGE:
         return english()
-    texts = Texts((LOCALE_DIR / f"{short}.po").read_text(encoding="utf-8"))
+    texts = PoCatalog((LOCALE_DIR / f"{short}.po").read_text(encoding="utf-8"))
     return Language(short, texts, texts.plural, None if short == SOURCE_LANGUAGE else english())
 
 
@@ -205,11 +205,11 @@ def english() -> Language:
 _chosen = [SOURCE_LANGUAGE]  # by whoever uses this as a library; the surfaces choose for each reader
 
 
-def spoken() -> Language:
+def current_language() -> Language:
     """The language in which messages and errors read as text."""
     return language(_chosen[0])
 
 
-def speak(code: str) -> None:
+def set_current_language(code: str) -> None:
     """Choose it."""
     _chosen[0] = code

@@ -11,7 +11,7 @@ from functools import lru_cache
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import msg
 
-MOST_NAMED = 999_999  # of a GPU, in one name
+MAX_NAMED_COUNT = 999_999  # of a GPU, in one name
 _WORD = re.compile(r"(?:[^\W_]|\.)+")  # letters of any script: what is left of "Mỹ" without its mark is another name
 _COUNT_FIRST = re.compile(r"([0-9]{1,18})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
@@ -35,10 +35,10 @@ def unaccented(name: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
 
 
-def spoken_name(name: str) -> str:
+def normalized_name(name: str) -> str:
     """A name as it is compared in scripts of their own: composed (macOS types 한 as ㅎ, ㅏ, ㄴ), without case and outer blanks.
 
-    >>> spoken_name(unicodedata.normalize("NFD", " 한국 ")) == "한국"
+    >>> normalized_name(unicodedata.normalize("NFD", " 한국 ")) == "한국"
     True
     """
     return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
@@ -69,9 +69,9 @@ def split_count(name: str) -> tuple[int | None, str]:
 
 
 def _count(digits: str, text: str) -> int:
-    if int(digits) > MOST_NAMED:
+    if int(digits) > MAX_NAMED_COUNT:
         message = msg("error.span-too-large", text=text[:80])
-        raise UsageError("bad-field", message, msg("hint.span-too-large", most=f"{MOST_NAMED:,}"))
+        raise UsageError("bad-field", message, msg("hint.span-too-large", most=f"{MAX_NAMED_COUNT:,}"))
     return int(digits)
 
 

@@ -29,13 +29,13 @@ class Numeral(str):
     __slots__ = ()
 
 
-def rewritten(text: str, marks: str) -> str:
+def localize_numbers(text: str, marks: str) -> str:
     """A text with these marks for the decimal point and between thousands, where it is one of numbers.
 
-    >>> rewritten("1,234.5 GiB", ",."), rewritten("12.3 USD (1.5/h)", ",."), rewritten(Numeral("1.2–3.4"), ",.")
-    ('1.234,5 GiB', '12,3 USD (1,5/h)', '1,2–3,4')
-    >>> rewritten("8.0", ",."), rewritten("CUDA 12.4", ",."), rewritten("llama-3.1-8b", ",."), rewritten("1.5GiB", ",.")
-    ('8.0', 'CUDA 12.4', 'llama-3.1-8b', '1.5GiB')
+    >>> [localize_numbers(text, ",.") for text in ("1,234.5 GiB", "12.3 USD (1.5/h)", Numeral("1.2–3.4"))]
+    ['1.234,5 GiB', '12,3 USD (1,5/h)', '1,2–3,4']
+    >>> [localize_numbers(text, ",.") for text in ("8.0", "CUDA 12.4", "llama-3.1-8b", "1.5GiB")]
+    ['8.0', 'CUDA 12.4', 'llama-3.1-8b', '1.5GiB']
     """
     if marks == ENGLISH_MARKS or not (isinstance(text, Numeral) or is_quantity(text)):
         return text

@@ -15,10 +15,10 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "t": "\t"}
 
 
-class Texts(Mapping[str, tuple[str, ...]]):
+class PoCatalog(Mapping[str, tuple[str, ...]]):
     """Sentences of a catalog by id, in the order of the file; several where they differ by number.
 
-    >>> Texts('\\nmsgid ""\\nmsgstr ""\\n\\nmsgid "word.yes"\\nmsgstr "yes"\\n')["word.yes"]
+    >>> PoCatalog('\\nmsgid ""\\nmsgstr ""\\n\\nmsgid "word.yes"\\nmsgstr "yes"\\n')["word.yes"]
     ('yes',)
     """
 

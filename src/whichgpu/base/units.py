@@ -43,10 +43,10 @@ _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})\s*([a-zA-
 _LONG = re.compile(r"[0-9]{19}|[0-9]*\.[0-9]{13}")
 
 
-def whole_number(text: str, most: int) -> int | None:
+def parse_whole_number(text: str, most: int) -> int | None:
     """A whole number in plain digits; None where it is none or a larger one. `str.isdigit` also knows digits that `int` does not.
 
-    >>> whole_number("16", 99), whole_number("100", 99), whole_number("²", 99), whole_number("1_0", 99)
+    >>> parse_whole_number("16", 99), parse_whole_number("100", 99), parse_whole_number("²", 99), parse_whole_number("1_0", 99)
     (16, None, None, None)
     """
     told = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichgpu.base.bundled_data import data_rows, record
+from whichgpu.base.bundled_data import data_rows, parse_record
 from whichgpu.catalog.schema import DATA_DIR
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def architecture_named(name: str, target: str = "") -> Architecture:
     cells = {column: next((row[column] for row in rows if row[column]), "") for column in rows[-1]}
     fp32, fp16 = _flops_per_clock(cells)
     families = frozenset(filter(None, ";".join(row["instructions"] for row in rows).split(";")))
-    return record(
+    return parse_record(
         Architecture, cells, fp32_flops_per_clock=fp32, fp16_flops_per_clock=fp16, instructions=families, kin=_kin(cells)
     )
 

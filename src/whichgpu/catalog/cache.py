@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from whichgpu.base.files import read_regular, user_folder
+from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def load_or_build(name: str, kind: type[T], files: Sequence[Path], build: Callab
         return build()
     path = folder / "whichgpu" / f"{name}-{_stamp(files)}.msgpack"
     try:
-        return msgspec.msgpack.decode(_sound(read_regular(path, MOST_BYTES)), type=tuple[kind, ...])  # type: ignore[valid-type]
+        return msgspec.msgpack.decode(_sound(read_regular_file(path, MOST_BYTES)), type=tuple[kind, ...])  # type: ignore[valid-type]
     except (OSError, ValueError, msgspec.DecodeError):
         records = build()
     with contextlib.suppress(OSError, OverflowError):
@@ -79,7 +79,7 @@ def _code() -> bytes:
 
 def _sized(path: Path) -> bytes:
     try:
-        content = read_regular(path, MOST_BYTES)
+        content = read_regular_file(path, MOST_BYTES)
     except OSError:  # the build will say what is wrong with it
         content = b"unreadable"
     return len(content).to_bytes(8, "big") + content

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whichgpu.base.bundled_data import check_data
 from whichgpu.base.errors import DataError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 
 Line = tuple[int, list[str]]
@@ -24,7 +24,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\
 def read_cells(path: Path, columns: Sequence[str] = ()) -> tuple[list[str], list[Line]]:
     """The header (`columns`, where given), and each row with its line number; every row as long as the header."""
     try:
-        content = read_regular(path, MOST_BYTES)
+        content = read_regular_file(path, MOST_BYTES)
         check_data(path, content)
         text = content.decode("utf-8")
         reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)

@@ -14,9 +14,9 @@ from whichgpu.base.money import Money
 from whichgpu.catalog.currency import round_significant
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.capacity_bound import waits
-from whichgpu.decide.configurations.configuration import Asked, Way
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group, Groups
-from whichgpu.decide.configurations.ranges import Sure, how_sure
+from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
 from whichgpu.decide.work import Work
 from whichgpu.estimate.fit import Verdict
@@ -120,8 +120,8 @@ def term_lines(one: Candidate, found: Market) -> tuple[TermLine, ...]:
     return tuple(sorted(lines, key=lambda line: line.price.amount))
 
 
-def shown(
-    place: int, told: Candidates, found: Market, groups: Groups, asked: Asked, work: Work, currency: str,
+def build_candidate(
+    place: int, told: Candidates, found: Market, groups: Groups, asked: WorkloadRequest, work: Work, currency: str,
     because: tuple[Message, ...] = (),
 ) -> Candidate:  # fmt: skip
     """The candidate at a place."""
@@ -130,7 +130,7 @@ def shown(
     offer = int(told.offer[place])
     row = int(found.rows[offer])
     table, copies = found.table, int(told.copies[place])
-    sure = how_sure(asked, group, way)
+    sure = time_range(asked, group, way)
     spoken = asked.workload.serving and way.kind == "generate"
     served, (first, each) = way.served, waits(asked.workload, way)
     seen = min(int(table.days[1][row]), found.day.toordinal())
@@ -167,7 +167,7 @@ def _whole(count: float) -> int | float:
     return int(count) if count == int(count) else round(count, 4)
 
 
-def _waited(way: Way, sure: Sure, seconds: float, which: int) -> Figure:
+def _waited(way: Configuration, sure: TimeRange, seconds: float, which: int) -> Figure:
     """What users wait, with its range: under a load, slower steps find more at work and are slower still; none beats physics."""
     plain = sure.seconds(seconds)
     if way.served is None:
@@ -177,13 +177,13 @@ def _waited(way: Way, sure: Sure, seconds: float, which: int) -> Figure:
     return replace(plain, low=low, high=max(seconds, way.served.slow[which]))
 
 
-def _capacity(way: Way, copies: int, sure: Sure) -> Figure | None:
+def _capacity(way: Configuration, copies: int, sure: TimeRange) -> Figure | None:
     """Requests a second that all copies bear with their objectives kept."""
     each = way.bears or way.capacity
     return None if each is None else sure.rate(each * copies, "requests/s")
 
 
-def _throughput(workload: Workload, way: Way, copies: int, sure: Sure, spoken: bool) -> Figure:
+def _throughput(workload: Workload, way: Configuration, copies: int, sure: TimeRange, spoken: bool) -> Figure:
     """Work a second of all copies: of a service under a rate what that load asks for, as `estimate` tells it; else all they can.
 
     Less than is asked for is answered where they are so slow as to bear less.
@@ -197,7 +197,7 @@ def _throughput(workload: Workload, way: Way, copies: int, sure: Sure, spoken: b
     return Figure(asked, least * tokens, asked, way.unit, sure.basis, sure.sources)
 
 
-def _run_time(told: Candidates, place: int, sure: Sure, work: Work) -> Figure:
+def _run_time(told: Candidates, place: int, sure: TimeRange, work: Work) -> Figure:
     seconds = float(told.course.hours[place]) * 3600.0
     if work.hours is not None:
         return Figure.exact(seconds, "s", "modelled")
@@ -205,7 +205,7 @@ def _run_time(told: Candidates, place: int, sure: Sure, work: Work) -> Figure:
     return Figure(seconds, low * 3600.0, high * 3600.0, "s", sure.basis, sure.sources)
 
 
-def _money(told: Candidates, place: int, sure: Sure, work: Work, currency: str) -> dict[str, Any]:
+def _money(told: Candidates, place: int, sure: TimeRange, work: Work, currency: str) -> dict[str, Any]:
     """Every way the money is told."""
     run = told.course
     whole = float(run.cost[place])
@@ -240,7 +240,7 @@ def _decimal(value: float) -> Decimal:
     return round_significant(Decimal(repr(value)))
 
 
-def group_at(place: int, told: Candidates, groups: Groups) -> tuple[Group, Way]:
+def group_at(place: int, told: Candidates, groups: Groups) -> tuple[Group, Configuration]:
     """The group and way of a place."""
     way = told.ways[int(told.group[place])]
     assert way is not None

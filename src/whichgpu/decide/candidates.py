@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.decide.configurations.capacity_bound import waits
-from whichgpu.decide.configurations.configuration import Outcome, Refusal, Way
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
-from whichgpu.decide.constraints import TIME_WEIGHT, Rank, Wishes
+from whichgpu.decide.constraints import TIME_WEIGHT, Constraints, Rank
 from whichgpu.decide.market import Market, terms_of
 from whichgpu.decide.work import Work
 from whichgpu.price.run import Course, Habits, Terms, course
@@ -28,7 +28,7 @@ MOST_COPIES = 64.0  # beyond it a service wants a plan, not a recommendation
 class Candidates:
     """One entry for each offer and group that can do the work; limits say which wishes each misses."""
 
-    ways: tuple[Way | None, ...]  # by group
+    ways: tuple[Configuration | None, ...]  # by group
     group: Ints
     offer: Ints
     copies: Floats  # of the group, side by side
@@ -80,20 +80,20 @@ class Candidates:
 
 
 def candidates(
-    workload: Workload, work: Work, wishes: Wishes, found: Market, groups: Groups, outcomes: Sequence[Outcome],
+    workload: Workload, work: Work, constraints: Constraints, found: Market, groups: Groups, outcomes: Sequence[GroupResult],
     offered: Terms | None = None,
 ) -> Candidates:  # fmt: skip
     """Join offers with what their groups can do, and cost the run on each; `offered` are their terms, where already told."""
     rejected = found.rejected.copy()
     if groups.left:
         rejected["gpus-in-all"] += groups.left
-    able = np.array([isinstance(one, Way) for one in outcomes], dtype=bool)
+    able = np.array([isinstance(one, Configuration) for one in outcomes], dtype=bool)
     for place, one in enumerate(outcomes):
-        if isinstance(one, Refusal):
+        if isinstance(one, Infeasibility):
             rejected[one.reason] += int((groups.group_of == place).sum())
     keep = able[groups.group_of] if len(able) else np.zeros(0, dtype=bool)
     group, offer = groups.group_of[keep], groups.offer_of[keep]
-    ways = tuple(one if isinstance(one, Way) else None for one in outcomes)
+    ways = tuple(one if isinstance(one, Configuration) else None for one in outcomes)
     rate = np.array([one.rate if one else 1.0 for one in ways] or [1.0])[group]
     copies = _copies(workload, ways)[group]
     machines = np.array([one.machines for one in groups.groups] or [1], dtype=float)[group] * copies
@@ -101,12 +101,12 @@ def candidates(
     serving = work.hours is not None
     hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
     terms = (offered or terms_of(found)).at(offer, machines)
-    told = course(hours, terms, wishes.habits, interruptible=not serving)
+    told = course(hours, terms, constraints.habits, interruptible=not serving)
     per_hour = (terms.price + terms.host) * machines
     done = _served(workload, work, ways)[group] if serving else rate
-    spent = _spent(wishes, groups, group, told, per_hour, size)
-    missed = _missed(wishes, found, told, spent, size, offer, serving, terms.years)
-    if workload.serving and "spot" not in wishes.terms and (spot := found.terms[offer] == "spot").any():
+    spent = _spent(constraints, groups, group, told, per_hour, size)
+    missed = _missed(constraints, found, told, spent, size, offer, serving, terms.years)
+    if workload.serving and "spot" not in constraints.terms and (spot := found.terms[offer] == "spot").any():
         missed["spot-service"] = spot
     if (many := copies > MOST_COPIES).any():
         missed["copies"] = many
@@ -128,12 +128,12 @@ def candidates(
         rejected,
         len(groups.group_of) + groups.left + sum(found.rejected.values()),
         terms,
-        wishes.habits,
+        constraints.habits,
         spent,
     )
 
 
-def _copies(workload: Workload, ways: Sequence[Way | None]) -> Floats:
+def _copies(workload: Workload, ways: Sequence[Configuration | None]) -> Floats:
     """Copies of a group that a rate of requests needs; one where no rate is asked for."""
     if workload.rate is None:
         return np.ones(max(1, len(ways)))
@@ -141,7 +141,7 @@ def _copies(workload: Workload, ways: Sequence[Way | None]) -> Floats:
     return np.array(told or [1.0])
 
 
-def _served(workload: Workload, work: Work, ways: Sequence[Way | None]) -> Floats:
+def _served(workload: Workload, work: Work, ways: Sequence[Configuration | None]) -> Floats:
     """Work a second a service really does: what is asked of it, or all it can where no rate is."""
     each = float(workload.seq_out or 1) if work.unit == "tokens" else 1.0
     if workload.rate is not None:
@@ -149,11 +149,11 @@ def _served(workload: Workload, work: Work, ways: Sequence[Way | None]) -> Float
     return np.array([one.rate if one else 1.0 for one in ways] or [1.0])
 
 
-def _answered(workload: Workload, ways: Sequence[Way | None]) -> Floats:
+def _answered(workload: Workload, ways: Sequence[Configuration | None]) -> Floats:
     """Seconds from a request to the end of its answer; those of one pass where nothing is spoken."""
     tokens = float(max(1, workload.seq_out or 1) - 1)
 
-    def seconds(one: Way) -> float:
+    def seconds(one: Configuration) -> float:
         if one.kind != "generate":
             return one.seconds
         first, each = waits(workload, one)
@@ -162,41 +162,41 @@ def _answered(workload: Workload, ways: Sequence[Way | None]) -> Floats:
     return np.array([seconds(one) if one else 1.0 for one in ways] or [1.0])
 
 
-def _spent(wishes: Wishes, groups: Groups, group: Ints, told: Course, per_hour: Floats, gpus: Floats) -> Floats:
+def _spent(constraints: Constraints, groups: Groups, group: Ints, told: Course, per_hour: Floats, gpus: Floats) -> Floats:
     """What a budget limits."""
-    if wishes.budget_per is not None:
-        return per_hour * (MONTH_HOURS if wishes.budget_per == "month" else 1.0)
-    if not wishes.cards:
+    if constraints.budget_per is not None:
+        return per_hour * (MONTH_HOURS if constraints.budget_per == "month" else 1.0)
+    if not constraints.cards:
         return told.cost
-    return np.array([wishes.cards.get(one.gpu.id, np.inf) for one in groups.groups] or [np.inf])[group] * gpus
+    return np.array([constraints.cards.get(one.gpu.id, np.inf) for one in groups.groups] or [np.inf])[group] * gpus
 
 
 def _missed(
-    wishes: Wishes, found: Market, told: Course, spent: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
+    constraints: Constraints, found: Market, told: Course, spent: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
 ) -> dict[str, Bools]:
     """Which limits each candidate misses."""
     missed: dict[str, Bools] = {"never-done": ~np.isfinite(told.hours)}
     bound = years > 0
     long_enough = told.hours >= np.where(np.isfinite(told.break_even), told.break_even, years * 8760.0)
     missed["commitment"] = bound & ~long_enough
-    if wishes.gpus is not None:
-        missed["gpus-in-all"] = (gpus < wishes.gpus[0]) | (gpus > wishes.gpus[1])
-    if wishes.budget is not None:
-        missed["budget"] = spent > float(wishes.budget.amount) * (1 + 1e-9)
-    if wishes.deadline is not None and not serving:
-        missed["deadline"] = told.hours * 3600.0 > wishes.deadline
-    owned = _owned_limit(wishes, found, offer, gpus)
+    if constraints.gpus is not None:
+        missed["gpus-in-all"] = (gpus < constraints.gpus[0]) | (gpus > constraints.gpus[1])
+    if constraints.budget is not None:
+        missed["budget"] = spent > float(constraints.budget.amount) * (1 + 1e-9)
+    if constraints.deadline is not None and not serving:
+        missed["deadline"] = told.hours * 3600.0 > constraints.deadline
+    owned = _owned_limit(constraints, found, offer, gpus)
     if owned is not None:
         missed["owned-count"] = owned
     return {name: lost for name, lost in missed.items() if lost.any() or name in ("budget", "deadline")}
 
 
-def _owned_limit(wishes: Wishes, found: Market, offer: Ints, gpus: Floats) -> Bools | None:
+def _owned_limit(constraints: Constraints, found: Market, offer: Ints, gpus: Floats) -> Bools | None:
     """More of one's own GPUs than one has."""
-    if not wishes.owned:
+    if not constraints.owned:
         return None
     have: Counter[str] = Counter()
-    for one in wishes.owned:
+    for one in constraints.owned:
         have[one.gpu] += one.gpus
     limits = {found.table.place(gpu): float(count) for gpu, count in have.items()}
     mine = found.table.column("gpu")[found.rows][offer].tolist()

@@ -26,7 +26,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Constraints:
     """Filters, limits and the order. None and () ask nothing."""
 
     day: date

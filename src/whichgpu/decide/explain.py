@@ -14,7 +14,7 @@ from whichgpu.base.units import format_memory, format_seconds, significant, with
 from whichgpu.catalog.pricing import ANY_REGION
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Outcome, Refusal
+from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
@@ -24,10 +24,10 @@ MOST_PARTS = 16  # a GPU is ever cut into
 MORE = 1.02  # times the use: what is billed beyond is told
 
 
-def counted(gpus: int | float) -> str:
+def gpu_count_label(gpus: int | float) -> str:
     """A number of GPUs before their name.
 
-    >>> counted(8), counted(0.125), counted(0.3333)
+    >>> gpu_count_label(8), gpu_count_label(0.125), gpu_count_label(0.3333)
     ('8x', '1/8', '1/3')
     """
     return f"{gpus}x" if isinstance(gpus, int) else str(Fraction(gpus).limit_denominator(MOST_PARTS))
@@ -112,14 +112,15 @@ def _against(one: Candidate, other: Candidate, serving: bool) -> Message:
     """How it stands to another, in cost and, where there is a run, in time."""
     cost = float(other.cost.amount) / max(float(one.cost.amount), 1e-12)
     time = other.run_time.value / max(one.run_time.value, 1e-12)
-    name = {"gpu": other.gpu_name, "gpus": counted(other.gpus)}
+    name = {"gpu": other.gpu_name, "gpus": gpu_count_label(other.gpus)}
     if serving:
         return msg("because.against-service", cost=significant(cost), **name)
     return msg("because.against", cost=significant(cost), time=significant(time), **name)
 
 
 def why_not(
-    gpu: str, name: str, told: Candidates, groups: Groups, outcomes: Sequence[Outcome], best: Candidate, one: Candidate | None,
+    gpu: str, name: str, told: Candidates, groups: Groups, outcomes: Sequence[GroupResult], best: Candidate,
+    one: Candidate | None,
     serving: bool,
 ) -> tuple[Message, ...]:  # fmt: skip
     """Why a GPU is not the answer: how its best candidate compares, or what removed it."""
@@ -129,7 +130,7 @@ def why_not(
     for place, outcome in enumerate(outcomes):
         if groups.groups[place].gpu.id != gpu:
             continue
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Infeasibility):
             reasons[outcome.reason] += 1
             continue
         mine = told.group == place
@@ -147,7 +148,12 @@ def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
         return msg("why-not.is-answer", gpu=one.gpu_name)
     cost = float(one.cost.amount) / max(float(best.cost.amount), 1e-12)
     time = one.run_time.value / max(best.run_time.value, 1e-12)
-    values = {"gpu": one.gpu_name, "gpus": counted(one.gpus), "cost": significant(cost), "bound": msg(f"bound.{one.bound}")}
+    values = {
+        "gpu": one.gpu_name,
+        "gpus": gpu_count_label(one.gpus),
+        "cost": significant(cost),
+        "bound": msg(f"bound.{one.bound}"),
+    }
     return msg("why-not.worse-service", **values) if serving else msg("why-not.worse", time=significant(time), **values)
 
 

@@ -9,7 +9,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import GIB, format_memory
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
-from whichgpu.decide.configurations.configuration import Way
+from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.loading import loading_remark
 from whichgpu.workload.workload import Workload
@@ -24,7 +24,7 @@ RAM_TIMES, RAM_LEAST = 2, 16 * GIB  # of the GPUs' memory: weights are staged th
 
 
 def host_advice(
-    workload: Workload, group: Group, way: Way, instance: Instance | None, provider: str, sees: bool, term: str
+    workload: Workload, group: Group, way: Configuration, instance: Instance | None, provider: str, sees: bool, term: str
 ) -> tuple[Message, ...]:
     """What to look for in the host of an answer."""
     said = []
@@ -52,12 +52,12 @@ def host_advice(
     return tuple(said)
 
 
-def _idle(way: Way) -> bool:
+def _idle(way: Configuration) -> bool:
     """Whether a part of the GPU would bear the load as well, where there is one."""
     return way.served is None or way.served.rate * way.parallel.dp < FRACTION * (way.bears or 0.0)
 
 
-def _links(workload: Workload, group: Group, way: Way) -> Message:
+def _links(workload: Workload, group: Group, way: Configuration) -> Message:
     """One or several GPUs and why; what the layout wants of links and network."""
     if group.gpus == 1:
         return msg("host.single")

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.currency import Exchanger
-from whichgpu.catalog.engines.engine import Engine, may_run_on
+from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.constraints import Wishes
+from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.estimate.time.calibration import MEASURED_VENDORS
 from whichgpu.price.billing import billing_on, extras, machines_apart
@@ -33,7 +33,7 @@ MOVING_DAYS, MARKETPLACE = 365, "marketplace"
 LASTING_DAYS = 400  # of all others: what nobody saw for longer counts only where its GPU, machine or provider is asked for
 # The table with what rules make of it, steps of discounts, and which of them each row has.
 Standing = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
-_STANDING = Recent[tuple[Standing, PriceTable, Sequence[Discount]]](4)
+_STANDING = LruCache[tuple[Standing, PriceTable, Sequence[Discount]]](4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,17 @@ class Places:
 
 
 def market(
-    table: PriceTable, catalog: Catalog, wishes: Wishes, exchanger: Exchanger, places: Places | None = None,
+    table: PriceTable, catalog: Catalog, constraints: Constraints, exchanger: Exchanger, places: Places | None = None,
     off: Mapping[str, float] | None = None, engine: Engine | None = None,
 ) -> Market:  # fmt: skip
     """The offers of the wished day, providers, regions and terms. `off` is the user's own discount by provider.
 
     GPUs that an `engine` cannot run on are left out.
     """
-    standing, steps, step_of = _standing(table, catalog.discounts, wishes.day)
+    standing, steps, step_of = _standing(table, catalog.discounts, constraints.day)
     trips = places.of(standing) if places else np.full(len(standing), np.nan)
-    rates = _rates(standing, exchanger, wishes.currency)
-    keep, rejected = _kept(standing, catalog, wishes, trips, engine, rates)
+    rates = _rates(standing, exchanger, constraints.currency)
+    keep, rejected = _kept(standing, catalog, constraints, trips, engine, rates)
     rows = np.flatnonzero(keep)
     part = standing.taken(rows)
     price = part.price * rates[part.column("currency")]
@@ -98,8 +98,8 @@ def market(
                 own[at] = 1.0 - share
         listed = part.named("standing", ("list",))
         price = np.where(listed, price * own[part.column("provider")], price)
-    rate = float(exchanger.rate("USD", wishes.currency).value) if wishes.currency != "USD" else 1.0
-    return Market(standing, rows, price, rejected, steps, step_of[rows], trips[rows], wishes.day, rate)
+    rate = float(exchanger.rate("USD", constraints.currency).value) if constraints.currency != "USD" else 1.0
+    return Market(standing, rows, price, rejected, steps, step_of[rows], trips[rows], constraints.day, rate)
 
 
 def _rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
@@ -112,7 +112,7 @@ def _rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
 
 
 def _kept(
-    table: PriceTable, catalog: Catalog, wishes: Wishes, trips: Floats, engine: Engine | None, rates: Floats
+    table: PriceTable, catalog: Catalog, constraints: Constraints, trips: Floats, engine: Engine | None, rates: Floats
 ) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Offers that pass every wish, and how many each wish takes out in its turn."""
     known = catalog.gpu_by_id
@@ -123,40 +123,40 @@ def _kept(
         passing = [code for code, gpu in gpu_words.items() if gpu is not None and test(gpu)]
         return np.isin(table.column("gpu"), passing)
 
-    high = wishes.span[1]
+    high = constraints.span[1]
     tests: list[tuple[str, NDArray[np.bool_]]] = [
         ("unknown-gpu", by_gpu(lambda gpu: bool(gpu.peaks and gpu.memory_bandwidth))),
-        ("slice", table.gpus >= (0.0 if wishes.slices else SMALLEST)),
-        ("old-price", _fresh(table, catalog, wishes)),
+        ("slice", table.gpus >= (0.0 if constraints.slices else SMALLEST)),
+        ("old-price", _fresh(table, catalog, constraints)),
     ]
     if engine is not None:
         tests.append(("engine", by_gpu(lambda gpu: may_run_on(engine, gpu))))
-    if wishes.gpu_ids is None and wishes.machines is None:  # what is named by the user is looked at, whatever it is
-        tests.append(("framework", by_gpu(lambda gpu: runs_frameworks(gpu, wishes.day))))
+    if constraints.gpu_ids is None and constraints.machines is None:  # what is named by the user is looked at, whatever it is
+        tests.append(("framework", by_gpu(lambda gpu: runs_frameworks(gpu, constraints.day))))
         tests.append(("unmeasured", by_gpu(lambda gpu: gpu.vendor in MEASURED_VENDORS)))
-    if wishes.gpu_ids is not None:
-        tests.append(("gpu", by_gpu(lambda gpu: gpu.id in (wishes.gpu_ids or ()))))
-    if wishes.machines is not None:
-        pairs = {(table.place(a), table.place(b)) for a, b in wishes.machines}
+    if constraints.gpu_ids is not None:
+        tests.append(("gpu", by_gpu(lambda gpu: gpu.id in (constraints.gpu_ids or ()))))
+    if constraints.machines is not None:
+        pairs = {(table.place(a), table.place(b)) for a, b in constraints.machines}
         both = zip(table.column("provider").tolist(), table.column("instance").tolist(), strict=True)
         tests.append(("instance", np.array([pair in pairs for pair in both], dtype=bool)))
-    if wishes.needs:
-        tests.append(("needs", by_gpu(lambda gpu: set(wishes.needs) <= set(gpu.supports))))
-    if wishes.min_memory:
-        tests.append(("min-memory", by_gpu(lambda gpu: gpu.memory_marketed_bytes >= (wishes.min_memory or 0))))
+    if constraints.needs:
+        tests.append(("needs", by_gpu(lambda gpu: set(constraints.needs) <= set(gpu.supports))))
+    if constraints.min_memory:
+        tests.append(("min-memory", by_gpu(lambda gpu: gpu.memory_marketed_bytes >= (constraints.min_memory or 0))))
     own = table.named("provider", ("owned",))  # one's own machines stand where one wants them
-    if wishes.providers:
-        tests.append(("provider", table.named("provider", wishes.providers) | own))
-    if wishes.regions is not None:
-        names = {(a, b) for a, b in wishes.regions}
+    if constraints.providers:
+        tests.append(("provider", table.named("provider", constraints.providers) | own))
+    if constraints.regions is not None:
+        names = {(a, b) for a, b in constraints.regions}
         both = zip(table.column("provider").tolist(), table.column("region").tolist(), strict=True)
         tests.append(("region", np.array([(words[a], words[b]) in names for a, b in both], dtype=bool) | own))
-    if wishes.terms:
-        tests.append(("term", table.named("term", wishes.terms) | own))
-    if wishes.max_latency is not None:
-        tests.append(("max-latency", (np.nan_to_num(trips, nan=np.inf) <= wishes.max_latency) | own))
+    if constraints.terms:
+        tests.append(("term", table.named("term", constraints.terms) | own))
+    if constraints.max_latency is not None:
+        tests.append(("max-latency", (np.nan_to_num(trips, nan=np.inf) <= constraints.max_latency) | own))
     tests.append(("gpus", table.gpus <= high))
-    if wishes.only_owned:
+    if constraints.only_owned:
         tests.append(("owned", table.named("term", ("owned",))))
     tests.append(("exchange-rate", np.isfinite(rates[table.column("currency")])))
     keep = np.ones(len(table), dtype=bool)
@@ -168,17 +168,17 @@ def _kept(
     return keep, rejected
 
 
-def _fresh(table: PriceTable, catalog: Catalog, wishes: Wishes) -> NDArray[np.bool_]:
+def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> NDArray[np.bool_]:
     """Prices seen lately enough to go by."""
-    today = wishes.day.toordinal()
+    today = constraints.day.toordinal()
     age = today - np.minimum(table.days[1], today)
-    if wishes.max_age is not None:
-        return np.asarray(age * DAY <= wishes.max_age)
-    markets = [one.id for one in catalog.providers if one.kind == MARKETPLACE and one.id not in wishes.providers]
+    if constraints.max_age is not None:
+        return np.asarray(age * DAY <= constraints.max_age)
+    markets = [one.id for one in catalog.providers if one.kind == MARKETPLACE and one.id not in constraints.providers]
     moving = table.named("provider", markets)
-    if "spot" not in wishes.terms:
+    if "spot" not in constraints.terms:
         moving |= table.named("term", ("spot",))
-    named = bool(wishes.providers) or wishes.machines is not None or wishes.gpu_ids is not None
+    named = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
     lasting = np.full(len(table), named) | (age <= LASTING_DAYS) | table.named("term", ("owned",))
     return np.asarray(np.where(moving, age <= MOVING_DAYS, lasting))
 
@@ -267,7 +267,7 @@ def terms_of(found: Market) -> Terms:
     bound = {code: committed_years(words[code]) for code in np.unique(table.column("term")).tolist()}
     years = np.array([bound[code] for code in table.column("term").tolist()], dtype=float)
     alone = table.named("includes", ("gpu",))
-    host = {code: host_beside(price) * found.rate for code, price in charged.items()}
+    host = {code: host_price_per_gpu(price) * found.rate for code, price in charged.items()}
     return Terms(
         price=found.price,
         machines=np.ones(len(rows)),
@@ -284,7 +284,7 @@ def terms_of(found: Market) -> Terms:
     )
 
 
-def host_beside(charged: Mapping[str, float]) -> float:
+def host_price_per_gpu(charged: Mapping[str, float]) -> float:
     """US dollars an hour of the host beside one GPU that is priced alone, from what its provider charges."""
     return charged.get("host-vcpu", 0.0) * HOST_VCPUS + charged.get("host-gib", 0.0) * HOST_GIB
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from whichgpu.catalog.engines.engine import Engine, engine_support, supports_task
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
-from whichgpu.decide.configurations.configuration import Asked, Way
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.refine import laid, timed
 from whichgpu.workload.spelling import fill_defaults
@@ -22,13 +22,13 @@ class EngineLine:
     speed: float
 
 
-def legal(engine: Engine, asked: Asked, group: Group) -> bool:
+def legal(engine: Engine, asked: WorkloadRequest, group: Group) -> bool:
     """Whether an engine of this day does such work on such GPUs."""
     text = asked.shape.is_generative
     return supports_task(engine, asked.workload.task, text) and engine_support(engine, group.gpu) == "yes"
 
 
-def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]) -> tuple[EngineLine, ...]:
+def alternatives(asked: WorkloadRequest, group: Group, way: Configuration, engines: Sequence[Engine]) -> tuple[EngineLine, ...]:
     """The usual other engines for the work, fastest first; none where the user named one."""
     if "engine" in asked.given:
         return ()
@@ -42,11 +42,11 @@ def alternatives(asked: Asked, group: Group, way: Way, engines: Sequence[Engine]
     return tuple(sorted(found, key=lambda line: -line.speed))
 
 
-def _with(asked: Asked, way: Way, engine: str) -> Workload:
+def _with(asked: WorkloadRequest, way: Configuration, engine: str) -> Workload:
     return fill_defaults(replace(asked.bare, engine=engine, precision=way.precision), asked.shape)
 
 
-def _seconds(asked: Asked, group: Group, way: Way, workload: Workload) -> float:
+def _seconds(asked: WorkloadRequest, group: Group, way: Configuration, workload: Workload) -> float:
     """Of the very same layout and batch: of one copy where it answers, of the step where it trains."""
     one = laid(workload, group, way)
     if not workload.training:

@@ -9,10 +9,10 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Asked, Outcome, Refusal, Way
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group, Groups
-from whichgpu.decide.constraints import Wishes
+from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.relax import leaning
 from whichgpu.estimate.fit import fit, needed, verdict, with_training_defaults
 from whichgpu.estimate.group.fabric import Fabric
@@ -31,18 +31,24 @@ MAX_REFINED = 24  # Training groups refined at most, so that every row listed is
 MOST_SERVED = 40  # groups simulated; what is left then is not shown
 AHEAD = 32  # groups looked at by formula at once, beyond those listed: they would be asked for next
 
-Join = Callable[[list[Outcome]], tuple[Candidates, Ints]]
+Join = Callable[[list[GroupResult]], tuple[Candidates, Ints]]
 Places = Callable[[Candidates, Ints], Iterable[int]]
 
 
 def settled(
-    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, wishes: Wishes, listed: Places, shown: Places
-) -> tuple[Candidates, Ints, list[Outcome]]:
+    asked: WorkloadRequest,
+    groups: Groups,
+    outcomes: list[GroupResult],
+    join: Join,
+    constraints: Constraints,
+    listed: Places,
+    shown: Places,
+) -> tuple[Candidates, Ints, list[GroupResult]]:
     """Candidates joined with offers and put in order, the first of them settled; where there is none, those that come nearest.
 
     Training is screened on lines, serving by formulas, offline generation on a grid of batches; all else is exact as it is.
     """
-    if asked.workload.rate is not None and any(isinstance(one, Way) and one.most is not None for one in outcomes):
+    if asked.workload.rate is not None and any(isinstance(one, Configuration) and one.most is not None for one in outcomes):
         return _served(asked, groups, outcomes, join, listed, shown)
     if chooses_batch(asked.workload, asked.given) and asked.workload.generating and asked.shape.is_generative:
         return _concurrent(asked, groups, outcomes, join, listed)
@@ -51,11 +57,11 @@ def settled(
         return told, order, outcomes
     done: set[int] = set()
     while len(done) < MAX_REFINED and (
-        wanted := ({int(told.group[place]) for place in listed(told, order)} if len(order) else leaning(told, wishes)) - done
+        wanted := ({int(told.group[place]) for place in listed(told, order)} if len(order) else leaning(told, constraints)) - done
     ):
         for place in wanted:
             way = outcomes[place]
-            assert isinstance(way, Way)
+            assert isinstance(way, Configuration)
             outcomes = [*outcomes[:place], exactly(asked, groups.groups[place], way), *outcomes[place + 1 :]]
         done |= wanted
         told, order = join(outcomes)
@@ -75,10 +81,10 @@ class Concurrency:
 
 
 def _concurrent(
-    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, listed: Places
-) -> tuple[Candidates, Ints, list[Outcome]]:
+    asked: WorkloadRequest, groups: Groups, outcomes: list[GroupResult], join: Join, listed: Places
+) -> tuple[Candidates, Ints, list[GroupResult]]:
     """Offline inference: the concurrency of every candidate listed chosen exactly, as `estimate` does."""
-    done: dict[int, Outcome] = {}
+    done: dict[int, GroupResult] = {}
     known: dict[tuple[str, Parallel, Fabric], Concurrency] = {}
     while True:
         told, order = join(outcomes)
@@ -88,17 +94,19 @@ def _concurrent(
             return told, order, outcomes
         for place in left:
             way = outcomes[place]
-            assert isinstance(way, Way)
+            assert isinstance(way, Configuration)
             done[place] = _concurrency(asked, groups.groups[place], way, known)
         outcomes = [done.get(place, one) for place, one in enumerate(outcomes)]
 
 
-def _concurrency(asked: Asked, group: Group, way: Way, known: dict[tuple[str, Parallel, Fabric], Concurrency]) -> Outcome:
+def _concurrency(
+    asked: WorkloadRequest, group: Group, way: Configuration, known: dict[tuple[str, Parallel, Fabric], Concurrency]
+) -> GroupResult:
     """The same configuration at the concurrency with the highest throughput that fits."""
     gpu, dp = group.gpu, way.parallel.dp
     key = gpu.id, replace(way.parallel, dp=1), group.fabric
     if key not in known:
-        one = replica_of(laid(in_precision(asked.workload, way.precision), group, way))
+        one = replica_of(laid(with_precision(asked.workload, way.precision), group, way))
 
         def memory_of(workload: Workload) -> MemoryEstimate:
             return memory(workload, asked.shape, gpu)
@@ -110,7 +118,7 @@ def _concurrency(asked: Asked, group: Group, way: Way, known: dict[tuple[str, Pa
     found = known[key]
     fits = verdict(found.need, found.usable)
     if fits == "no":
-        return Refusal("memory", found.need.value / found.usable - 1.0)
+        return Infeasibility("memory", found.need.value / found.usable - 1.0)
     return replace(
         way, batch=found.batch * dp, seconds=found.seconds, rate=found.batch * dp / found.seconds, need=int(found.need.value),
         usable=found.usable, fits=fits, bound=found.bound, floor=found.floor,
@@ -118,8 +126,8 @@ def _concurrency(asked: Asked, group: Group, way: Way, known: dict[tuple[str, Pa
 
 
 def _served(
-    asked: Asked, groups: Groups, outcomes: list[Outcome], join: Join, listed: Places, shown: Places
-) -> tuple[Candidates, Ints, list[Outcome]]:
+    asked: WorkloadRequest, groups: Groups, outcomes: list[GroupResult], join: Join, listed: Places, shown: Places
+) -> tuple[Candidates, Ints, list[GroupResult]]:
     """Every group at the most that formulas of a full batch hope for; those listed by their own steps; then simulated.
 
     Every closer look does no better than was hoped before, so no group left aside could have won: one looks until all that are
@@ -129,14 +137,14 @@ def _served(
     from whichgpu.decide.configurations.simulate import Simulator  # loaded where something is served
 
     hoped: set[int] = set()
-    done: dict[int, Outcome] = {}
+    done: dict[int, GroupResult] = {}
     simulator = Simulator(asked)
 
-    def simulate(standing: list[Outcome], wanted: Places, ahead: int) -> tuple[Candidates, Ints]:
+    def simulate(standing: list[GroupResult], wanted: Places, ahead: int) -> tuple[Candidates, Ints]:
         while True:
             told, order = join(standing)
             places = dict.fromkeys(int(told.group[place]) for place in wanted(told, order)) if len(order) else {}
-            left = [(place, way) for place in places if place not in done and isinstance(way := outcomes[place], Way)]
+            left = [(place, way) for place in places if place not in done and isinstance(way := outcomes[place], Configuration)]
             if new := {place: way for place, way in left if place not in hoped}:
                 new |= {place: way for place, way in _first(told, order, outcomes, ahead).items() if place not in hoped}
                 found = {place: simulator.hopes(groups.groups[place], way) for place, way in new.items()}
@@ -157,18 +165,18 @@ def _served(
     return told, order[known[told.group[order]]], standing
 
 
-def _first(told: Candidates, order: Ints, outcomes: list[Outcome], count: int) -> dict[int, Way]:
+def _first(told: Candidates, order: Ints, outcomes: list[GroupResult], count: int) -> dict[int, Configuration]:
     """So many groups that come first, each once."""
     ordered = told.group[order]
     places = (int(ordered[place]) for place in np.sort(np.unique(ordered, return_index=True)[1])[:count])
-    return {place: way for place in places if isinstance(way := outcomes[place], Way)}
+    return {place: way for place in places if isinstance(way := outcomes[place], Configuration)}
 
 
-def _hoped(one: Outcome) -> Outcome:
-    return replace(one, capacity=one.most) if isinstance(one, Way) and one.most is not None else one
+def _hoped(one: GroupResult) -> GroupResult:
+    return replace(one, capacity=one.most) if isinstance(one, Configuration) and one.most is not None else one
 
 
-def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
+def exactly(asked: WorkloadRequest, group: Group, way: Configuration) -> GroupResult:
     """The same way, its memory counted and its step timed, with micro-batch and checkpointing as `fit` decides them.
 
     Of a pipeline whose batch is given, the micro-batch stays the one that fills its stages best.
@@ -179,7 +187,7 @@ def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
     need = needed(memory(one, asked.shape, group.gpu), one)
     found = fit(need, one, group.gpu)
     if found.fits == "no":
-        return Refusal("memory", need.value / found.usable - 1.0)
+        return Infeasibility("memory", need.value / found.usable - 1.0)
     seconds, bound, floor = timed(asked, group, one)
     done, _ = work(one, asked.shape)
     return replace(
@@ -188,7 +196,7 @@ def exactly(asked: Asked, group: Group, way: Way) -> Outcome:
     )  # fmt: skip
 
 
-def laid(workload: Workload, group: Group, way: Way) -> Workload:
+def laid(workload: Workload, group: Group, way: Configuration) -> Workload:
     """A request as a way does it."""
     return replace(
         workload, gpus=group.gpus, nodes=group.machines, precision=way.precision, parallel=way.parallel, batch=way.batch,
@@ -196,13 +204,13 @@ def laid(workload: Workload, group: Group, way: Way) -> Workload:
     )  # fmt: skip
 
 
-def timed(asked: Asked, group: Group, one: Workload) -> tuple[float, str, float]:
+def timed(asked: WorkloadRequest, group: Group, one: Workload) -> tuple[float, str, float]:
     """Seconds of a step on a group, what bounds it, and the seconds it takes at the least."""
     if one.gpus == 1:
         grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
         return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
     told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
-    seconds, floor = float(told.told.wall[0, 0]), float(told.floor[0, 0])
+    seconds, floor = float(told.breakdown.wall[0, 0]), float(told.floor[0, 0])
     flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
-    waits = float(told.told.communication[0, 0]) > 0.4 * seconds
+    waits = float(told.breakdown.communication[0, 0]) > 0.4 * seconds
     return seconds, "interconnect" if waits else "compute" if flops >= moved else "bandwidth", floor

@@ -12,7 +12,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Curve, MemoryOf, needed
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.memory.engine_memory import engine_of
-from whichgpu.estimate.serving.limits import most_sequences
+from whichgpu.estimate.serving.scheduler_limits import default_max_sequences
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape
@@ -32,7 +32,9 @@ SAMPLES = np.array([1 << power for power in range(MOST_TRIED.bit_length())], dty
 def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
     """Sequences an engine runs at once on one replica unless told otherwise (vLLM: max_num_seqs); None where it has no limit."""
     engine = engine_of(workload)
-    return most_sequences(engine, gpu) if engine.serve.max_sequences and workload.generating and shape.is_generative else None
+    return (
+        default_max_sequences(engine, gpu) if engine.serve.max_sequences and workload.generating and shape.is_generative else None
+    )
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
@@ -85,7 +87,7 @@ def replica_seconds(
         else:
             from whichgpu.estimate.group.step import Devices, evaluate_group
 
-            wall = evaluate_group(one, shape, Devices.of([gpu], [fabric()], calibration), sizes).told.wall
+            wall = evaluate_group(one, shape, Devices.of([gpu], [fabric()], calibration), sizes).breakdown.wall
         row: Floats = np.broadcast_to(wall, (1, len(sizes)))[0]
         return row
 

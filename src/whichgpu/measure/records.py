@@ -12,7 +12,7 @@ from pathlib import Path
 
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.figure import Basis
-from whichgpu.base.files import read_regular, user_folder
+from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
@@ -55,7 +55,7 @@ def write(record: Record, path: Path) -> Path:
 def read(path: Path) -> Record:
     """A record from a file."""
     try:
-        return from_json(read_regular(path, MOST_BYTES), path.name)
+        return from_json(read_regular_file(path, MOST_BYTES), path.name)
     except OSError as problem:
         message = msg("error.record-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("record-unreadable", message, msg("hint.bad-record")) from problem

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day, last_day
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
@@ -104,7 +104,7 @@ def standing_rows(table: PriceTable, day: date) -> Ints:
     return np.sort(chosen[ended[chosen] > today])
 
 
-_TABLES = Recent[tuple[PriceTable, Catalog]](4)  # of a catalog, whose identity is the key
+_TABLES = LruCache[tuple[PriceTable, Catalog]](4)  # of a catalog, whose identity is the key
 
 
 def price_table(catalog: Catalog, more: Sequence[Observation] = ()) -> PriceTable:

@@ -1,6 +1,6 @@
 """What each field of a workload may hold: how it is read from JSON or from text, how it is written back, what is refused.
 
-A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises `Refused` with what would have worked;
+A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises `InvalidValue` with what would have worked;
 `spelling.py` adds the field's name as the user wrote it.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from whichgpu.base.kinds import FALSE, TRUE, Base, Flag, Kind, Number, Refused, Text, Whole
+from whichgpu.base.kinds import FALSE, TRUE, Base, Flag, InvalidValue, Kind, Number, Text, Whole
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash
 from whichgpu.base.units import parse_rate, parse_seconds
@@ -54,7 +54,7 @@ class Word(Base):
                 if squash(word) == wanted:
                     return word
         near = nearest(str(value)[:80], self.known)
-        raise Refused(msg("hint.nearest" if near else "hint.choices", choices=near or self.known), near or self.known)
+        raise InvalidValue(msg("hint.nearest" if near else "hint.choices", choices=near or self.known), near or self.known)
 
     def read_text(self, text: str) -> str:
         return self.read(text)
@@ -100,7 +100,7 @@ class Targets(Base):
         kind = Word(LORA_TARGETS)
         found = [kind.read(word.strip().removesuffix("_proj") if isinstance(word, str) else word) for word in words]
         if not found:
-            raise Refused(msg("hint.choices", choices=LORA_TARGETS), LORA_TARGETS)
+            raise InvalidValue(msg("hint.choices", choices=LORA_TARGETS), LORA_TARGETS)
         return ",".join(dict.fromkeys(found))
 
     def read_text(self, text: str) -> str:
@@ -119,7 +119,7 @@ class Layout(Base):
         if isinstance(value, str):
             return self.read_text(value)
         if not isinstance(value, Mapping):
-            raise Refused(msg("wants.parallel"))
+            raise InvalidValue(msg("wants.parallel"))
         return self._built({str(name): item for name, item in value.items()}, lambda kind, item: kind.read(item))
 
     def read_text(self, text: str) -> Parallel:
@@ -128,16 +128,16 @@ class Layout(Base):
             name: value or ("true" if name in SWITCHES else "") for name, _, value in (part.partition("=") for part in parts)
         }
         if len(given) < len(parts):
-            raise Refused(msg("wants.parallel"))
+            raise InvalidValue(msg("wants.parallel"))
         return self._built(given, lambda kind, item: kind.read_text(item))
 
     def _built(self, given: Mapping[str, Any], read: Callable[[Kind, Any], Any]) -> Parallel:
         if any(name not in LAYOUT for name in given):
-            raise Refused(msg("wants.parallel"), LAYOUT)
+            raise InvalidValue(msg("wants.parallel"), LAYOUT)
         try:
             return Parallel(**{name: read(self._kind(name), item) for name, item in given.items()})
-        except Refused as refused:
-            raise Refused(msg("wants.parallel")) from refused
+        except InvalidValue as refused:
+            raise InvalidValue(msg("wants.parallel")) from refused
 
     def write(self, value: Parallel) -> dict[str, Any]:
         return {name: getattr(value, name) for name in self._told(value)}
@@ -168,14 +168,14 @@ class Model(Base):
     def read(self, value: Any) -> str | Mapping[str, Any]:
         if isinstance(value, Mapping):
             if not value:
-                raise Refused(msg("wants.model"))
+                raise InvalidValue(msg("wants.model"))
             return value
         if isinstance(value, str) and value.lstrip().startswith("{"):
             return self._config(value)
         try:
             return Text().read(value)
-        except Refused:
-            raise Refused(msg("wants.model")) from None
+        except InvalidValue:
+            raise InvalidValue(msg("wants.model")) from None
 
     def read_text(self, text: str) -> str | Mapping[str, Any]:
         return self.read(text)
@@ -191,7 +191,7 @@ class Model(Base):
         try:
             return self.read(read_object(text))  # type: ignore[return-value]
         except ValueError as problem:
-            raise Refused(msg("wants.model"), said=msg("error.not-json", why=str(problem))) from problem
+            raise InvalidValue(msg("wants.model"), said=msg("error.not-json", why=str(problem))) from problem
 
 
 PRECISION = Word((*PRECISIONS, *GGUF_PRECISIONS))

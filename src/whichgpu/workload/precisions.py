@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from whichgpu.base.bundled_data import data_rows, record
+from whichgpu.base.bundled_data import data_rows, parse_record
 
 FOLDER = Path(__file__).parent / "data"
 
@@ -84,7 +84,7 @@ def _block(row: Mapping[str, str], column: str) -> Block | None:
 
 _ROWS = data_rows(FOLDER / "precisions.csv")
 PRECISION_BY_NAME: Mapping[str, Precision] = {
-    row["name"]: record(Precision, row, block=_block(row, "block"), kv_block=_block(row, "kv")) for row in _ROWS
+    row["name"]: parse_record(Precision, row, block=_block(row, "block"), kv_block=_block(row, "kv")) for row in _ROWS
 }
 PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if not one.is_gguf)
 TRAINED_PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if one.is_trained)
@@ -112,4 +112,4 @@ class TensorType:
 def tensor_types() -> Mapping[str, TensorType]:
     """GGUF's tensor types by name."""
     rows = data_rows(FOLDER / "tensor_types.csv")
-    return {row["name"]: record(TensorType, row, block=_block(row, "block")) for row in rows}
+    return {row["name"]: parse_record(TensorType, row, block=_block(row, "block")) for row in rows}

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.kinds import Flag, Kind, Refused
+from whichgpu.base.kinds import Flag, InvalidValue, Kind
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.workload.contradictions import contradiction
@@ -189,7 +189,7 @@ def _built(
             continue
         try:
             values[name] = read(kind, value)
-        except Refused as refused:
+        except InvalidValue as refused:
             problems.append(_refused(spell(name), value, refused))
     names = frozenset(values)
     if values.get("lora_rank") == 0:  # none, said aloud
@@ -223,7 +223,7 @@ def _unknown(name: object, spell: Callable[[str], str]) -> UsageError:
     return UnknownName("unknown-field", msg("error.unknown-field", name=str(name)[:80]), hint, tuple(map(spell, near or FIELDS)))
 
 
-def _refused(name: str, value: Any, refused: Refused) -> UsageError:
+def _refused(name: str, value: Any, refused: InvalidValue) -> UsageError:
     message = msg("error.bad-field", name=name, value=_shown(value))
     if refused.said:
         message = msg("error.bad-field-because", name=name, why=refused.said)

@@ -17,7 +17,7 @@ from whichgpu.base.messages import english
 from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.profiles import read_profiles
-from whichgpu.surface.commands.many import reply_document
+from whichgpu.surface.commands.request_lines import reply_document
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.tasks import TASKS

@@ -12,14 +12,14 @@ from tests.fuzz.target import Rude, Target, each
 from tests.fuzz.targets.draws import NAMES, TEXTS, objects, scalars, texts
 from whichgpu.base.messages import english
 from whichgpu.catalog.live.http import _date, _retry_after
-from whichgpu.surface.web.answering import ANSWERS
-from whichgpu.surface.web.asking import Told
+from whichgpu.surface.web.command_replies import HttpReply
 from whichgpu.surface.web.page import read_state, unknown_names, view_named
+from whichgpu.surface.web.reader_language import choices, named_in, preferred
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, fields
 from whichgpu.surface.web.server.gate import _host
-from whichgpu.surface.web.speech import choices, named_in, preferred
 from whichgpu.surface.web.views import PAGES
+from whichgpu.surface.web.worker_answers import ANSWERS
 
 # Those whose answers take seconds are only read here; the others are answered, too.
 LONG = ("recommend", "plan", "estimate", "buy", "catalog/history")
@@ -57,7 +57,7 @@ def _header(data: bytes) -> Hashable:
     return _headers(data.decode("latin-1").encode())
 
 
-def _told(told: Told) -> tuple[Hashable, ...]:
+def _told(told: HttpReply) -> tuple[Hashable, ...]:
     if told.status not in STATUSES:
         raise Rude(f"status {told.status}: {told.body[:200]!r}")
     document = json.loads(told.body)

@@ -13,8 +13,8 @@ from tests.fuzz.targets.draws import texts
 from whichgpu.api.plan.plan_file import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
 from whichgpu.api.plan.sweep import parse_sweep
 from whichgpu.api.prices.filters import OffersQuery, wanted
-from whichgpu.base.dates import is_date, parse_as_of, parse_known
-from whichgpu.base.kinds import Refused
+from whichgpu.base.dates import is_date, parse_as_known, parse_as_of
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.money import parse_money
 from whichgpu.base.names import nearest, split_count, words
 from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
@@ -64,7 +64,7 @@ def _kinds(text: str) -> None:
     for kind in KINDS.values():
         try:
             value = kind.read_text(text)
-        except Refused:
+        except InvalidValue:
             continue
         assert kind.read_text(kind.write_text(value)) == value, (kind, value)
 
@@ -109,7 +109,7 @@ TARGETS = (
             (
                 is_date,
                 lambda text: parse_as_of(text, TODAY),
-                lambda text: parse_known(text, TODAY),
+                lambda text: parse_as_known(text, TODAY),
                 version_day,
                 lambda text: day_of(Path(text.replace("\0", "")) if text else Path("x")),
             )

@@ -14,23 +14,23 @@ from whichgpu.base import bundled_data
 from whichgpu.base.codec import flat, to_json, to_json_line
 from whichgpu.base.disk_cache import content_hash, sweeps_folder
 from whichgpu.base.figure import Figure
-from whichgpu.base.files import read_regular, user_folder
+from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.messages import english
-from whichgpu.base.numerals import Numeral, is_quantity, rewritten
-from whichgpu.base.po import Texts
-from whichgpu.base.text_width import cells, cut, wrapped
+from whichgpu.base.numerals import Numeral, is_quantity, localize_numbers
+from whichgpu.base.po import PoCatalog
+from whichgpu.base.text_width import cell_width, truncate, wrap
 
 
 def test_a_regular_file_is_read_up_to_its_limit_and_nothing_else_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
-    assert read_regular(tmp_path / "file", 5) == b"12345"
+    assert read_regular_file(tmp_path / "file", 5) == b"12345"
     with pytest.raises(OSError, match="larger than") as large:
-        read_regular(tmp_path / "file", 4)
+        read_regular_file(tmp_path / "file", 4)
     assert large.value.errno == errno.EFBIG
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "."):
         with pytest.raises(OSError, match=r"not a regular file|Is a directory"):
-            read_regular(tmp_path / name, 5)
+            read_regular_file(tmp_path / name, 5)
 
 
 def test_a_users_folder_is_named_or_usual_or_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -85,11 +85,12 @@ def test_cells_are_numbers_or_exact_texts_as_wanted() -> None:
 )
 def test_a_quantity_is_nothing_but_numbers_and_units(text: str, told: bool) -> None:
     assert is_quantity(text) is told
-    assert (rewritten(text, ",.") != text) is told
+    assert (localize_numbers(text, ",.") != text) is told
 
 
 def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:
-    texts = Texts('\nmsgid ""\nmsgstr ""\n\nmsgid "a"\n"lost"\nmsgstr "one "\n"and \\"more\\"\\n"\n\nmsgid "b"\nmsgstr "two"\n')
+    entries = '\nmsgid ""\nmsgstr ""\n\nmsgid "a"\n"lost"\nmsgstr "one "\n"and \\"more\\"\\n"\n\nmsgid "b"\nmsgstr "two"\n'
+    texts = PoCatalog(entries)
     assert (len(texts), list(texts), texts.plural) == (2, ["a", "b"], "0")
     assert texts["a"] == ('one and "more"\n',)
     assert len(english().ids()) > 1000
@@ -97,22 +98,22 @@ def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:
 
 def test_without_its_list_of_sums_nothing_counts_as_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bundled_data, "SUMS", tmp_path / "none")
-    bundled_data.sums.cache_clear()
+    bundled_data.released_digests.cache_clear()
     try:
-        assert bundled_data.sums() == {}
-        assert len(bundled_data.altered()) == len(list(bundled_data.data_files()))
+        assert bundled_data.released_digests() == {}
+        assert len(bundled_data.altered_files()) == len(list(bundled_data.data_files()))
     finally:
-        bundled_data.sums.cache_clear()
+        bundled_data.released_digests.cache_clear()
 
 
 def test_words_longer_than_a_line_are_broken_and_none_is_lost() -> None:
     text = "ab " + "x" * 25 + " 显卡显卡显卡显卡"
-    lines = wrapped(text, 10, "- ", "  ")
-    assert all(cells(line) <= 10 for line in lines)
+    lines = wrap(text, 10, "- ", "  ")
+    assert all(cell_width(line) <= 10 for line in lines)
     assert "".join(line[2:] for line in lines).replace(" ", "") == text.replace(" ", "")
-    assert wrapped("", 10) == wrapped("   ", 10) == []
-    assert cut("显卡", 1) == ""
-    assert wrapped("显卡", 1) == ["显", "卡"]  # narrower than a character: one a line
+    assert wrap("", 10) == wrap("   ", 10) == []
+    assert truncate("显卡", 1) == ""
+    assert wrap("显卡", 1) == ["显", "卡"]  # narrower than a character: one a line
 
 
 def test_a_figure_lies_in_its_range() -> None:

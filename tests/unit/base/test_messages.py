@@ -17,7 +17,7 @@ from whichgpu.base.codec import columns
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.messages import COUNTS, LOCALE_DIR, Fact, Language, Message, code_of, english, language, languages, msg
 from whichgpu.base.numerals import Numeral
-from whichgpu.base.po import Texts
+from whichgpu.base.po import PoCatalog
 from whichgpu.base.units import format_memory, with_unit
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
@@ -25,7 +25,7 @@ from whichgpu.catalog.live.queries import SeriesStatus
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.frame import Group
+from whichgpu.surface.cli.click_parts import Group
 from whichgpu.surface.cli.main import root
 
 SOURCE = Path(whichgpu.__file__).parent
@@ -190,7 +190,7 @@ def test_units_that_are_words_are_said_in_the_language_in_the_singular_too() -> 
 
 
 def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
-    texts = Texts((LOCALE_DIR / "en.po").read_text(encoding="utf-8"))
+    texts = PoCatalog((LOCALE_DIR / "en.po").read_text(encoding="utf-8"))
     several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
     assert len(several) > 80
     unseen = {"web.unknown-parameters"}  # counts names that it lists

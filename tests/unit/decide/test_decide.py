@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import whichgpu
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.base.messages import english
@@ -44,8 +44,8 @@ def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
 
 @pytest.mark.parametrize(("field", "tight", "loose"), [("tpot_max", 0.03, 0.06), ("ttft_max", 0.11, 5.0)])
 def test_looser_objectives_never_bear_less(field: str, tight: float, loose: float) -> None:
-    wishes: list[dict[str, Any]] = [{field: tight}, {field: loose}]
-    one, two = (stands(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in wishes)
+    constraints: list[dict[str, Any]] = [{field: tight}, {field: loose}]
+    one, two = (stands(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in constraints)
     assert one <= two
 
 
@@ -110,7 +110,7 @@ def test_every_reason_has_words() -> None:
 
 
 def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
-    answer = recommend("serve", "llama-3.1-8b", Query(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
+    answer = recommend("serve", "llama-3.1-8b", Requirements(), DAY, catalog, own=False, rate=1.0, tpot_max=0.1, ttft_max=2.0)
     for one in answer.candidates:
         said = {message.id for message in one.because}
         assert {"because.speed-served", "because.memory", "because.tpot", "because.ttft", "because.price-term"} <= said
@@ -119,7 +119,7 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
 
 
 def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
-    answer = recommend("train", "llama-3.1-8b", Query(), DAY, catalog, own=False)
+    answer = recommend("train", "llama-3.1-8b", Requirements(), DAY, catalog, own=False)
     said = {message.id for message in answer.assumptions}
     assert {
         "assumed.precision",
@@ -130,14 +130,22 @@ def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
         "assumed.gpus",
     } <= said
     given = recommend(
-        "train", "llama-3.1-8b", Query(gpus=(8.0, 8.0)), DAY, catalog, own=False, precision="bf16", tokens=10**9, engine="pytorch"
+        "train",
+        "llama-3.1-8b",
+        Requirements(gpus=(8.0, 8.0)),
+        DAY,
+        catalog,
+        own=False,
+        precision="bf16",
+        tokens=10**9,
+        engine="pytorch",
     )
     assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in given.assumptions}
 
 
 def test_everything_looked_at_is_counted_once(catalog: Catalog) -> None:
     """What filters and memory remove, and what is left, are all there is."""
-    answer = recommend("serve", "llama-3.1-70b", Query(provider="aws"), DAY, catalog, own=False, rate=1.0)
+    answer = recommend("serve", "llama-3.1-70b", Requirements(provider="aws"), DAY, catalog, own=False, rate=1.0)
     before = sum(answer.rejected.reasons.get(name, 0) for name in ("unknown-gpu", "slice", "framework", "provider", "gpus"))
     assert 0 < before < answer.considered
 
@@ -149,7 +157,7 @@ def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
         ("train", "bert-large", {}),
     ]
     for task, model, fields in asked:
-        best = recommend(task, model, Query(), DAY, catalog, own=False, **fields).answer
+        best = recommend(task, model, Requirements(), DAY, catalog, own=False, **fields).answer
         claim = estimate(
             task, model, catalog, own=False, gpu=best.gpu, gpus=best.gpus // best.copies, precision=best.precision,
             batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation, checkpointing=best.checkpointing,
@@ -161,7 +169,7 @@ def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
 
 
 def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -> None:
-    wish = Query(provider="aws")
+    wish = Requirements(provider="aws")
     answer = recommend("serve", "llama-3.1-8b", wish, DAY, catalog, own=False, rate=1.0)
     front, terms, curve = front_chart(answer, english())["vconcat"]
     assert len(front["layer"][1]["data"]["values"]) >= len(answer.candidates)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import whichgpu
-from whichgpu.api.lookup_cache import Desk
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.api.workloads.estimate import estimate, estimate_spelled
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -26,8 +26,10 @@ DAY, AWS_DAY = date(2026, 10, 1), date(2021, 5, 16)
 CATALOG = Catalog()
 
 
-def asked(task: str = "train", model: str = "resnet50", day: date = DAY, fields: Any = None, **wishes: Any) -> RecommendAnswer:
-    return recommend(task, model, Query(**wishes), day, CATALOG, own=False, **(fields or {}))
+def asked(
+    task: str = "train", model: str = "resnet50", day: date = DAY, fields: Any = None, **constraints: Any
+) -> RecommendAnswer:
+    return recommend(task, model, Requirements(**constraints), day, CATALOG, own=False, **(fields or {}))
 
 
 def test_a_slice_has_its_share_of_everything() -> None:
@@ -105,9 +107,9 @@ def test_with_cuda_is_told_where_the_answer_has_none() -> None:
         (("train", "resnet50"), {}, {"gpus": (100_000.0, 100_000.0)}, {"gpus": (64.0, 64.0)}),
     ],
 )
-def test_relaxations_were_tried(question: tuple[str, str], fields: Any, wishes: Any, change: Any) -> None:
+def test_relaxations_were_tried(question: tuple[str, str], fields: Any, constraints: Any, change: Any) -> None:
     with pytest.raises(NoAnswer) as none:
-        asked(*question, fields=fields, **wishes)
+        asked(*question, fields=fields, **constraints)
     hint = none.value.hint
     assert hint is not None
     ways: Any = hint.values["ways"]
@@ -132,9 +134,9 @@ def test_one_relaxation_too_many_requests() -> None:
         {"budget": "5xyz"}, {"power_price": "abc"}, {"max_latency": "5ms"}, {"rank": "best"},
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(wishes: Any) -> None:
+def test_what_cannot_be_meant_is_refused(constraints: Any) -> None:
     with pytest.raises(UsageError):
-        asked(**wishes)
+        asked(**constraints)
 
 
 def test_images_are_not_counted_in_tokens() -> None:
@@ -176,7 +178,7 @@ def test_tables_name_documents_that_were_read(folder: str, name: str) -> None:
 
 def run(fields: dict[str, Any], day: date = DAY) -> Any:
     request = from_object({"task": "train", "model": "resnet50", "gpu": "v100-sxm-16gb", **fields})
-    return estimate_spelled(request, Desk(CATALOG, own=False, as_of=day)).run
+    return estimate_spelled(request, LookupCache(CATALOG, own=False, as_of=day)).run
 
 
 def test_an_estimate_tells_the_run_and_its_cost_on_a_day() -> None:
@@ -200,11 +202,11 @@ def test_a_pipe_is_no_model(tmp_path: Path) -> None:
 
 
 def test_a_service_without_a_model_does_not_rest_on_spot() -> None:
-    answer = recommend("serve", None, Query(), DAY, CATALOG, own=False)
+    answer = recommend("serve", None, Requirements(), DAY, CATALOG, own=False)
     assert answer.kind == "mix"
     assert all(one.term != "spot" for one in answer.candidates)
     assert answer.rejected.reasons["spot-service"] > 0
-    asked_for = recommend("serve", None, Query(term="spot"), DAY, CATALOG, own=False)
+    asked_for = recommend("serve", None, Requirements(term="spot"), DAY, CATALOG, own=False)
     assert asked_for.answer.term == "spot"
 
 

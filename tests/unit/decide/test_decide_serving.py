@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
 from whichgpu.api.workloads.load import Asked as Serving
 from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.capacity_bound import at_load, hopes, stands
-from whichgpu.decide.configurations.configuration import Way
+from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.decide.configurations.simulate import _fewest
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -28,11 +28,11 @@ FEW = "aws,lambda"
 
 
 @cache
-def served(rate: float = 2.0, tpot: float | None = 0.05, **wishes: Any) -> RecommendAnswer | None:
+def served(rate: float = 2.0, tpot: float | None = 0.05, **constraints: Any) -> RecommendAnswer | None:
     fields: dict[str, Any] = {"rate": rate, "seq_in": 500, "seq_out": 200} | ({"tpot_max": tpot} if tpot else {})
-    wishes = {"provider": FEW, "term": "on-demand", "gpus": (1.0, 4.0)} | wishes
+    constraints = {"provider": FEW, "term": "on-demand", "gpus": (1.0, 4.0)} | constraints
     try:
-        return recommend("serve", "llama-3.1-8b", Query(**wishes), DAY, CATALOG, own=False, **fields)
+        return recommend("serve", "llama-3.1-8b", Requirements(**constraints), DAY, CATALOG, own=False, **fields)
     except NoAnswer:
         return None
 
@@ -71,7 +71,7 @@ def test_the_answer_holds_when_many_more_requests_come(
 ) -> None:  # fmt: skip
     """Ten times the requests it was chosen by: enough of them keep the objective, and no queue grows without end."""
     fields: dict[str, Any] = dict(zip(("seq_in", "seq_out"), lengths, strict=True)) | ({"tpot_max": tpot} if tpot else {})
-    best = recommend("serve", model, Query(), DAY, CATALOG, own=False, rate=rate, **fields).answer
+    best = recommend("serve", model, Requirements(), DAY, CATALOG, own=False, rate=rate, **fields).answer
     layout, copies = best.parallel, (best.copies or 1) * best.parallel.dp
     told = serve(
         model, gpu=best.gpu, gpus=layout.tp * layout.pp, precision=best.precision, parallel=f"tp={layout.tp},pp={layout.pp}",
@@ -138,9 +138,9 @@ def test_the_least_number_of_copies_is_found(fewest: int, more: int, enough: int
     assert found == (None if enough > fewest + more else max(fewest, enough))
 
 
-def _llama70(**wishes: Any) -> RecommendAnswer:
+def _llama70(**constraints: Any) -> RecommendAnswer:
     fields: dict[str, Any] = {"rate": 5.0, "seq_in": 1000, "seq_out": 300, "tpot_max": 0.05}
-    return recommend("serve", "llama-3.1-70b", Query(**wishes), DAY, CATALOG, own=False, **fields)
+    return recommend("serve", "llama-3.1-70b", Requirements(**constraints), DAY, CATALOG, own=False, **fields)
 
 
 def test_every_row_shown_was_simulated_and_keeps_its_objective() -> None:
@@ -163,7 +163,8 @@ def test_a_row_is_the_same_whether_its_gpu_is_asked_for_or_not() -> None:
 
 def test_a_light_load_is_served_in_small_batches() -> None:
     curve = ((1, 0.01, 100.0), (8, 0.02, 400.0), (64, 0.05, 1280.0))
-    way = Way("bf16", Parallel(), 64, None, 1, "none", 0.05, 1280.0, "output tokens/s", 1, 2, "fits", "bandwidth", "generate",
+    way = Configuration("bf16", Parallel(), 64, None, 1, "none", 0.05, 1280.0, "output tokens/s", 1, 2, "fits", "bandwidth",
+    "generate",
               ttft=0.1, capacity=3.0, curve=curve)  # fmt: skip
     work = Workload("serve", "m", rate=1.0, seq_in=500, seq_out=200)
     assert at_load(work, way, 0.005) == 0.01

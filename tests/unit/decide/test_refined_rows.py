@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import date
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.decide.candidate import Candidate
 
 DAY = date(2026, 8, 1)
 
 
-def rows(**wishes: object) -> dict[tuple[float, str], Candidate]:
-    answer = recommend("finetune", "llama-3.1-8b", Query(**wishes), DAY, qlora=True)  # type: ignore[arg-type]
+def rows(**constraints: object) -> dict[tuple[float, str], Candidate]:
+    answer = recommend("finetune", "llama-3.1-8b", Requirements(**constraints), DAY, qlora=True)  # type: ignore[arg-type]
     return {(one.gpus, one.gpu): one for one in answer.candidates}
 
 

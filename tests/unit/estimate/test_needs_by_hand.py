@@ -12,7 +12,7 @@ import whichgpu
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.fit import Curve, fit, lacking, largest, needed, verdict
-from whichgpu.estimate.group.need import COUNTED, PLACE, Needs, _shared, laid_out
+from whichgpu.estimate.group.layout_memory import COUNTED_PARTS, PART_INDEX, LayoutMemory, _allocated_bytes, apply_layout
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
 from whichgpu.estimate.memory.traced import traced_memory
@@ -26,7 +26,7 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 
 def line(**parts: float) -> np.ndarray:
-    return np.array([parts.get(name, 0.0) for name in COUNTED])
+    return np.array([parts.get(name, 0.0) for name in COUNTED_PARTS])
 
 
 # Ends of the model, then each layer; then what each sequence adds, and each sequence in each layer.
@@ -36,20 +36,20 @@ LINES = (
 )  # fmt: skip
 
 
-def needs(shape: Transformer = TINY, **fields: Any) -> Needs:
-    return Needs(Workload("train", "tiny", **({"precision": "bf16"} | fields)), shape)
+def needs(shape: Transformer = TINY, **fields: Any) -> LayoutMemory:
+    return LayoutMemory(Workload("train", "tiny", **({"precision": "bf16"} | fields)), shape)
 
 
 def part(lines: Any, name: str) -> tuple[float, float]:
-    return float(lines[0][PLACE[name]]), float(lines[1][PLACE[name]])
+    return float(lines[0][PART_INDEX[name]]), float(lines[1][PART_INDEX[name]])
 
 
 def test_bytes_on_lines() -> None:
     """Four layers at one, two and eight sequences."""
-    told = _shared(LINES, Parallel(), 4.0, np.array([1.0, 2.0, 8.0]), 0.0)
+    told = _allocated_bytes(LINES, Parallel(), 4.0, np.array([1.0, 2.0, 8.0]), 0.0)
     fixed = (100 + 4 * 10) + (200 + 4 * 20) + 4 * 1
     assert told.tolist() == [fixed + many * (3 + 4 * 5) for many in (1, 2, 8)]
-    spread = _shared(LINES, Parallel(dp=2, zero=1), 4.0, np.array([1.0]), 7.0)
+    spread = _allocated_bytes(LINES, Parallel(dp=2, zero=1), 4.0, np.array([1.0]), 7.0)
     assert spread.tolist() == [fixed - 140 + 23 + 7]
 
 
@@ -112,8 +112,8 @@ def test_what_a_layer_keeps_of_a_sequence_in_flight() -> None:
 def test_lines_through_a_few_steps_are_near_the_step_itself(precision: str, layers: int) -> None:
     shape = replace(TINY, hidden=512, heads=8, kv_heads=8, head_dim=64, ffn=2048, vocab=4000, layers=layers)
     asked = Workload("train", "tiny", precision=precision, seq_in=256, optimizer="adamw", batch=48, engine="pytorch")
-    exact = laid_out(asked, Parallel(), 24, 1, "none")
-    lined = Needs(asked, shape).of(Parallel(), "none", np.array([24.0]), np.ones(1))[0]
+    exact = apply_layout(asked, Parallel(), 24, 1, "none")
+    lined = LayoutMemory(asked, shape).of(Parallel(), "none", np.array([24.0]), np.ones(1))[0]
     assert lined == pytest.approx(needed(memory(exact, shape), exact).value, rel=0.05)
 
 

@@ -134,9 +134,9 @@ def test_what_was_saved_together() -> None:
 
 def test_the_next_gpu_is_of_the_same_maker_and_trade_if_there_is_one() -> None:
     amd = next(gpu for gpu in GPUS.values() if gpu.vendor == "amd" and gpu.segment == "datacenter")
-    desk, centre = GPUS["rtx-4090"], GPUS["a100-sxm-80gb"]
+    lookups, centre = GPUS["rtx-4090"], GPUS["a100-sxm-80gb"]
     assert (L4.vendor, L4.segment) == (centre.vendor, centre.segment)
-    for able, chosen in (((desk, amd, centre), centre), ((amd, desk), desk), ((amd,), amd)):
+    for able, chosen in (((lookups, amd, centre), centre), ((amd, lookups), lookups), ((amd,), amd)):
         assert offered(work(), 100, able=able)["next-gpu"].change == {"gpu": chosen.id}
     assert "next-gpu" not in offered(work(), 100, able=(replace(amd, segment="soc"),))
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
@@ -41,7 +41,7 @@ Row = Gpu | Instance | Cpu | Region
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GpusAnswer(Shown):
+class GpusAnswer(Displayable):
     """GPUs that were asked for, the documents that state their figures, and their speed against one where that was asked."""
 
     gpus: tuple[Gpu, ...]
@@ -50,7 +50,7 @@ class GpusAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class InstancesAnswer(Shown):
+class InstancesAnswer(Displayable):
     """Machines that were asked for; `name_parts` explains the name where one machine was named."""
 
     instances: tuple[Instance, ...]
@@ -60,7 +60,7 @@ class InstancesAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CpusAnswer(Shown):
+class CpusAnswer(Displayable):
     """Processors that were asked for."""
 
     cpus: tuple[Cpu, ...]
@@ -68,7 +68,7 @@ class CpusAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RegionsAnswer(Shown):
+class RegionsAnswer(Displayable):
     """Regions that were asked for."""
 
     regions: tuple[Region, ...]
@@ -85,7 +85,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Shown):
+class Comparison(Displayable):
     """GPUs and machines side by side; with `speed`, one workload on each of them."""
 
     compared: tuple[Compared, ...]

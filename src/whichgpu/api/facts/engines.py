@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
@@ -38,7 +38,7 @@ class EngineRow(Engine):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EnginesAnswer(Shown):
+class EnginesAnswer(Displayable):
     """Engines that were asked for."""
 
     engines: tuple[EngineRow, ...]

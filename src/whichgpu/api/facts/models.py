@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
@@ -44,7 +44,7 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ModelsAnswer(Shown):
+class ModelsAnswer(Displayable):
     """Models that were asked for."""
 
     models: tuple[ModelRow, ...]

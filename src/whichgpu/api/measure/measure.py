@@ -8,10 +8,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.measure.machine import no_gpu
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import AmbiguousName, NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
@@ -52,7 +52,7 @@ Opener = Callable[[], OpenedBench]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MeasureAnswer(Shown):
+class MeasureAnswer(Displayable):
     """The record, where it is kept, what was left out and why."""
 
     record: Record
@@ -62,7 +62,7 @@ class MeasureAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class VerifyAnswer(Shown):
+class VerifyAnswer(Displayable):
     """A claim and what came of it."""
 
     claim: EstimateAnswer
@@ -83,11 +83,11 @@ def measure(
     """Measure this machine's GPU, fit its own calibration, and keep the record."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     with _Machine(catalog, opener) as machine:
-        gpu, desk = machine.gpu, Desk(catalog, own=False)
+        gpu, lookups = machine.gpu, LookupCache(catalog, own=False)
         runner = Runner(machine.bench, seconds, clock.now, machine.reading, progress)
         runner.micros(micros(gpu, machine.bench.free_bytes(), len(machine.cards) > 1))
-        runner.steps(steps(gpu), lambda step: _claim(step.request, desk))
-        record = _record(machine, runner, desk, stamp(clock.date()))
+        runner.steps(steps(gpu), lambda step: _claim(step.request, lookups))
+        record = _record(machine, runner, lookups, stamp(clock.date()))
     path = str(records.keep(record)) if keep and (record.micro or record.steps) else None
     return MeasureAnswer(record, gpu.name, path, tuple(runner.left_out))
 
@@ -96,12 +96,12 @@ def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, o
     """Run what an estimate claims, as far as this hardware allows."""
     catalog = catalog or Catalog()
     with _Machine(catalog, opener) as machine:
-        desk = Desk(catalog, own=own)
-        spelled = _on_this_gpu(spelled, machine.gpu, desk)
-        claim = estimate_spelled(spelled, desk)
+        lookups = LookupCache(catalog, own=own)
+        spelled = _on_this_gpu(spelled, machine.gpu, lookups)
+        claim = estimate_spelled(spelled, lookups)
         if claim.time is None:
             raise NoAnswer("no-time", msg("error.verify-no-time"), msg("hint.verify"))
-        shape = desk.shape_for(spelled.workload)
+        shape = lookups.shape_for(spelled.workload)
         plan = Plan(fill_defaults(spelled.workload, shape), shape)
         free = machine.bench.free_bytes()
         why = unable(plan.workload, shape)
@@ -189,25 +189,25 @@ def _card_named(cards: Sequence[Card], name: str) -> Card:
     return next((card for card in cards if card.name == name), cards[0])
 
 
-def _claim(request: Mapping[str, Any], desk: Desk) -> Claim:
+def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
     """A step made ready, and the memory it is said to take."""
     try:
         spelled = from_object(request)
-        shape = desk.shape_for(spelled.workload)
-        answer = estimate_spelled(spelled, desk)
+        shape = lookups.shape_for(spelled.workload)
+        answer = estimate_spelled(spelled, lookups)
     except WhichGpuError as problem:
         raise CannotRun(problem.message) from problem
     return Claim(Plan(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
 
 
-def _record(machine: _Machine, runner: Runner, desk: Desk, made: str) -> Record:
+def _record(machine: _Machine, runner: Runner, lookups: LookupCache, made: str) -> Record:
     gpu = machine.gpu
     where = Where(gpu.id, len(machine.cards), machine.card.driver, read_host().cpu, machine.bench.about())
     found = [_micro(taken, gpu) for taken in runner.taken if isinstance(taken.case, Micro)]
-    timed = [_step(taken, desk) for taken in runner.taken if isinstance(taken.case, Step)]
+    timed = [_step(taken, lookups) for taken in runner.taken if isinstance(taken.case, Step)]
     record = Record(made, where, tuple(found), tuple(timed))
     if timed:
-        record = replace(record, fitted=records.fitted(record, desk.catalog, load_calibration()))
+        record = replace(record, fitted=records.fitted(record, lookups.catalog, load_calibration()))
     return sealed(record)
 
 
@@ -217,19 +217,19 @@ def _micro(taken: Taken, gpu: Gpu) -> Any:
     return micro_result(taken, taken.case, share)
 
 
-def _step(taken: Taken, desk: Desk) -> Any:
+def _step(taken: Taken, lookups: LookupCache) -> Any:
     assert isinstance(taken.case, Step)
-    said = estimate_spelled(from_object(taken.case.request), desk).time
+    said = estimate_spelled(from_object(taken.case.request), lookups).time
     predicted = Predicted(said.value, said.low, said.high, said.basis) if said else None
     return step_result(taken, taken.case, predicted)
 
 
-def _on_this_gpu(spelled: Spelled, here: Gpu, desk: Desk) -> Spelled:
+def _on_this_gpu(spelled: Spelled, here: Gpu, lookups: LookupCache) -> Spelled:
     """With the GPU of this machine, where none was named or the name may mean it; another one cannot be checked here."""
     name = spelled.workload.gpu
     count = None
     try:
-        found = desk.device(name) if name else None
+        found = lookups.device(name) if name else None
         gpu, count = (found.gpu, found.count) if found else (here, None)
     except AmbiguousName as several:
         if here.id not in several.choices and here.name not in several.choices:

@@ -13,11 +13,10 @@ import numpy as np
 from whichgpu.api.plan.extras import alone_rows, cost_curve, hints_of, own_rows, reproduce
 from whichgpu.api.plan.request import spelled
 from whichgpu.api.plan.roles import designs_of, policies_of, roles_of
-from whichgpu.api.recommend.verification import at_work, verifying
+from whichgpu.api.recommend.verification import running_sequences, verify_command
 from whichgpu.api.workloads.remarks import beyond_context
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.plan.first_failure import breaks_first
@@ -27,14 +26,14 @@ from whichgpu.decide.plan.plan_answer import (
     GroupRow,
     JobRow,
     PlanAnswer,
+    format_range,
     money,
-    ranged,
 )
-from whichgpu.decide.plan.plan_rows import Telling, sure_of
+from whichgpu.decide.plan.plan_rows import AnswerRows, sure_of
 from whichgpu.decide.plan.refusal import named_buckets
-from whichgpu.decide.plan.solver.build import Built
+from whichgpu.decide.plan.solver.build import Formulation
 from whichgpu.decide.work import work_of
-from whichgpu.estimate.serving.summary import enough
+from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
@@ -46,16 +45,16 @@ if TYPE_CHECKING:
 
 def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer:
     """The whole of it."""
-    found, wishes, solution, built = told.basket, told.basket.wishes, told.solution, told.built
-    currency = wishes.currency
-    telling = Telling(built, solution, found.market, currency)
+    found, constraints, solution, formulation = told.selection, told.selection.constraints, told.solution, told.formulation
+    currency = constraints.currency
+    telling = AnswerRows(formulation, solution, found.market, currency)
     groups, bill, jobs = telling.groups(), telling.bill(), telling.jobs()
     simulation = _simulation(told)
     verify, verify_note = _verify(told, groups)
     cost = Cost(money(solution.bill, currency).amount, *(_ends(groups, solution.bill, currency)), currency)
     return PlanAnswer(
         request=spelled(told.request),
-        as_of=wishes.day.isoformat(),
+        as_of=constraints.day.isoformat(),
         sentence=_warned(_sentence(told, groups, cost), simulation),
         cost_per_hour=cost,
         cost_per_month=money(solution.bill * MONTH_HOURS, currency),
@@ -68,25 +67,30 @@ def answered(told: Solved, progress: Callable[[str, float], None]) -> PlanAnswer
         groups=groups,
         bill=bill,
         levels=telling.levels(),
-        alone=alone_rows(built.problem, _names(built), currency, _in_plan(groups)),
+        alone=alone_rows(formulation.problem, _names(formulation), currency, _in_plan(groups)),
         jobs=jobs,
         owned=telling.owned(),
-        breaks_first=(*breaks_first(built, solution, telling.busiest), *_margins(told)),
+        breaks_first=(*breaks_first(formulation, solution, telling.busiest), *_margins(told)),
         simulation=simulation,
         curve=cost_curve(told, progress),
         timeline=telling.timeline(),
         own=own_rows(told),
         hints=hints_of(told, groups),
         offers=told.supply.offers,
-        columns=len(built.columns),
+        columns=len(formulation.columns),
         program=solution.kept,
         seconds=solution.seconds,
         assumptions=tuple(_assumptions(told)),
-        warnings=(*_warnings(told), *_unsure(told, simulation), *_engines(told, groups), *_stale(wishes.day, (*bill, *jobs))),
+        warnings=(
+            *_warnings(told),
+            *_unsure(told, simulation),
+            *_engines(told, groups),
+            *_stale(constraints.day, (*bill, *jobs)),
+        ),
         sources=_sources(told, bill),
         verify=verify,
         verify_note=verify_note,
-        reproduce=reproduce(told.request, wishes.day.isoformat(), told.overlay, told.desk.own),
+        reproduce=reproduce(told.request, constraints.day.isoformat(), told.overlay, told.lookups.own),
         changes=_changes(told),
         roles=roles_of(told, progress) if told.request.roles else None,
         designs=designs_of(told, groups, progress) if told.request.roles else (),
@@ -109,7 +113,7 @@ def _sentence(told: Solved, groups: Sequence[GroupRow], cost: Cost) -> Message:
         name = f"{row.gpu_name} ({row.provider})" if row.provider != "owned" else row.gpu_name
         kinds[name] = kinds.get(name, 0) + row.gpus
     what = tuple(f"{n}x {name}" for name, n in kinds.items())
-    served = tuple(msg("plan.traffic", rate=significant(one.traffic.peak), model=one.name) for one in told.built.served)
+    served = tuple(msg("plan.traffic", rate=significant(one.traffic.peak), model=one.name) for one in told.formulation.served)
     values: dict[str, Any] = {
         "hour": significant(float(cost.amount)),
         "month": significant(float(cost.amount) * MONTH_HOURS),
@@ -130,8 +134,8 @@ def _warned(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
     return msg("plan.sentence-fails", what=sentence, model=worst.model, met=f"{worst.met or 0.0:.1%}")
 
 
-def _names(built: Built) -> dict[str, str]:
-    return {stand.gpu.id: stand.gpu.name for stand in built.stands}
+def _names(formulation: Formulation) -> dict[str, str]:
+    return {gpu_pool.gpu.id: gpu_pool.gpu.name for gpu_pool in formulation.gpu_pools}
 
 
 def _in_plan(groups: Sequence[GroupRow]) -> list[str]:
@@ -141,14 +145,14 @@ def _in_plan(groups: Sequence[GroupRow]) -> list[str]:
 def _simulation(told: Solved) -> tuple[CheckRow, ...]:
     """Percentiles with the range of the step times behind them."""
     rows = []
-    for place, (one, model) in enumerate(zip(told.checked, told.built.served, strict=False)):
-        level = told.built.busiest(place)
-        stands = [
-            (told.built.stands[column.stand], column.copy.tp)
-            for j, column in enumerate(told.built.columns)
+    for place, (one, model) in enumerate(zip(told.checked, told.formulation.served, strict=False)):
+        level = told.formulation.busiest(place)
+        gpu_pools = [
+            (told.formulation.gpu_pools[column.pool_index], column.replica.tp)
+            for j, column in enumerate(told.formulation.columns)
             if told.solution.copies[level, j] > 0 and column.model == place
         ]
-        sure = sure_of(model.asked, *stands[0])
+        sure = sure_of(model.asked, *gpu_pools[0])
         figures = {name: sure.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
         limits = {name: getattr(model.goals, f"{name}_max") for name in figures}
         unsure = tuple(name for name, told in figures.items() if limits[name] and told.value <= limits[name] < told.high)
@@ -182,7 +186,7 @@ def _assumptions(told: Solved) -> list[Message]:
     said = []
     if told.request.headroom is None and told.spare:
         said.append(msg("assumed.plan-headroom", share=f"{min(told.spare.values()):.0%}"))
-    for one in told.built.served:
+    for one in told.formulation.served:
         workload, traffic = one.asked.workload, one.traffic
         if traffic.peak_of == "parts":
             said.append(msg("assumed.plan-parts", model=one.name, rate=significant(traffic.peak), mean=significant(traffic.mean)))
@@ -201,7 +205,7 @@ def _assumptions(told: Solved) -> list[Message]:
             said.append(msg("assumed.plan-work", name=job.name, amount=f"{work.amount:,.0f}", unit=unit))
     if told.request.horizon == MONTH_HOURS:
         said.append(msg("assumed.plan-horizon"))
-    if "spot" not in told.basket.wishes.terms and not told.request.only_owned:
+    if "spot" not in told.selection.constraints.terms and not told.request.only_owned:
         said.append(msg("assumed.plan-no-spot"))
     if told.supply.old:
         said.append(msg("assumed.plan-old-spot", n=told.supply.old))
@@ -211,7 +215,7 @@ def _assumptions(told: Solved) -> list[Message]:
         said.append(msg("assumed.plan-simpler", share=f"{told.solution.cost / told.optimum - 1:.1%}"))
     if told.supply.offers:
         said.append(msg("assumed.plan-available"))
-    return list(dict.fromkeys(said)) + list(told.basket.assumptions)
+    return list(dict.fromkeys(said)) + list(told.selection.assumptions)
 
 
 def _warnings(told: Solved) -> list[Message]:
@@ -219,7 +223,7 @@ def _warnings(told: Solved) -> list[Message]:
     for name, share in told.spare.items():
         if told.request.headroom is None and share > told.limits.headroom + 1e-9:
             said.append(msg("plan.headroom-raised", model=name, share=f"{share:.0%}"))
-    for model in told.built.served:
+    for model in told.formulation.served:
         said += beyond_context(model.traffic.longest, model.asked.shape)
         if (few := model.traffic.few) is not None and "rate" not in model.asked.given:
             within = f"{1.645 / few**0.5:.0%}"  # 90% of Poisson counts
@@ -236,13 +240,13 @@ def _warnings(told: Solved) -> list[Message]:
                 )
             )
     for one in told.checked:
-        if not enough(one.requests, one.percentile):
+        if not enough_requests(one.requests, one.percentile):
             beyond = f"{one.requests * (100.0 - one.percentile) / 100.0:.2g}"
             said.append(msg("plan.thin", model=one.model, percentile=f"{one.percentile:g}", n=one.requests, beyond=beyond))
     said += [msg("plan.foresight", model=one.model) for one in told.checked if one.foresight]
-    for m, hard in enumerate(told.built.excused):
+    for m, hard in enumerate(told.formulation.excused):
         if hard:
-            model = told.built.served[m]
+            model = told.formulation.served[m]
             named = named_buckets([model.traffic.buckets[b] for b in hard])
             said.append(msg("plan.excused", model=model.name, percentile=f"{model.goals.percentile:g}", **named))
     return said
@@ -250,14 +254,14 @@ def _warnings(told: Solved) -> list[Message]:
 
 def _unsure(told: Solved, rows: Sequence[CheckRow]) -> list[Message]:
     """Objectives that hold in the simulation and may not outside it."""
-    goals = {one.name: one.goals for one in told.built.served}
+    goals = {one.name: one.goals for one in told.formulation.served}
     return [
         msg(
             "plan.unsure",
             model=row.model,
             goal=msg(f"plan.goal-{name}"),
             percentile=f"{row.percentile:g}",
-            figure=ranged(getattr(row, name)),
+            figure=format_range(getattr(row, name)),
             limit=format_seconds(getattr(goals[row.model], f"{name}_max")),
         )
         for row in rows
@@ -269,8 +273,11 @@ def _engines(told: Solved, groups: Sequence[GroupRow]) -> list[Message]:
     """Groups on GPUs that the engine's present release does not run on, or nobody says it does."""
     said = []
     for row in groups:
-        engine = next(one for one in told.built.served if one.name == row.model).engine
-        if engine is not None and (how := engine_support(engine, told.desk.catalog.gpu_by_id[row.gpu])) in ("earlier", "unsure"):
+        engine = next(one for one in told.formulation.served if one.name == row.model).engine
+        if engine is not None and (how := engine_support(engine, told.lookups.catalog.gpu_by_id[row.gpu])) in (
+            "earlier",
+            "unsure",
+        ):
             said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=row.gpu_name))
             said += [msg("plan.engine-note", engine=engine.name, note=engine.note)] if engine.note and how == "earlier" else []
     return list(dict.fromkeys(said))
@@ -297,7 +304,7 @@ def _stale(day: date, rows: Sequence[BillRow | JobRow]) -> list[Message]:
 
 
 def _sources(told: Solved, bill: Sequence[Any]) -> tuple[Any, ...]:
-    catalog = told.desk.catalog
+    catalog = told.lookups.catalog
     spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
     gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
     return catalog.cited_sources(tuple(row.source for row in bill if row.source), spot, gpus)
@@ -308,28 +315,28 @@ def _verify(told: Solved, groups: Sequence[GroupRow]) -> tuple[str, Message | No
     if not groups:
         return "", None
     row = groups[0]
-    one = next(served for served in told.built.served if served.name == row.model)
+    one = next(served for served in told.formulation.served if served.name == row.model)
     check = next((checked for checked in told.checked if checked.model == row.model), None)
     tokens, each = round(one.traffic.output), row.rate / max(1, row.copies)
-    batch = row.batch if check is None else at_work(each, check.ttft, check.tpot, tokens, max(1, row.batch))
+    batch = row.batch if check is None else running_sequences(each, check.ttft, check.tpot, tokens, max(1, row.batch))
     asked = replace(
         one.asked.bare, model=one.asked_for, gpu=row.gpu, precision=row.precision, parallel=Parallel(tp=row.gpus_per_copy),
         seq_in=max(1, round(one.traffic.prompt)), seq_out=max(1, tokens),
     )  # fmt: skip
-    return verifying(asked, one.asked.shape, batch)
+    return verify_command(asked, one.asked.shape, batch)
 
 
 def _changes(told: Solved) -> dict[str, int]:
     stay = told.limits.current
     if stay is None:
         return {}
-    level = int(np.argmax(told.built.problem.demand.sum(axis=1)))
+    level = int(np.argmax(told.formulation.problem.demand.sum(axis=1)))
     have = dict(stay.gpus)
     now: dict[str, float] = {}
     for (at, p, _), n in told.solution.machines.items():
         if at == level:
-            stand = told.built.stands[p]
-            now[stand.gpu.id] = now.get(stand.gpu.id, 0.0) + n * stand.pool.size
+            gpu_pool = told.formulation.gpu_pools[p]
+            now[gpu_pool.gpu.id] = now.get(gpu_pool.gpu.id, 0.0) + n * gpu_pool.pool.size
     return {
         gpu: int(now.get(gpu, 0.0) - have.get(gpu, 0.0)) for gpu in sorted({*now, *have}) if now.get(gpu, 0) != have.get(gpu, 0)
     }

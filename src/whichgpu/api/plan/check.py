@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.plan.plan_file import owned_text
 from whichgpu.api.plan.request import PlanRequest
 from whichgpu.api.plan.sweep import parse_sweep
@@ -22,7 +22,7 @@ from whichgpu.workload.traces.reader import check_trace
 WORK = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends)  # tasks of jobs
 
 
-def check_request(request: PlanRequest, desk: Desk) -> None:
+def check_request(request: PlanRequest, lookups: LookupCache) -> None:
     """An error that names the part of the request it is in."""
     if request.ray is not None:
         check_ray(request.ray)
@@ -31,32 +31,32 @@ def check_request(request: PlanRequest, desk: Desk) -> None:
     if request.profiles is not None:
         return
     for one in request.owned:
-        find_gpu(desk.catalog, one.gpu)
+        find_gpu(lookups.catalog, one.gpu)
         if one.power_cost is not None:
             parse_money(one.power_cost)
     for name in request.quotas:
-        find_gpus(desk.catalog, name)
+        find_gpus(lookups.catalog, name)
     for one in owned_text(request.current) if request.current is not None else ():
-        find_gpu(desk.catalog, one.gpu)
+        find_gpu(lookups.catalog, one.gpu)
     if request.change_cost is not None:
         parse_money(request.change_cost)
-    _models(request, desk)
-    _jobs(request, desk)
+    _models(request, lookups)
+    _jobs(request, lookups)
     for path in dict.fromkeys(one.trace for one in request.models if one.trace is not None):
         check_trace(path)
 
 
-def _models(request: PlanRequest, desk: Desk) -> None:
+def _models(request: PlanRequest, lookups: LookupCache) -> None:
     for one in request.models:
         with _within(f"[[model]] {one.called}" if request.file else ""):
             from_texts({"task": "serve", "model": one.spelled, "rate": "1/s", **one.fields})
-            shape = desk.shape(one.model)
+            shape = lookups.shape(one.model)
             refuse_requests(one.called, shape)
             if not shape.is_generative:
                 raise UsageError("not-generating", msg("error.plan-not-generating", model=one.called), msg("hint.plan"))
 
 
-def _jobs(request: PlanRequest, desk: Desk) -> None:
+def _jobs(request: PlanRequest, lookups: LookupCache) -> None:
     for one in request.jobs:
         with _within(f"[[job]] {one.name}"):
             read = from_texts(dict(one.fields))
@@ -64,7 +64,7 @@ def _jobs(request: PlanRequest, desk: Desk) -> None:
                 raise UsageError(
                     "bad-job", msg("error.plan-job-task", task=read.workload.task), msg("hint.choices", choices=WORK)
                 )
-            desk.shape_for(read.workload)
+            lookups.shape_for(read.workload)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.launch_hints import Hint, tools
 from whichgpu.decide.plan.plan_answer import AloneRow, CurvePoint, GroupRow, OwnRow, money
-from whichgpu.decide.plan.solver.build import Served, alone
+from whichgpu.decide.plan.solver.build import ServedModel, only_gpu
 from whichgpu.decide.plan.solver.problem import Problem
 from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.price.own import Owning, against, host_price
@@ -47,7 +47,7 @@ def alone_rows(
     problem: Problem, names: dict[str, str], currency: str, first: Sequence[str], most: int = KINDS
 ) -> tuple[AloneRow, ...]:
     """What each kind of GPU would cost by itself: those of the plan, then those that seem cheapest."""
-    prices = np.array([min(way.price for way in pool.ways) / pool.size for pool in problem.pools])
+    prices = np.array([min(way.price for way in pool.options) / pool.size for pool in problem.pools])
     each = prices[problem.pool_of] * problem.uses
     demand = problem.demand.max(axis=0)
     wanted = demand > 0
@@ -61,7 +61,7 @@ def alone_rows(
     order = [*first, *(gpu for gpu in sorted(kinds, key=lambda name: kinds[name]) if gpu not in first)]
     rows = []
     for gpu in order[:most]:
-        solution = solve(alone(problem, gpu), CURVE_SECONDS, CURVE_GAP) if np.isfinite(kinds.get(gpu, np.inf)) else None
+        solution = solve(only_gpu(problem, gpu), CURVE_SECONDS, CURVE_GAP) if np.isfinite(kinds.get(gpu, np.inf)) else None
         gpus = None
         if solution is not None:
             totals = [
@@ -75,11 +75,11 @@ def alone_rows(
 
 def cost_curve(told: Solved, progress: Callable[[str, float], None]) -> tuple[CurvePoint, ...]:
     """The bill along what was asked for, or against the objective that stands: between tokens, first token, the whole answer."""
-    request, currency = told.request, told.basket.wishes.currency
+    request, currency = told.request, told.selection.constraints.currency
     if request.sweep is not None:
         name, values = parse_sweep(request.sweep)
     else:
-        goals = [one.goals for one in told.built.served]
+        goals = [one.goals for one in told.formulation.served]
         limits = {name: [limit for one in goals if (limit := getattr(one, field))] for name, field in GOALS.items()}
         name = next((name for name, found in limits.items() if found), "")
         if not name or not request.curve:
@@ -89,26 +89,28 @@ def cost_curve(told: Solved, progress: Callable[[str, float], None]) -> tuple[Cu
     def heard(done: Progress) -> None:
         progress("telling", done.done / max(1, done.total))
 
-    day = told.basket.wishes.day
+    day = told.selection.constraints.day
     return sweep(
-        request, day, told.desk, told.overlay, told.headroom, name, values, currency, heard, keep=request.sweep is not None
+        request, day, told.lookups, told.overlay, told.headroom, name, values, currency, heard, keep=request.sweep is not None
     )
 
 
 def own_rows(told: Solved) -> tuple[OwnRow, ...]:
     """Buying against renting each kind the plan rents, for as long as the horizon, at the use the plan makes of it."""
-    problem, currency, rate = told.built.problem, told.basket.wishes.currency, told.basket.market.rate
+    problem, currency, rate = told.formulation.problem, told.selection.constraints.currency, told.selection.market.rate
     kinds: dict[str, dict[int, float]] = {}
     spent: dict[str, float] = {}
     gpus: dict[str, Gpu] = {}
     for (level, p, w), n in told.solution.machines.items():
-        stand = told.built.stands[p]
-        if stand.owned:
+        gpu_pool = told.formulation.gpu_pools[p]
+        if gpu_pool.owned:
             continue
-        gpus[stand.gpu.id] = stand.gpu
-        count = kinds.setdefault(stand.gpu.id, {})
-        count[level] = count.get(level, 0.0) + n * stand.pool.size
-        spent[stand.gpu.id] = spent.get(stand.gpu.id, 0.0) + problem.pools[p].ways[w].price * n * float(problem.hours[level])
+        gpus[gpu_pool.gpu.id] = gpu_pool.gpu
+        count = kinds.setdefault(gpu_pool.gpu.id, {})
+        count[level] = count.get(level, 0.0) + n * gpu_pool.pool.size
+        spent[gpu_pool.gpu.id] = spent.get(gpu_pool.gpu.id, 0.0) + problem.pools[p].options[w].price * n * float(
+            problem.hours[level]
+        )
     rows = []
     for id, counts in kinds.items():
         gpu, most = gpus[id], max(counts.values())
@@ -142,15 +144,15 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
     """What to start each group with."""
     hints = []
     for place, row in enumerate(groups):
-        one = next(served for served in told.built.served if served.name == row.model)
+        one = next(served for served in told.formulation.served if served.name == row.model)
         column = next(
             column
-            for column in told.built.columns
-            if told.built.served[column.model] is one
-            and told.built.stands[column.stand].gpu.id == row.gpu
-            and column.copy.tp == row.gpus_per_copy
+            for column in told.formulation.columns
+            if told.formulation.served[column.model] is one
+            and told.formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
+            and column.replica.tp == row.gpus_per_copy
         )
-        limits = column.copy.limits
+        limits = column.replica.limits
         name = sub(r"[^a-z0-9]+", "-", f"{row.model}-{row.gpu}-{place + 1}".lower())
         hints.append(
             Hint(
@@ -169,7 +171,7 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
                 instance=row.instance,
                 region=row.region,
                 spot=row.term == "spot",
-                earlier=_earlier(told.desk.catalog.engines, told.desk.catalog.gpu_by_id[row.gpu]),
+                earlier=_earlier(told.lookups.catalog.engines, told.lookups.catalog.gpu_by_id[row.gpu]),
             )
         )
     return tuple(hints)
@@ -180,13 +182,13 @@ def _earlier(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
     return {one.id: one.note or one.name for one in engines if one.id in tools() and engine_support(one, gpu) == "earlier"}
 
 
-def _repository(told: Solved, one: Served) -> str:
+def _repository(told: Solved, one: ServedModel) -> str:
     """Where an engine finds the model: its repository where one is known, else as it was named or as its config says."""
     from whichgpu.catalog.model import model_key
 
     named = one.asked.bare.model
     bare = one.asked_for.removeprefix("hf:") if isinstance(named, str) else own_name(named)
-    for model in told.desk.catalog.models:
+    for model in told.lookups.catalog.models:
         if model_key(bare) in map(model_key, model.names):
             return next((alias for alias in model.aliases if "/" in alias), bare)
     return bare

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.api.plan.request import MONTH, JobAsked, ModelAsked, OwnedAsked, PlanRequest
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest, split_count
-from whichgpu.base.units import parse_rate, parse_seconds, whole_number
+from whichgpu.base.units import parse_rate, parse_seconds, parse_whole_number
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.spelling import ALIASES, from_texts
 
@@ -70,7 +70,7 @@ TOP = (
 def read_plan(path: Path) -> PlanRequest:
     """A plan file; errors name the file and the key."""
     try:
-        content = tomllib.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+        content = tomllib.loads(read_regular_file(path, MOST_BYTES).decode("utf-8"))
     except OSError as problem:
         raise _bad(path.name, msg("plan.unreadable", why=problem.strerror or str(problem))) from problem
     except (ValueError, RecursionError) as problem:
@@ -82,7 +82,7 @@ def from_mapping(content: Mapping[str, Any], name: str = "request", folder: Path
     """A plan of a parsed document; paths in it are relative to `folder`."""
     told = {key.replace("-", "_"): value for key, value in content.items()}
     _known(name, told, (*TOP, *WISHES))
-    wishes: dict[str, Any] = {key: _text(value) for key, value in told.items() if key in WISHES}
+    constraints: dict[str, Any] = {key: _text(value) for key, value in told.items() if key in WISHES}
     simple: dict[str, Any] = {}
     for key, read in READERS.items():
         if key in told:
@@ -96,7 +96,7 @@ def from_mapping(content: Mapping[str, Any], name: str = "request", folder: Path
         jobs=jobs,
         owned=_owned(name, told.get("owned", ())),
         quotas=_quotas(name, told.get("quota", {})),
-        query=Query(**wishes),
+        query=Requirements(**constraints),
         **simple,
     )
 
@@ -189,7 +189,7 @@ def quotas_text(text: str) -> dict[str, float]:
     found = {}
     for part in text.split(","):
         name, equals, number = part.rpartition("=")
-        most = whole_number(number.strip(), MOST_QUOTA)
+        most = parse_whole_number(number.strip(), MOST_QUOTA)
         if not equals or not name.strip() or most is None:
             raise _bad("--quota", msg("plan.wants-quota"))
         found[name.strip()] = float(most)

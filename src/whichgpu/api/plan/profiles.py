@@ -19,7 +19,7 @@ from whichgpu.decide.plan.first_failure import breaks_load
 from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, LevelRow, PlanAnswer, Serves, money
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.decide.plan.refusal import named_buckets, servable_share
-from whichgpu.decide.plan.solver.growth import busy, growth
+from whichgpu.decide.plan.solver.growth import max_growth, utilisation
 from whichgpu.decide.plan.solver.problem import Problem, Solution
 from whichgpu.decide.plan.solver.program import servable
 from whichgpu.decide.plan.solver.solve import solve
@@ -46,7 +46,7 @@ def plan_profiles(request: PlanRequest, day: date) -> PlanAnswer:
     cost = money(solution.cost, CURRENCY)
     names = {pool.gpu: pool.name for pool in problem.pools}
     what = tuple(f"{row.gpus}x {row.gpu_name}" for row in rows)
-    full = growth(problem, solution.copies[0], 0, room=1.0)
+    full = max_growth(problem, solution.copies[0], 0, room=1.0)
     return PlanAnswer(
         request=spelled(request),
         as_of=day.isoformat(),
@@ -91,10 +91,10 @@ def plan_profiles(request: PlanRequest, day: date) -> PlanAnswer:
 
 
 def _groups(problem: Problem, solution: Solution) -> tuple[GroupRow, ...]:
-    work = busy(problem, solution.copies[0].astype(float), solution.shares[0], 0)
+    work = utilisation(problem, solution.copies[0].astype(float), solution.shares[0], 0)
     rows = []
     for j in np.flatnonzero(solution.copies[0] > 0).tolist():
-        count, way = int(solution.copies[0, j]), problem.pools[j].ways[0]
+        count, way = int(solution.copies[0, j]), problem.pools[j].options[0]
         rates = problem.demand[0] * solution.shares[0, j]
         amount = money(way.price * count, CURRENCY).amount
         serves = tuple(
@@ -132,7 +132,7 @@ def _groups(problem: Problem, solution: Solution) -> tuple[GroupRow, ...]:
 def _bill(problem: Problem, solution: Solution) -> tuple[BillRow, ...]:
     rows = []
     for (_, p, w), n in solution.machines.items():
-        pool, price = problem.pools[p], problem.pools[p].ways[w].price
+        pool, price = problem.pools[p], problem.pools[p].options[w].price
         facts: dict[str, Any] = dict.fromkeys(("provider", "instance", "region", "price_observed_at", "source"), "")
         rows.append(
             BillRow(
@@ -170,7 +170,7 @@ def _nothing(request: PlanRequest, problem: Problem, day: date) -> NoAnswer:
         answered = rest.any() and solve(replace(problem, demand=rest), SECONDS, GAP) is not None
         change = {"mix": {problem.buckets[b]: 0.0 for b in lost.tolist()}, "rate": float(rest.sum())}
         return _refused(why, msg("plan.relax-profile"), {"throughput": len(problem.columns)}, change if answered else None)
-    limited = tuple(f"{pool.name} {pool.ways[0].most:g}" for pool in problem.pools if np.isfinite(pool.ways[0].most))
+    limited = tuple(f"{pool.name} {pool.options[0].most:g}" for pool in problem.pools if np.isfinite(pool.options[0].most))
     why = msg("plan.no-counts", what=limited)
     share = servable_share(problem)
     if share is None:

@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Any
 
 from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.decide.plan.refusal import Refusal, Relaxation, rounded_up
-from whichgpu.decide.plan.solver.build import Served
+from whichgpu.decide.plan.solver.build import ServedModel
 
 # Factors on the objectives with which every bucket just has a capacity: at that limit the simulated queue may still miss them.
 LOOSER = (1.0, 1.15, 1.4, 2.0, 4.0)
@@ -23,7 +23,7 @@ MOST_PAIRS = 2  # first changes that a second one is tried with
 TRIAL_SECONDS = 5.0  # of the solver, in one trial
 ALL_SECONDS = 20.0  # after which no further trial begins
 TOGETHER = "plan.relax-together"
-USUAL = {one.name: one.default for one in fields(Query)}
+USUAL = {one.name: one.default for one in fields(Requirements)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Refused:
     """
 
     request: PlanRequest
-    served: Sequence[Served]
+    served: Sequence[ServedModel]
     gpu_id: Callable[[str], str]
     attempt: Callable[[PlanRequest], Refusal | bool]
     command: Callable[[PlanRequest], str]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.models import own_name
 
@@ -66,7 +66,7 @@ class PlanRequest:
     jobs: tuple[JobAsked, ...] = ()
     owned: tuple[OwnedAsked, ...] = ()
     quotas: Mapping[str, float] = field(default_factory=dict)
-    query: Query = Query()  # noqa: RUF009 - frozen
+    query: Requirements = Requirements()  # noqa: RUF009 - frozen
     horizon: float = MONTH  # hours
     headroom: float | None = None
     slices: int | None = None

@@ -14,16 +14,15 @@ from whichgpu.decide.plan.plan_answer import GroupRow
 from whichgpu.decide.plan.supply import rented
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.decide.plan.verify import server
-from whichgpu.decide.roles import DesignsAnswer, Kind, RolesAnswer, assign_roles, designs
-from whichgpu.decide.roles import Served as Load_
+from whichgpu.decide.roles import DesignsAnswer, GpuKind, ModelLoad, RolesAnswer, assign_roles, designs
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.shapes import as_transformer
 
 if TYPE_CHECKING:
     from whichgpu.api.plan.plan import Solved
-    from whichgpu.decide.plan.solver.build import Served
+    from whichgpu.decide.plan.solver.build import ServedModel
 
 REQUESTS = 2000
 MOST_KINDS = 3  # of GPU compared
@@ -31,11 +30,11 @@ MOST_KINDS = 3  # of GPU compared
 
 def roles_of(told: Solved, progress: Callable[[str, float], None]) -> RolesAnswer | None:
     """Every owned GPU's role for the plan's models at their busiest, or why it has none; None where nothing is owned."""
-    stands = [stand for stand in told.built.stands if stand.owned]
-    if not stands or not told.built.served:
+    gpu_pools = [gpu_pool for gpu_pool in told.formulation.gpu_pools if gpu_pool.owned]
+    if not gpu_pools or not told.formulation.served:
         return None
-    kinds = [Kind(stand.gpu, int(stand.pool.ways[0].most), stand.pool.ways[0].price) for stand in stands]
-    served = [_served(one) for one in told.built.served]
+    kinds = [GpuKind(gpu_pool.gpu, int(gpu_pool.pool.options[0].most), gpu_pool.pool.options[0].price) for gpu_pool in gpu_pools]
+    served = [_served(one) for one in told.formulation.served]
     return assign_roles(kinds, served, jobs=told.request.workers, ray=told.request.ray, progress=_heard(progress))
 
 
@@ -44,21 +43,21 @@ def designs_of(told: Solved, groups: Sequence[GroupRow], progress: Callable[[str
 
     Kinds are compared in their largest machines, at the cheapest price of these.
     """
-    if any(stand.owned for stand in told.built.stands):
+    if any(gpu_pool.owned for gpu_pool in told.formulation.gpu_pools):
         return ()
-    currency = told.basket.wishes.currency
-    found: dict[str, Kind] = {}
-    named = told.basket.wishes.gpu_ids
+    currency = told.selection.constraints.currency
+    found: dict[str, GpuKind] = {}
+    named = told.selection.constraints.gpu_ids
     wanted = set(named) if named is not None and len(named) <= MOST_KINDS else {row.gpu for row in groups}
-    for stand in told.built.stands:
-        price = min(way.price for way in stand.pool.ways) / stand.pool.size
-        known = found.get(stand.gpu.id)
-        if stand.gpu.id in wanted and (known is None or (-stand.pool.size, price) < (-known.per_machine, known.price)):
-            found[stand.gpu.id] = Kind(stand.gpu, None, price, stand.pool.size, machines=True, currency=currency)
+    for gpu_pool in told.formulation.gpu_pools:
+        price = min(option.price for option in gpu_pool.pool.options) / gpu_pool.pool.size
+        known = found.get(gpu_pool.gpu.id)
+        if gpu_pool.gpu.id in wanted and (known is None or (-gpu_pool.pool.size, price) < (-known.per_machine, known.price)):
+            found[gpu_pool.gpu.id] = GpuKind(gpu_pool.gpu, None, price, gpu_pool.pool.size, machines=True, currency=currency)
     kinds = sorted(found.values(), key=lambda kind: kind.price)[:MOST_KINDS]
     how = {"jobs": told.request.workers, "ray": told.request.ray, "progress": _heard(progress)}
     answers = []
-    for one in told.built.served:
+    for one in told.formulation.served:
         with suppress(NoAnswer):  # the plan stands without it
             answers.append(designs(kinds, _served(one), **how))  # type: ignore[arg-type]
     return tuple(answers)
@@ -68,21 +67,21 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
     """For every model of the plan, what its objectives cost on demand, on spot with one standing in, and mixed."""
     spot = _spot_prices(told)
     answers = []
-    for m, one in enumerate(told.built.served):
+    for m, one in enumerate(told.formulation.served):
         stations, rates = [], {}
-        for j, column in enumerate(told.built.columns):
+        for j, column in enumerate(told.formulation.columns):
             count = int(told.solution.copies[0, j]) * column.copies
-            stand = told.built.stands[column.stand]
-            if column.model != m or not count or stand.owned:
+            gpu_pool = told.formulation.gpu_pools[column.pool_index]
+            if column.model != m or not count or gpu_pool.owned:
                 continue
-            name, share = f"{column.copy.tp}x {stand.gpu.name} ({j})", column.copy.tp / stand.pool.size
-            weight = float(told.built.problem.rates[j].max()) / column.copies
-            engine = server(told.built, one, column, 1, one.traffic.longest)
-            stations.append(Station(name, engine, count, gpus=column.copy.tp, weight=weight))
-            price = min(way.price for way in stand.pool.ways if way.term != "spot")
-            cheap = spot.get(stand.gpu.id)
-            currency = told.basket.wishes.currency
-            rates[name] = Rates(_money(price * share), _money(cheap * column.copy.tp) if cheap else None, currency)
+            name, share = f"{column.replica.tp}x {gpu_pool.gpu.name} ({j})", column.replica.tp / gpu_pool.pool.size
+            weight = float(told.formulation.problem.rates[j].max()) / column.copies
+            engine = server(told.formulation, one, column, 1, one.traffic.longest)
+            stations.append(ReplicaPool(name, engine, count, gpus=column.replica.tp, weight=weight))
+            price = min(option.price for option in gpu_pool.pool.options if option.term != "spot")
+            cheap = spot.get(gpu_pool.gpu.id)
+            currency = told.selection.constraints.currency
+            rates[name] = Rates(_money(price * share), _money(cheap * column.replica.tp) if cheap else None, currency)
         if stations and any(one.spot is not None for one in rates.values()):
             model = _served(one)
             fleet = Fleet(tuple(stations))
@@ -93,14 +92,16 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
 
 def _spot_prices(told: Solved) -> dict[str, float]:
     """The cheapest GPU of each kind on spot terms."""
-    wishes = told.basket.wishes
-    found = rented(told.basket.market, told.desk.catalog, wishes.span, told.request.horizon, wishes.habits, spot=True)
+    constraints = told.selection.constraints
+    found = rented(
+        told.selection.market, told.lookups.catalog, constraints.span, told.request.horizon, constraints.habits, spot=True
+    )
     prices: dict[str, float] = {}
-    for stand in found.stands:
-        for machine in stand.machines:
+    for gpu_pool in found.gpu_pools:
+        for machine in gpu_pool.machines:
             if machine.term == "spot":
-                price = machine.price / stand.pool.size
-                prices[stand.gpu.id] = min(price, prices.get(stand.gpu.id, price))
+                price = machine.price / gpu_pool.pool.size
+                prices[gpu_pool.gpu.id] = min(price, prices.get(gpu_pool.gpu.id, price))
     return prices
 
 
@@ -112,7 +113,7 @@ def _heard(progress: Callable[[str, float], None]) -> Callable[[Progress], None]
     return lambda done: progress("roles", done.done / max(1, done.total))
 
 
-def _served(one: Served) -> Load_:
+def _served(one: ServedModel) -> ModelLoad:
     shape, traffic, goals = as_transformer(one.asked.shape), one.traffic, one.goals
     load = Load(
         traffic.peak,
@@ -122,7 +123,7 @@ def _served(one: Served) -> Load_:
         trace=traffic.trace,
     )
     kept = Objectives(goals.ttft_max, goals.tpot_max, goals.percentile, goals.latency_max)
-    return Load_(one.name, one.asked.workload, shape, load, kept)
+    return ModelLoad(one.name, one.asked.workload, shape, load, kept)
 
 
 def _lengths(buckets: tuple[Bucket, ...], name: str) -> Lengths:

@@ -10,10 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.plan.plan_file import from_mapping
 from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
-from whichgpu.base.disk_cache import Keep, sweeps_folder
+from whichgpu.base.disk_cache import ResultCache, sweeps_folder
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.parallel.sweep import Progress, run_sweep
@@ -55,18 +55,22 @@ class Priced:
 
 
 def sweep(
-    request: PlanRequest, day: date, desk: Desk, overlay: Path | None, headroom: float, name: str, values: Sequence[float],
+    request: PlanRequest, day: date, lookups: LookupCache, overlay: Path | None, headroom: float, name: str,
+    values: Sequence[float],
     currency: str, progress: Callable[[Progress], None] | None = None, keep: bool = False,
 ) -> tuple[CurvePoint, ...]:  # fmt: skip
     """The bill at each value; in process, on `request.workers` processes, or on Ray."""
     document = json.dumps(to_mapping(_anywhere(request)), sort_keys=True)
-    place = ("" if desk.catalog.folder == DATA_DIR else str(desk.catalog.folder.resolve()), str(desk.catalog.known_by or ""))
+    place = (
+        "" if lookups.catalog.folder == DATA_DIR else str(lookups.catalog.folder.resolve()),
+        str(lookups.catalog.known_by or ""),
+    )
     points = [
-        Point(document, day.isoformat(), name, value, headroom, *place, str(overlay.resolve()) if overlay else "", desk.own)
+        Point(document, day.isoformat(), name, value, headroom, *place, str(overlay.resolve()) if overlay else "", lookups.own)
         for value in values
     ]
     folder = sweeps_folder() if keep else None
-    kept = Keep(folder, Priced, f"plan {_newest(desk.catalog)}") if folder else None
+    kept = ResultCache(folder, Priced, f"plan {_newest(lookups.catalog)}") if folder else None
     found = run_sweep(priced, points, jobs=request.workers, ray=request.ray, seed=request.seed, progress=progress, keep=kept)
     return tuple(
         CurvePoint(name, value, money(one.cost, currency) if one.cost is not None else None, one.gap, one.gpus)
@@ -89,10 +93,10 @@ def priced(point: Point, seed: int) -> Priced:  # noqa: ARG001 - all points draw
     asked = replace(
         request, models=models, headroom=point.headroom, simulate=False, curve=False, tolerance=0.0, time_limit=SECONDS
     )  # fmt: skip
-    desk = _desk(point.catalog, point.known, point.own)
+    lookups = _desk(point.catalog, point.known, point.own)
     try:
         told = solved(
-            asked, date.fromisoformat(point.day), desk, Path(point.overlay) if point.overlay else None, lambda *_: None, GAP
+            asked, date.fromisoformat(point.day), lookups, Path(point.overlay) if point.overlay else None, lambda *_: None, GAP
         )
     except NoAnswer:
         return Priced(None, None, None)
@@ -100,7 +104,7 @@ def priced(point: Point, seed: int) -> Priced:  # noqa: ARG001 - all points draw
 
 
 def _gpus(told: Solved) -> int:
-    problem = told.built.problem
+    problem = told.formulation.problem
     totals = [
         sum(problem.pools[p].size * n for (at, p, _), n in told.solution.machines.items() if at == level)
         for level in range(problem.levels)
@@ -131,10 +135,10 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
 
 
 @lru_cache(maxsize=4)
-def _desk(folder: str, known: str, own: bool) -> Desk:
+def _desk(folder: str, known: str, own: bool) -> LookupCache:
     """One desk for all points of a process."""
     then = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
-    return Desk(Catalog(Path(folder) if folder else None, then), own=own)
+    return LookupCache(Catalog(Path(folder) if folder else None, then), own=own)
 
 
 def _newest(catalog: Catalog) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from whichgpu.api.prices.filters import OffersQuery, listed
 from whichgpu.api.prices.offers import offers
-from whichgpu.api.recommend.limits import bad_wish
+from whichgpu.api.recommend.limits import invalid_value
 from whichgpu.base.dates import first_day
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
@@ -24,7 +24,7 @@ from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.candidate import money
 from whichgpu.decide.host_fit import build_advice
-from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_beside
+from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_price_per_gpu
 from whichgpu.price.billing import extras
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
@@ -100,7 +100,7 @@ class BuyRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BuyAnswer(Shown):
+class BuyAnswer(Displayable):
     """Owning against renting, with everything that was put in and which of it nobody gave."""
 
     as_of: str
@@ -130,7 +130,7 @@ def buy(
         )
     for count in (inputs.gpus, *(count for count, _ in asked)):
         if count is not None and not 1 <= count <= MOST_GPUS:
-            raise bad_wish("gpus", count, msg("wants.whole", low=1, high=f"{MOST_GPUS:,}"))
+            raise invalid_value("gpus", count, msg("wants.whole", low=1, high=f"{MOST_GPUS:,}"))
     rows = tuple(
         _row(find_gpu(catalog, bare), count or inputs.gpus or 1, inputs, day, catalog, exchanger, currency, overlay)
         for count, bare in asked
@@ -218,7 +218,7 @@ def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]
     for name, (low, high, wants) in SPANS.items():
         value = getattr(inputs, name)
         if value is not None and not (low < value <= high or (value == low and wants != ABOVE)):
-            raise bad_wish(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
+            raise invalid_value(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
     told = {name: getattr(inputs, name) for name in usual}
     unsaid = (*(name for name in usual if told[name] is None), *(("host_price",) if inputs.host_price is None else ()))
     return {name: usual[name] if told[name] is None else told[name] for name in usual}, unsaid
@@ -253,7 +253,7 @@ def _rent(
     def beside(one: Offer) -> float:
         if one.includes != "gpu":
             return 0.0
-        host = host_beside(extras(one.provider))
+        host = host_price_per_gpu(extras(one.provider))
         return float(exchanger.convert(Money(Decimal(repr(host)), DOLLAR), currency)[0].amount)
 
     best = min(found, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + beside(one)))

@@ -13,11 +13,11 @@ from pathlib import Path
 from whichgpu.api.prices.history import USUAL_TERMS, asked
 from whichgpu.api.prices.store import no_store, wish_of
 from whichgpu.base.dates import first_day, parse_as_of
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
-from whichgpu.base.units import whole_number
+from whichgpu.base.units import parse_whole_number
 from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
 from whichgpu.catalog.live.overlay import apply_overlay, read_overlay
 from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing, transaction
@@ -47,7 +47,7 @@ class ChangeRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DiffAnswer(Shown):
+class DiffAnswer(Displayable):
     """Changes from one moment to another."""
 
     a: str
@@ -170,7 +170,7 @@ def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date, folder: 
     with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
-        number = whole_number(text[1:], 10**10)
+        number = parse_whole_number(text[1:], 10**10)
         found = None if number is None else snapshot_observations(connection, number)
         if found is None:
             hint = msg("hint.unknown-snapshot", n=newest_snapshot(connection))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from whichgpu.api.prices.store import wish_of
 from whichgpu.base.dates import first_day, last_day
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
@@ -57,7 +57,7 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HistoryAnswer(Shown):
+class HistoryAnswer(Displayable):
     """Prices over time, oldest first."""
 
     history: tuple[HistoryRow, ...]

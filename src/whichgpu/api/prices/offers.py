@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whichgpu.api.prices.filters import OffersQuery as OffersQuery
 from whichgpu.api.prices.filters import countries_meant, listed, wanted
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
@@ -30,7 +30,7 @@ from whichgpu.price.terms import derived
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class OffersAnswer(Shown):
+class OffersAnswer(Displayable):
     """Offers as of a day, and the documents that state them."""
 
     as_of: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from whichgpu.api.prices.filters import provider_named
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import Exchanger
@@ -82,7 +82,7 @@ class LiveStatus:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StatusAnswer(Shown):
+class StatusAnswer(Displayable):
     """Size, age and digest of the catalog, and the user's own store beside it."""
 
     folder: str

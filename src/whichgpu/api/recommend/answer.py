@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.messages import Message
 from whichgpu.catalog.host import Source
 from whichgpu.decide.candidate import Candidate, TermLine
@@ -35,7 +35,7 @@ class Reproduce:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RecommendAnswer(Shown):
+class RecommendAnswer(Displayable):
     """The answer, the next best, the cheapest and fastest, and the front between them."""
 
     request: dict[str, Any]

@@ -10,19 +10,19 @@ from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.recommend.answer import RecommendAnswer, Rejected, Reproduce
-from whichgpu.api.recommend.offers import Basket
+from whichgpu.api.recommend.offers import OfferSelection
 from whichgpu.api.recommend.sentences import assumptions, kind_of, near_limits, sentence, starved, warnings
-from whichgpu.api.recommend.verification import WHOLE, at_work, verifying
+from whichgpu.api.recommend.verification import WHOLE, running_sequences, verify_command
 from whichgpu.api.workloads.remarks import beyond_context
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.catalog.host import Instance, Source
 from whichgpu.decide import explain
-from whichgpu.decide.candidate import Candidate, group_at, money, shown, term_lines
+from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Asked, Outcome
+from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.configurations.mix_amounts import indices
 from whichgpu.decide.constraints import Rank
@@ -34,7 +34,7 @@ from whichgpu.decide.shortlist import rows_of
 from whichgpu.decide.spot_shares import shares
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import loading
-from whichgpu.estimate.serving.summary import enough
+from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.table import Ints
@@ -50,15 +50,15 @@ PAGE = "/recommend"
 class Telling:
     """All that is known, on its way to being an answer."""
 
-    asked: Asked
-    found: Basket
+    asked: WorkloadRequest
+    found: OfferSelection
     groups: Groups
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[GroupResult]
     told: Candidates
     order: Ints
     rank: Rank
     work: Work
-    desk: Desk
+    lookups: LookupCache
     modelled: bool
     overlay: Path | None = None  # the file of own prices the user named
 
@@ -73,21 +73,22 @@ class Telling:
         rows = {place: self._explained(place, one, second if one is best else best) for place, one in rows.items()}
         best = rows[places[0]]
         group, way = group_at(places[0], told, self.groups)
-        engine = next((one for one in self.desk.catalog.engines if one.id == asked.workload.engine), None)
+        engine = next((one for one in self.lookups.catalog.engines if one.id == asked.workload.engine), None)
         verify, verify_note = self._verify(best)
         speaking = self.modelled and asked.shape.is_generative
         lacking = lacks(group.gpu, asked.workload, speaking)
         return RecommendAnswer(
-            request=self._echo(), as_of=self.found.wishes.day.isoformat(), rank=self.rank, kind=kind_of(self.modelled, self.work),
+            request=self._echo(), as_of=self.found.constraints.day.isoformat(), rank=self.rank, kind=kind_of(self.modelled,
+            self.work),
             answer=best, sentence=self._sentence(places[0], best),
             runner_up=rows[places[1]] if len(places) > 1 else None, cheapest=rows[cheapest], fastest=rows[fastest],
             candidates=tuple(rows[place] for place in places), pareto=tuple(rows[place] for place in front),
             fallback=rows[spare] if spare is not None else None, with_cuda=rows[able] if able is not None else None,
             shares=shares(places[0], best, told, market),
-            engines=alternatives(asked, group, way, self.desk.catalog.engines) if self.modelled else (),
+            engines=alternatives(asked, group, way, self.lookups.catalog.engines) if self.modelled else (),
             considered=told.considered, rejected=Rejected(dict(told.rejected.most_common()), ()),
             why_not=self._why_not(asked_after, best, rows), host=self._host(places[0], best), lacks=lacking,
-            assumptions=(*assumptions(best, group.gpu, asked, self.found.wishes, self.work, self.rank, self.modelled),
+            assumptions=(*assumptions(best, group.gpu, asked, self.found.constraints, self.work, self.rank, self.modelled),
                          *self.found.assumptions),
             warnings=(*warnings(best, group.gpu, engine, asked.workload), *self._remarks(best)),
             sources=self._sources(rows.values(), lacking),
@@ -101,19 +102,21 @@ class Telling:
         said = (*denoiser_note(workload, self.asked.shape), *said)
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
         said = (*said, *beyond_context(tokens, self.asked.shape))
-        said = (*said, *near_limits(best, self.found.wishes, self.work, self.asked.workload))
-        if best.simulated is None or enough(best.simulated, workload.percentile):
+        said = (*said, *near_limits(best, self.found.constraints, self.work, self.asked.workload))
+        if best.simulated is None or enough_requests(best.simulated, workload.percentile):
             return said
         beyond = f"{best.simulated * (100.0 - workload.percentile) / 100.0:.0f}"
         return (*said, msg("recommend.thin", percentile=f"{workload.percentile:g}", n=best.simulated, beyond=beyond))
 
     def _row(self, place: int) -> Candidate:
-        one = shown(place, self.told, self.found.market, self.groups, self.asked, self.work, self.found.wishes.currency)
+        one = build_candidate(
+            place, self.told, self.found.market, self.groups, self.asked, self.work, self.found.constraints.currency
+        )
         paid = self.found.purchase.get(one.gpu)
         return one if paid is None else replace(one, purchase=self._paid(paid, one))
 
     def _paid(self, price: Decimal, one: Candidate) -> Money:
-        return money(float(price) * one.gpus * self.found.market.rate, self.found.wishes.currency)
+        return money(float(price) * one.gpus * self.found.market.rate, self.found.constraints.currency)
 
     def _explained(self, place: int, one: Candidate, other: Candidate | None) -> Candidate:
         serving = self.work.hours is not None
@@ -122,11 +125,11 @@ class Telling:
 
     def _listed(self, one: Candidate) -> str | None:
         """The day of a card's list price; None where the user gave its price."""
-        return None if one.gpu in self.found.given else self.desk.catalog.gpu_by_id[one.gpu].launch_date
+        return None if one.gpu in self.found.given else self.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
     def _why_not(self, asked: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         why = {}
-        for gpu in (self.desk.catalog.gpu_by_id[id] for id in asked):
+        for gpu in (self.lookups.catalog.gpu_by_id[id] for id in asked):
             at = explain.best_of(gpu.id, self.told, self.groups, self.order)
             row = rows.get(at) or self._row(at) if at is not None else None
             serving = self.work.hours is not None
@@ -150,7 +153,7 @@ class Telling:
         return starved(said, best, fed, loading(rate, vcpus, "dali-gpu"), vcpus, float(slow.hours[0]), float(slow.cost[0]))
 
     def _machine(self, place: int) -> Instance | None:
-        machines = {(one.provider, one.instance): one for one in self.desk.catalog.instances}
+        machines = {(one.provider, one.instance): one for one in self.lookups.catalog.instances}
         return machine_of(self.found.market, int(self.told.offer[place]), machines)
 
     def _host(self, place: int, best: Candidate) -> tuple[Message, ...]:
@@ -163,20 +166,20 @@ class Telling:
     def _echo(self) -> dict[str, Any]:
         told = echo(self.asked.workload, self.asked.given)
         if not self.modelled:
-            told |= {"model": None, "mix": list(indices(self.asked.workload.task, self.found.wishes.day))}
+            told |= {"model": None, "mix": list(indices(self.asked.workload.task, self.found.constraints.day))}
         return told | {"wishes": self.found.spelled}
 
     def _sources(self, rows: Iterable[Candidate], lacking: tuple[Message, ...]) -> tuple[Source, ...]:
         rows = list(rows)
         spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
-        billing = billing_on(rows[0].provider, self.found.wishes.day, rows[0].instance).sources
-        gpus = tuple(source for row in rows[:1] for source in self.desk.catalog.gpu_by_id[row.gpu].sources)
+        billing = billing_on(rows[0].provider, self.found.constraints.day, rows[0].instance).sources
+        gpus = tuple(source for row in rows[:1] for source in self.lookups.catalog.gpu_by_id[row.gpu].sources)
         prices = tuple(row.source for row in rows)
-        habits = self.found.wishes.habits
+        habits = self.found.constraints.habits
         asked = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
         charged = extras_sources(rows[0].provider, asked)
         said = lacks_sources(lacking)
-        return self.desk.catalog.cited_sources(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
+        return self.lookups.catalog.cited_sources(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
 
     def _verify(self, best: Candidate) -> tuple[str, Message]:
         """The command that measures what this rests on, on that hardware, and what it does not tell."""
@@ -187,7 +190,7 @@ class Telling:
             precision=best.precision, batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation,
             checkpointing=best.checkpointing, rate=None,
         )  # fmt: skip
-        return verifying(told, self.asked.shape, self._at_once(best))
+        return verify_command(told, self.asked.shape, self._at_once(best))
 
     def _at_once(self, best: Candidate) -> int:
         """Sequences of one copy: as many as the load keeps at work, else the batch it was chosen by."""
@@ -195,19 +198,21 @@ class Telling:
         if workload.rate is None or best.ttft is None:
             return each
         rate, between = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
-        return at_work(rate, best.ttft.value, between, workload.seq_out or 1, each)
+        return running_sequences(rate, best.ttft.value, between, workload.seq_out or 1, each)
 
     def _reproduce(self) -> Reproduce:
         bare = self.asked.bare
         words = [word for word in to_argv(bare) if not word.startswith(("--task", "--model"))]
         model = [KINDS["model"].write_text(bare.model)] if self.modelled else []
-        wishes = [_flag(name, value) for name, value in self.found.spelled.items()]
-        day = [f"--as-of={self.found.wishes.day.isoformat()}"]
+        constraints = [_flag(name, value) for name, value in self.found.spelled.items()]
+        day = [f"--as-of={self.found.constraints.day.isoformat()}"]
         prices = [f"--prices={self.overlay}"] if self.overlay else []  # no page opens a path
-        split = [word.removeprefix("--").partition("=") for word in (*words, *wishes, *day)]
+        split = [word.removeprefix("--").partition("=") for word in (*words, *constraints, *day)]
         pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
         query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])
-        return Reproduce(join(["whichgpu", "recommend", bare.task, *model, *words, *wishes, *prices, *day]), f"{PAGE}?{query}")
+        return Reproduce(
+            join(["whichgpu", "recommend", bare.task, *model, *words, *constraints, *prices, *day]), f"{PAGE}?{query}"
+        )
 
 
 def _flag(name: str, value: str) -> str:

@@ -13,7 +13,7 @@ from whichgpu.base.units import parse_seconds
 from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
-    from whichgpu.api.recommend.offers import Query
+    from whichgpu.api.recommend.offers import Requirements
 
 MOST_SHOWN = 1000
 LASTING = ("checkpoint_every", "deadline", "duration", "max_age")  # durations that cannot be nothing
@@ -22,28 +22,28 @@ MOST_YEARS = 100
 YEAR = 365.25 * 86400.0
 
 
-def refuse(query: Query) -> None:
+def refuse(query: Requirements) -> None:
     """Raise where a wish is out of range or two of them contradict each other."""
     if query.max_latency is not None and query.near is None:
         raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
     if query.buy and query.owned:
         raise UsageError("contradiction", msg("error.buy-and-owned"), msg("hint.buy-and-owned"))
     if query.gpus is not None and query.gpus[1] <= 0:
-        raise bad_wish("gpus", f"{query.gpus[1]:g}", msg("wants.counts"))
+        raise invalid_value("gpus", f"{query.gpus[1]:g}", msg("wants.counts"))
     if query.idle is not None and not 0 <= query.idle < 1:
-        raise bad_wish("idle", query.idle, msg("wants.share"))
+        raise invalid_value("idle", query.idle, msg("wants.share"))
     if query.limit is not None and not 1 <= query.limit <= MOST_SHOWN:
-        raise bad_wish("limit", query.limit, msg("wants.whole", low=1, high=f"{MOST_SHOWN:,}"))
+        raise invalid_value("limit", query.limit, msg("wants.whole", low=1, high=f"{MOST_SHOWN:,}"))
     for name in DURATIONS:
         value = getattr(query, name)
         seconds = parse_seconds(value) if isinstance(value, str) else value
         if seconds is not None and seconds <= 0 and name in LASTING:
-            raise bad_wish(name, value, msg("wants.lasting"))
+            raise invalid_value(name, value, msg("wants.lasting"))
         if seconds is not None and seconds > MOST_YEARS * YEAR:
-            raise bad_wish(name, value, msg("wants.years", most=MOST_YEARS))
+            raise invalid_value(name, value, msg("wants.years", most=MOST_YEARS))
 
 
-def refuse_for_task(query: Query, workload: Workload, given: Collection[str], speaking: bool) -> None:
+def refuse_for_task(query: Requirements, workload: Workload, given: Collection[str], speaking: bool) -> None:
     """Raise where a wish has no meaning for what is asked, rather than pass it by."""
     if query.deadline is not None and workload.serving:
         raise UsageError("contradiction", msg("error.deadline-service"), msg("hint.deadline-service"), ("--deadline",))
@@ -59,15 +59,15 @@ def refuse_for_task(query: Query, workload: Workload, given: Collection[str], sp
 def refuse_percentile(percentile: float) -> None:
     """Raise where no request of those simulated lies beyond it."""
     from whichgpu.decide.configurations.simulate import REQUESTS
-    from whichgpu.estimate.serving.summary import WARM_UP
+    from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 
-    counted = int(REQUESTS * (1.0 - WARM_UP))
+    counted = int(REQUESTS * (1.0 - WARM_UP_SHARE))
     if counted * (100.0 - percentile) / 100.0 < 1.0:
         values = {"percentile": f"{percentile:g}", "n": f"{counted:,}"}
         hint = msg("hint.percentile-recommend", most=f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}", **values)
         raise UsageError("bad-field", msg("error.percentile-beyond", **values), hint, ("--percentile",))
 
 
-def bad_wish(name: str, value: Any, wants: Message) -> UsageError:
+def invalid_value(name: str, value: Any, wants: Message) -> UsageError:
     """The error of a flag's value."""
     return UsageError("bad-field", msg("error.bad-field", name=f"--{name.replace('_', '-')}", value=str(value)), wants)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.api.prices.filters import OffersQuery, listed, wanted
-from whichgpu.api.recommend.limits import bad_wish, refuse
+from whichgpu.api.recommend.limits import invalid_value, refuse
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
@@ -27,7 +27,7 @@ from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.constraints import RANKS, Owned, Rank, Wishes
+from whichgpu.decide.constraints import RANKS, Constraints, Owned, Rank
 from whichgpu.decide.market import Market, Places, market
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning, host_price
 from whichgpu.price.run import Habits
@@ -39,7 +39,7 @@ MODULES = ("sxm", "oam", "superchip", "board", "soc")  # sold inside machines on
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Requirements:
     """Wishes in words as people type them; several with commas. None asks nothing."""
 
     gpu: Sequence[str] | str = ()
@@ -84,10 +84,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Basket:
+class OfferSelection:
     """Wishes understood and the offers they leave. `purchase` is what a card of each kind costs to buy."""
 
-    wishes: Wishes
+    constraints: Constraints
     market: Market
     spelled: dict[str, str]
     assumptions: tuple[Message, ...]
@@ -95,29 +95,31 @@ class Basket:
     given: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
 
 
-def basket(
-    query: Query, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
-) -> Basket:
+def select_offers(
+    query: Requirements, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
+) -> OfferSelection:
     """The offers of a day that the query's filters leave; `slices` of GPUs too; only GPUs the engine runs on."""
     rates = query.exchange_rate
     exchanger = Exchanger(day, catalog.exchange, parse_rates(rates) if isinstance(rates, str) else rates or {})
-    wishes = replace(_wishes(query, day, catalog, exchanger), slices=slices)
+    constraints = replace(_wishes(query, day, catalog, exchanger), slices=slices)
     given = frozenset(_given_prices(query, catalog, exchanger))
     assumptions: list[Message] = []
     purchase: dict[str, Decimal] = {}
     if query.buy:
-        runs, purchase = _for_sale(query, catalog, wishes, exchanger)
+        runs, purchase = _for_sale(query, catalog, constraints, exchanger)
         assumptions.append(msg("assumed.owning", power=f"{_power_price(query, exchanger):g}", price=f"{POWER_PRICE:g}"))
         table = price_table(_Bare(catalog), runs) if runs else None
         if table is None:
-            raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=wishes.day.isoformat()), msg("hint.relax-filters"))
-        wishes = replace(wishes, cards=_in_currency(purchase, wishes.currency, exchanger))
+            raise NoAnswer(
+                "nothing-fits", msg("error.nothing-to-buy", day=constraints.day.isoformat()), msg("hint.relax-filters")
+            )
+        constraints = replace(constraints, cards=_in_currency(purchase, constraints.currency, exchanger))
     else:
         terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
-        table = price_table(catalog, _others(catalog, day, wishes, terms, query, exchanger))
+        table = price_table(catalog, _others(catalog, day, constraints, terms, query, exchanger))
     off = {name: float(share) for name, share in terms.discounts.items()} if not query.buy and terms else None
-    found = market(table, catalog, wishes, exchanger, _places(query, catalog), off, engine)
-    return Basket(wishes, found, query.spelled(), tuple(assumptions), purchase, given)
+    found = market(table, catalog, constraints, exchanger, _places(query, catalog), off, engine)
+    return OfferSelection(constraints, found, query.spelled(), tuple(assumptions), purchase, given)
 
 
 class _Bare(Catalog):
@@ -131,26 +133,26 @@ class _Bare(Catalog):
 
 
 def _others(
-    catalog: Catalog, day: date, wishes: Wishes, terms: Overlay | None, query: Query, exchanger: Exchanger
+    catalog: Catalog, day: date, constraints: Constraints, terms: Overlay | None, query: Requirements, exchanger: Exchanger
 ) -> list[Observation]:
     """Prices beside the bundled ones: the user's store, contracts, and machines that are owned."""
-    runs = list(live_offers(day, catalog.known_by, gpus=wishes.gpu_ids)) if catalog.folder == DATA_DIR else []
+    runs = list(live_offers(day, catalog.known_by, gpus=constraints.gpu_ids)) if catalog.folder == DATA_DIR else []
     if terms is not None:
         runs += terms.offers
-    for one in wishes.owned:
+    for one in constraints.owned:
         gpu = catalog.gpu_by_id[one.gpu]
         sizes = {size for size in (1, 2, 4, 8, 16) if size <= one.gpus} | {one.gpus}
         runs += [_standing(gpu, size, OWNED, _running(gpu, size, query, exchanger), day) for size in sorted(sizes)]
     return runs
 
 
-def _running(gpu: Gpu, count: int, query: Query, exchanger: Exchanger) -> float:
+def _running(gpu: Gpu, count: int, query: Requirements, exchanger: Exchanger) -> float:
     """US dollars of power an hour of so many owned GPUs takes while they work."""
     own = Owning(0.0, float(gpu.tdp_watts or HOST_WATTS) * count, 0.0, power_price=_power_price(query, exchanger))
     return own.power(0.9) * own.power_price
 
 
-def _power_price(query: Query, exchanger: Exchanger) -> float:
+def _power_price(query: Requirements, exchanger: Exchanger) -> float:
     """US dollars a kWh."""
     if query.power_price is None:
         return POWER_PRICE
@@ -159,7 +161,7 @@ def _power_price(query: Query, exchanger: Exchanger) -> float:
 
 
 def _for_sale(
-    query: Query, catalog: Catalog, wishes: Wishes, exchanger: Exchanger
+    query: Requirements, catalog: Catalog, constraints: Constraints, exchanger: Exchanger
 ) -> tuple[list[Observation], dict[str, Decimal]]:
     """Cards one could buy by the day, at the price given or else the list price at launch, and what an hour of each comes to."""
     given = _given_prices(query, catalog, exchanger)
@@ -167,14 +169,14 @@ def _for_sale(
     for gpu in catalog.gpus:
         price = given.get(gpu.id)
         if price is None:
-            if gpu.launch_price is None or gpu.form_factor in MODULES or _launched(gpu) > wishes.day:
+            if gpu.launch_price is None or gpu.form_factor in MODULES or _launched(gpu) > constraints.day:
                 continue
             price = exchanger.convert(gpu.launch_price, DOLLAR)[0].amount
         purchase[gpu.id] = price
         for count in CARDS:
             whole = float(price * count)
             own = Owning(whole, float(gpu.tdp_watts or 0) * count, host_price(whole), power_price=_power_price(query, exchanger))
-            runs.append(_standing(gpu, count, BUY, own.hour, wishes.day))
+            runs.append(_standing(gpu, count, BUY, own.hour, constraints.day))
     return runs, purchase
 
 
@@ -189,7 +191,7 @@ def _launched(gpu: Gpu) -> date:
     return first_day(gpu.launch_date)
 
 
-def _given_prices(query: Query, catalog: Catalog, exchanger: Exchanger) -> dict[str, Decimal]:
+def _given_prices(query: Requirements, catalog: Catalog, exchanger: Exchanger) -> dict[str, Decimal]:
     """`RTX 3090=700usd` as dollars by GPU."""
     found = {}
     for part in listed(query.price or ()):
@@ -210,7 +212,7 @@ def _standing(gpu: Gpu, count: int, provider: str, hourly: float, day: date) -> 
     )  # fmt: skip
 
 
-def _wishes(query: Query, day: date, catalog: Catalog, exchanger: Exchanger) -> Wishes:
+def _wishes(query: Requirements, day: date, catalog: Catalog, exchanger: Exchanger) -> Constraints:
     refuse(query)
     _power_price(query, exchanger)
     offers = OffersQuery(
@@ -233,7 +235,7 @@ def _wishes(query: Query, day: date, catalog: Catalog, exchanger: Exchanger) -> 
         egress_gb=_gigabytes(query.egress),
     )
     memory = query.min_memory
-    return Wishes(
+    return Constraints(
         day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers, regions=filter.regions,
         terms=filter.terms, needs=check_supports(listed(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory, near=query.near,
@@ -259,7 +261,7 @@ def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:
     for name in listed(text or ()):
         count, bare = split_count(name)
         if count is not None and count < 1:
-            raise bad_wish("owned", name, msg("wants.counts"))
+            raise invalid_value("owned", name, msg("wants.counts"))
         found.append(Owned(find_gpu(catalog, bare).id, count or 1))
     return tuple(found)
 
@@ -276,7 +278,7 @@ def _gigabytes(value: int | str | None) -> float:
     return (parse_bytes(value) if isinstance(value, str) else value or 0) / 1e9
 
 
-def _places(query: Query, catalog: Catalog) -> Places | None:
+def _places(query: Requirements, catalog: Catalog) -> Places | None:
     if query.near is None:
         return None
     city, point = city_point(catalog.regions, query.near)

@@ -8,15 +8,15 @@ from datetime import date
 from math import ceil
 from pathlib import Path
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.recommend.answer import ANY_MODEL
 from whichgpu.api.recommend.limits import refuse_for_task, refuse_percentile
-from whichgpu.api.recommend.offers import Basket, Query, basket
+from whichgpu.api.recommend.offers import OfferSelection, Requirements, select_offers
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.decide.candidates import Candidates, candidates
-from whichgpu.decide.configurations.configuration import Asked, Outcome, Way
-from whichgpu.decide.configurations.evaluate import ways
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
+from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of
 from whichgpu.decide.market import terms_of
 from whichgpu.decide.refine import settled
@@ -31,30 +31,32 @@ MACHINE = 8.0  # GPUs of one machine; more are sought over several
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluatedQuestion:
     """What became of a question before anything is ordered."""
 
-    asked: Asked
-    found: Basket
+    asked: WorkloadRequest
+    found: OfferSelection
     groups: Groups
-    outcomes: list[Outcome]
+    outcomes: list[GroupResult]
     work: Work
     offered: Terms
 
-    def join(self, known: list[Outcome]) -> Candidates:
+    def join(self, known: list[GroupResult]) -> Candidates:
         """Every offer with what its group can do."""
         return candidates(
-            self.asked.workload, self.work, self.found.wishes, self.found.market, self.groups, known, self.offered
+            self.asked.workload, self.work, self.found.constraints, self.found.market, self.groups, known, self.offered
         )  # fmt: skip
 
     def settle(self, order: Callable[[Candidates], Ints]) -> tuple[Candidates, Ints]:
         """Candidates in an order, the first of them counted and simulated until it stays first."""
 
-        def join(known: list[Outcome]) -> tuple[Candidates, Ints]:
+        def join(known: list[GroupResult]) -> tuple[Candidates, Ints]:
             told = self.join(known)
             return told, order(told)
 
-        told, places, _ = settled(self.asked, self.groups, list(self.outcomes), join, self.found.wishes, only_first, only_first)
+        told, places, _ = settled(
+            self.asked, self.groups, list(self.outcomes), join, self.found.constraints, only_first, only_first
+        )
         return told, places
 
     def answers(self) -> bool:
@@ -63,35 +65,35 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class Question:
     """A question, which may be asked anew with something changed."""
 
     spelled: Spelled
-    query: Query
+    query: Requirements
     day: date
-    desk: Desk
+    lookups: LookupCache
     overlay: Path | None
     modelled: bool
 
-    def evaluated(self) -> Evaluated:
+    def evaluated(self) -> EvaluatedQuestion:
         """The question understood and every group looked at."""
         asked = self._asked()
         found = self._basket(asked)
-        span, beside = found.wishes.span, self.modelled and asked.workload.rate is not None
+        span, beside = found.constraints.span, self.modelled and asked.workload.rate is not None
         within = _span(self.query, span)
-        groups = groups_of(found.market, self.desk.catalog, within, several=span[1] > MACHINE, beside=beside)
+        groups = groups_of(found.market, self.lookups.catalog, within, several=span[1] > MACHINE, beside=beside)
         offered = terms_of(found.market)
         if self.modelled:
-            work = work_of(asked.workload, asked.shape, found.wishes.duration)
-            told = ways(asked, groups.groups)
+            work = work_of(asked.workload, asked.shape, found.constraints.duration)
+            told = best_configurations(asked, groups.groups)
             if beside:
                 told = [_copied(one, group, span[0]) for one, group in zip(told, groups.groups, strict=True)]
-            return Evaluated(asked, found, groups, told, work, offered)
+            return EvaluatedQuestion(asked, found, groups, told, work, offered)
         from whichgpu.decide.configurations.mix_amounts import AMOUNT
         from whichgpu.decide.configurations.reference_mix import mixed
 
-        outcomes = mixed(asked.workload.task, self.day, groups.groups, self.desk.catalog, asked.calibration)
-        return Evaluated(asked, found, groups, outcomes, Work(AMOUNT, "samples", None, True), offered)
+        outcomes = mixed(asked.workload.task, self.day, groups.groups, self.lookups.catalog, asked.calibration)
+        return EvaluatedQuestion(asked, found, groups, outcomes, Work(AMOUNT, "samples", None, True), offered)
 
     def answers(self) -> bool:
         """Whether there is an answer at all."""
@@ -100,14 +102,14 @@ class Sought:
         except WhichGpuError:
             return False
 
-    def _asked(self) -> Asked:
-        given, workload, desk = self.spelled.given, self.spelled.workload, self.desk
+    def _asked(self) -> WorkloadRequest:
+        given, workload, lookups = self.spelled.given, self.spelled.workload, self.lookups
         if not self.modelled:
             filled = replace(workload, precision=workload.precision, engine=None)
-            return Asked(filled, given, ANY_MODEL, desk.calibration, workload)
+            return WorkloadRequest(filled, given, ANY_MODEL, lookups.calibration, workload)
         if workload.serving and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
-        shape = desk.shape_for(workload)
+        shape = lookups.shape_for(workload)
         refuse_nonsense(workload, shape)
         refuse_for_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
         if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
@@ -120,21 +122,21 @@ class Sought:
             refuse_percentile(workload.percentile)
         if workload.steps is not None:
             given = given | {"batch"}
-        return Asked(fill_defaults(workload, shape, given), given, shape, desk.calibration, self.spelled.workload)
+        return WorkloadRequest(fill_defaults(workload, shape, given), given, shape, lookups.calibration, self.spelled.workload)
 
-    def _basket(self, asked: Asked) -> Basket:
-        engines = self.desk.catalog.engines if self.modelled else ()
+    def _basket(self, asked: WorkloadRequest) -> OfferSelection:
+        engines = self.lookups.catalog.engines if self.modelled else ()
         engine = next((one for one in engines if one.id == asked.workload.engine), None)
         slices = self.modelled and not asked.workload.training
-        return basket(self.query, self.day, self.desk.catalog, self.overlay, slices=slices, engine=engine)
+        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices=slices, engine=engine)
 
 
-def _copied(one: Outcome, group: Group, least: float) -> Outcome:
+def _copied(one: GroupResult, group: Group, least: float) -> GroupResult:
     """With as many copies at the least as make up the number of GPUs asked for."""
     fewest = ceil(least / group.size - 1e-9)
-    return replace(one, fewest=fewest) if isinstance(one, Way) and fewest > 1 else one
+    return replace(one, fewest=fewest) if isinstance(one, Configuration) and fewest > 1 else one
 
 
-def _span(query: Query, span: tuple[float, float]) -> tuple[float, float]:
+def _span(query: Requirements, span: tuple[float, float]) -> tuple[float, float]:
     """One card where cards are bought and nobody says how many."""
     return (1.0, 1.0) if query.buy and query.gpus is None else span

@@ -7,16 +7,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.prices.filters import listed
 from whichgpu.api.recommend.answer import ANY_MODEL, RecommendAnswer, Rejected, Reproduce
 from whichgpu.api.recommend.build_answer import Telling
-from whichgpu.api.recommend.offers import Basket, Query
-from whichgpu.api.recommend.question import Sought
+from whichgpu.api.recommend.offers import OfferSelection, Requirements
+from whichgpu.api.recommend.question import Question
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Outcome
+from whichgpu.decide.configurations.configuration import GroupResult
 from whichgpu.decide.constraints import Rank
 from whichgpu.decide.refine import settled
 from whichgpu.decide.shortlist import distinct, rows_of
@@ -30,7 +30,7 @@ __all__ = ["ANY_MODEL", "RecommendAnswer", "Rejected", "Reproduce", "recommend",
 def recommend(
     task: str,
     model: str | Mapping[str, Any] | None = None,
-    query: Query = Query(),  # noqa: B008 - frozen
+    query: Requirements = Requirements(),  # noqa: B008 - frozen
     as_of: date | None = None,
     catalog: Catalog | None = None,
     overlay: Path | None = None,
@@ -39,25 +39,30 @@ def recommend(
 ) -> RecommendAnswer:
     """The GPUs and offer to use for a task; `fields` are those of a request, `query` the filters, limits and order."""
     spelled = from_object({"task": task, "model": model or ANY_MODEL.name, **fields})
-    return recommend_spelled(spelled, query, as_of, Desk(catalog, own=own), overlay, model is not None)
+    return recommend_spelled(spelled, query, as_of, LookupCache(catalog, own=own), overlay, model is not None)
 
 
 def recommend_spelled(
-    spelled: Spelled, query: Query, as_of: date | None, desk: Desk, overlay: Path | None = None, modelled: bool = True
+    spelled: Spelled,
+    query: Requirements,
+    as_of: date | None,
+    lookups: LookupCache,
+    overlay: Path | None = None,
+    modelled: bool = True,
 ) -> RecommendAnswer:
     """`recommend` of a request already read; `modelled` where it names a model."""
-    day = as_of or desk.catalog.as_known or date.today()
-    sought = Sought(spelled, query, day, desk, overlay, modelled)
+    day = as_of or lookups.catalog.as_known or date.today()
+    sought = Question(spelled, query, day, lookups, overlay, modelled)
     seen = sought.evaluated()
     asked, found, groups = seen.asked, seen.found, seen.groups
     rank = _rank(query, found, modelled and asked.workload.serving)
 
-    def join(known: list[Outcome]) -> tuple[Candidates, Ints]:
+    def join(known: list[GroupResult]) -> tuple[Candidates, Ints]:
         joined = seen.join(known)
         return joined, joined.order(rank, found.market)
 
     limit = query.limit or SHOWN
-    after = [one.id for name in listed(query.why_not or ()) for one in find_gpus(desk.catalog, name)]
+    after = [one.id for name in listed(query.why_not or ()) for one in find_gpus(lookups.catalog, name)]
 
     def shown(told: Candidates, order: Ints) -> tuple[int, ...]:
         return rows_of(told, order, groups, found.market, limit, after).all
@@ -65,13 +70,13 @@ def recommend_spelled(
     def listing(told: Candidates, order: Ints) -> list[int]:
         return distinct(told, order, groups, limit)
 
-    told, order, outcomes = settled(asked, groups, list(seen.outcomes), join, found.wishes, listing, shown)
+    told, order, outcomes = settled(asked, groups, list(seen.outcomes), join, found.constraints, listing, shown)
     if not len(order):
         from whichgpu.api.recommend.relaxations import refusal
 
         raise refusal(seen, told, outcomes, sought)
-    return Telling(asked, found, groups, outcomes, told, order, rank, seen.work, desk, modelled, overlay).answer(after, limit)
+    return Telling(asked, found, groups, outcomes, told, order, rank, seen.work, lookups, modelled, overlay).answer(after, limit)
 
 
-def _rank(query: Query, found: Basket, serving: bool) -> Rank:
-    return "time" if query.buy and query.budget and not query.rank else found.wishes.order(serving)
+def _rank(query: Requirements, found: OfferSelection, serving: bool) -> Rank:
+    return "time" if query.buy and query.budget and not query.rank else found.constraints.order(serving)

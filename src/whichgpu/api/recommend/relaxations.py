@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from whichgpu.api.recommend.offers import Query
-from whichgpu.api.recommend.question import MACHINE, Evaluated, Sought
+from whichgpu.api.recommend.offers import Requirements
+from whichgpu.api.recommend.question import MACHINE, EvaluatedQuestion, Question
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import Outcome
-from whichgpu.decide.relax import MOVED, WAIVED, change_of_both, least_change, short_of, up
+from whichgpu.decide.configurations.configuration import GroupResult
+from whichgpu.decide.relax import MOVED, WAIVED, change_of_both, least_change, round_up, short_of
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -23,17 +23,17 @@ FILTERS = ("needs", "provider", "region", "max_latency", "term", "min_memory", "
 OBJECTIVES = ("tpot_max", "ttft_max")
 LATE = ("latency", "copies", "gpus-in-all", "budget")  # what a looser objective may mend
 FARTHEST, NEAR = 1000.0, 1.03  # times an objective that is tried at most; how near the smallest that will do is sought
-USUAL = {one.name: one.default for one in fields(Query)}
+USUAL = {one.name: one.default for one in fields(Requirements)}
 
 
-def refusal(seen: Evaluated, told: Candidates, outcomes: Sequence[Outcome], sought: Sought) -> NoAnswer:
+def refusal(seen: EvaluatedQuestion, told: Candidates, outcomes: Sequence[GroupResult], sought: Question) -> NoAnswer:
     """Which wish removed how many, and the least changes that would help."""
     counts = told.rejected.most_common()
     reasons = tuple(
         msg("rejected.counted", why=msg(f"rejected.{name}", n=count), n=f"{count:,}") for name, count in counts if count
     )
     found = _Way(sought, seen, told, list(outcomes)).all()
-    message = msg("error.nothing-recommended", day=seen.found.wishes.day.isoformat())
+    message = msg("error.nothing-recommended", day=seen.found.constraints.day.isoformat())
     if reasons:
         message = msg("error.because", what=message, why=reasons)
     if _by_default(seen, told):
@@ -42,7 +42,7 @@ def refusal(seen: Evaluated, told: Candidates, outcomes: Sequence[Outcome], soug
     return NoAnswer("nothing-fits", message, msg("hint.relax", ways=tuple(found)) if found else msg("hint.relax-filters"))
 
 
-def _by_default(seen: Evaluated, told: Candidates) -> bool:
+def _by_default(seen: EvaluatedQuestion, told: Candidates) -> bool:
     """Whether an objective nobody gave had a part in it."""
     workload, given = seen.asked.workload, seen.asked.given
     assumed = workload.serving and workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given
@@ -52,14 +52,14 @@ def _by_default(seen: Evaluated, told: Candidates) -> bool:
 class _Way:
     """Changes of one question."""
 
-    def __init__(self, sought: Sought, seen: Evaluated, told: Candidates, outcomes: list[Outcome]) -> None:
+    def __init__(self, sought: Question, seen: EvaluatedQuestion, told: Candidates, outcomes: list[GroupResult]) -> None:
         self.sought, self.seen, self.told, self.outcomes = sought, seen, told, outcomes
 
     def all(self) -> list[Message]:
         """Limits moved one at a time, filters left out one at a time; where neither is enough, two changes together."""
         filters = list(self._filters())
         found = [*self._limits(), *(one for change, one in filters if change.answers())]
-        if not found and (both := change_of_both(self.seen.found.wishes, self.seen.settle)) is not None:
+        if not found and (both := change_of_both(self.seen.found.constraints, self.seen.settle)) is not None:
             found.append(both)
         if found:
             return found
@@ -69,10 +69,10 @@ class _Way:
 
     def _limits(self) -> Iterator[Message]:
         """What the limits would have to be."""
-        wishes, workload = self.seen.found.wishes, self.seen.asked.workload
+        constraints, workload = self.seen.found.constraints, self.seen.asked.workload
         for name in (*MOVED, *WAIVED):
             if name in self.told.missed and self.told.missed[name].any():
-                change = least_change(name, wishes, workload.rate, self.seen.settle)
+                change = least_change(name, constraints, workload.rate, self.seen.settle)
                 if change is not None:
                     yield change
         if short_of(self.outcomes, "latency") is not None:
@@ -107,7 +107,7 @@ class _Way:
             low, high = (low, middle) if holds(middle) else (middle, high)
         return high
 
-    def _filters(self) -> Iterator[tuple[Sought, Message]]:
+    def _filters(self) -> Iterator[tuple[Question, Message]]:
         """The question with a filter less."""
         query = self.sought.query
         for name in FILTERS:
@@ -121,7 +121,7 @@ class _Way:
             free = Spelled(replace(spelled.workload, parallel=Parallel()), spelled.given - {"parallel"})
             yield replace(self.sought, spelled=free), msg("relax.without-layout")
 
-    def _others(self) -> Iterator[tuple[Sought, Message]]:
+    def _others(self) -> Iterator[tuple[Question, Message]]:
         """With more GPUs or a narrower precision, where memory is what is wanting; with a number of GPUs that machines have."""
         query = self.sought.query
         if short_of(self.outcomes, "memory") is not None:
@@ -131,27 +131,27 @@ class _Way:
             yield from self._fewer(query.gpus[0])
             yield from self._more(query.gpus[1])
 
-    def _with(self, **changed: Any) -> Sought:
+    def _with(self, **changed: Any) -> Question:
         return replace(self.sought, query=replace(self.sought.query, **changed))
 
-    def _working(self, name: str, value: Any) -> Sought:
+    def _working(self, name: str, value: Any) -> Question:
         spelled = self.sought.spelled
         given = spelled.given - {name} if value is None else spelled.given | {name}
         return replace(self.sought, spelled=Spelled(replace(spelled.workload, **{name: value}), given))
 
-    def _fewer(self, low: float) -> Iterator[tuple[Sought, Message]]:
+    def _fewer(self, low: float) -> Iterator[tuple[Question, Message]]:
         for least in reversed(SIZES):
             if least < low and (one := self._with(gpus=(least, least))).answers():
                 yield one, msg("relax.gpus", value=f"{least:g}")
                 return
 
-    def _more(self, high: float) -> Iterator[tuple[Sought, Message]]:
+    def _more(self, high: float) -> Iterator[tuple[Question, Message]]:
         for least in SIZES:
             if high < least <= MACHINE and (one := self._with(gpus=(least, least))).answers():
                 yield one, msg("relax.gpus", value=f"{least:g}")
                 return
 
-    def _larger(self) -> Iterator[tuple[Sought, Message]]:
+    def _larger(self) -> Iterator[tuple[Question, Message]]:
         """The fewest GPUs that hold it, whatever they cost and however long they take."""
         low, high = self.sought.query.gpus or (1.0, 1.0 if self.sought.query.buy else MACHINE)
         for most in SIZES:
@@ -160,7 +160,7 @@ class _Way:
                 yield one, msg("relax.gpus", value=f"{low:g}..{most:g}")
                 return
 
-    def _narrower(self) -> Iterator[tuple[Sought, Message]]:
+    def _narrower(self) -> Iterator[tuple[Question, Message]]:
         if not self.sought.modelled or not self.sought.spelled.workload.generating:
             return
         now = self.seen.asked.workload.precision
@@ -170,7 +170,7 @@ class _Way:
                 yield one, msg("relax.precision", value=precision)
                 return
 
-    def _pairs(self, changes: Sequence[tuple[Sought, Message]]) -> Iterator[Message]:
+    def _pairs(self, changes: Sequence[tuple[Question, Message]]) -> Iterator[Message]:
         """A change that is not enough by itself, with the budget or the deadline it then takes."""
         for change, one in changes:
             try:
@@ -178,10 +178,10 @@ class _Way:
             except WhichGpuError:
                 continue
             for name in ("budget", "deadline"):
-                wishes = seen.found.wishes
-                if getattr(wishes, name) is None:
+                constraints = seen.found.constraints
+                if getattr(constraints, name) is None:
                     continue
-                other = least_change(name, wishes, seen.asked.workload.rate, seen.settle)
+                other = least_change(name, constraints, seen.asked.workload.rate, seen.settle)
                 if other is not None:
                     yield msg("relax.both", one=one, other=other)
 
@@ -191,15 +191,15 @@ class _Way:
         return [] if short is None else [msg("relax.memory", share=f"{short:.0%}")]
 
 
-def _unbound(one: Sought) -> Sought:
+def _unbound(one: Question) -> Question:
     """Without budget and deadline."""
     return replace(one, query=replace(one.query, budget=None, deadline=None))
 
 
 def _objective(name: str, seconds: float) -> str:
-    return f"--{name.removesuffix('_max')} {up(seconds * 1000)}ms"
+    return f"--{name.removesuffix('_max')} {round_up(seconds * 1000)}ms"
 
 
 def _rounded(seconds: float) -> float:
     """As it is told."""
-    return float(up(seconds * 1000)) / 1000.0
+    return float(round_up(seconds * 1000)) / 1000.0

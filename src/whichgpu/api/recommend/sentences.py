@@ -16,10 +16,10 @@ from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.pricing import ANY_REGION
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.configurations.configuration import Asked
+from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
-from whichgpu.decide.constraints import Rank, Wishes
-from whichgpu.decide.explain import counted
+from whichgpu.decide.constraints import Constraints, Rank
+from whichgpu.decide.explain import gpu_count_label
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
@@ -41,18 +41,19 @@ def sentence(one: Candidate, kind: str, listed: str | None = None) -> Message:
     """The answer in a sentence, its price with its day; `listed` is that of a card's list price, None where one was given."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
-        "gpus": counted(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_several(one)}",
-        "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": long(time.value),
-        "low": long(time.low), "high": long(time.high), "cost": amount(cost.amount), "currency": cost.currency,
-        "cheap": amount(cost.low), "dear": amount(cost.high), "hour": amount(one.cost_per_hour.amount),
-        "month": amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}",
+        "gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_several(one)}",
+        "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": format_duration(time.value),
+        "low": format_duration(time.low), "high": format_duration(time.high), "cost": format_amount(cost.amount),
+        "currency": cost.currency,
+        "cheap": format_amount(cost.low), "dear": format_amount(cost.high), "hour": format_amount(one.cost_per_hour.amount),
+        "month": format_amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}",
     }  # fmt: skip
     wait = one.tpot or one.ttft or time
     id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
         seen = msg("recommend.seen-list", day=listed) if listed else msg("recommend.seen-given")
-        return msg(f"recommend.sentence-{kind}-buy", price=amount(one.purchase.amount), seen=seen, **values)
+        return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=seen, **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
     where = msg("recommend.anywhere" if one.region in ("", ANY_REGION) else "recommend.where", **values)
@@ -64,23 +65,26 @@ def starved(what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus:
     """The answer with what becomes of it where the host cannot read images as fast as its GPUs take them."""
     return msg(
         "recommend.sentence-fed", what=what, have=f"{vcpus:,.0f}", vcpus=f"{ceil(plain.vcpus.value):,}",
-        dali=f"{ceil(dali.vcpus.value):,}", time=long(hours * 3600.0), cost=significant(cost), currency=one.cost.currency,
+        dali=f"{ceil(dali.vcpus.value):,}", time=format_duration(hours * 3600.0), cost=significant(cost),
+        currency=one.cost.currency,
     )  # fmt: skip
 
 
-def assumptions(best: Candidate, gpu: Gpu, asked: Asked, wishes: Wishes, work: Work, rank: Rank, modelled: bool) -> list[Message]:
+def assumptions(
+    best: Candidate, gpu: Gpu, asked: WorkloadRequest, constraints: Constraints, work: Work, rank: Rank, modelled: bool
+) -> list[Message]:
     """Everything taken where nobody said so, with the flag that says otherwise."""
-    workload, habits = asked.workload, wishes.habits
+    workload, habits = asked.workload, constraints.habits
     kind = kind_of(modelled, work)
     order = f"{rank}-service" if kind == "service" and rank in ("time", "balanced") else rank
     said = [msg(f"assumed.rank-{order}")]
     if kind == "mix":
-        said.append(msg("assumed.mix", names=indices(workload.task, wishes.day), unit=UNIT))
+        said.append(msg("assumed.mix", names=indices(workload.task, constraints.day), unit=UNIT))
     else:
         said += _of_work(best, gpu, asked, work)
     if best.term != "owned" or best.purchase is not None:
         said.append(msg("assumed.startup", time=format_seconds(habits.startup)))
-        if kind == "run" and billing_on(best.provider, wishes.day, best.instance).assumed:
+        if kind == "run" and billing_on(best.provider, constraints.day, best.instance).assumed:
             said.append(msg("assumed.billing", provider=best.provider))
     if kind == "run" and best.term != "spot":
         takes, every = format_seconds(habits.checkpoint_takes), format_seconds(habits.checkpoint_every)
@@ -94,15 +98,15 @@ def assumptions(best: Candidate, gpu: Gpu, asked: Asked, wishes: Wishes, work: W
         said.append(msg("assumed.extras", what=tuple(beside), provider=best.provider))
     if isinstance(best.gpus, float):
         said.append(msg("assumed.slice"))
-    if wishes.gpus is None and best.purchase is None:
-        said.append(msg("assumed.gpus", most=int(wishes.span[1])))
+    if constraints.gpus is None and best.purchase is None:
+        said.append(msg("assumed.gpus", most=int(constraints.span[1])))
     if workload.serving and modelled:
         id = "assumed.simulated" if best.simulated else "assumed.queueing"
         said.append(msg(id, percentile=f"{workload.percentile:g}", n=best.simulated or 0))
     return said
 
 
-def _of_work(best: Candidate, gpu: Gpu, asked: Asked, work: Work) -> list[Message]:
+def _of_work(best: Candidate, gpu: Gpu, asked: WorkloadRequest, work: Work) -> list[Message]:
     """Of the request: precision, engine, lengths, rate, how long."""
     workload, given = asked.workload, asked.given
     said = []
@@ -141,7 +145,7 @@ def _training_assumed(best: Candidate, given: Collection[str]) -> list[Message]:
     return said
 
 
-def _precision_assumed(precision: str, gpu: Gpu, asked: Asked) -> Message:
+def _precision_assumed(precision: str, gpu: Gpu, asked: WorkloadRequest) -> Message:
     """Why this precision was taken: the model is published in it, the GPU has units for it, or neither."""
     model = asked.workload.model
     from_file = isinstance(model, str) and model.lower().endswith(".gguf")
@@ -168,17 +172,17 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     return said + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:QUIRKS]]
 
 
-def near_limits(best: Candidate, wishes: Wishes, work: Work, workload: Workload) -> tuple[Message, ...]:
+def near_limits(best: Candidate, constraints: Constraints, work: Work, workload: Workload) -> tuple[Message, ...]:
     """Limits that are kept, but not at the slow end of the range."""
     said = []
     for flag, time, most in (("--ttft", best.ttft, workload.ttft_max), ("--tpot", best.tpot, workload.tpot_max)):
         if time is not None and most is not None and time.value <= most < time.high:
             said.append(msg("recommend.may-be-slow", flag=flag, time=format_seconds(time.high)))
-    if wishes.deadline is not None and work.hours is None and best.run_time.high > wishes.deadline:
-        said.append(msg("recommend.may-be-late", time=long(best.run_time.high)))
-    whole = wishes.budget is not None and wishes.budget_per is None and best.purchase is None
-    if whole and wishes.budget is not None and best.cost.high > wishes.budget.amount:
-        said.append(msg("recommend.may-cost-more", cost=amount(best.cost.high), currency=best.cost.currency))
+    if constraints.deadline is not None and work.hours is None and best.run_time.high > constraints.deadline:
+        said.append(msg("recommend.may-be-late", time=format_duration(best.run_time.high)))
+    whole = constraints.budget is not None and constraints.budget_per is None and best.purchase is None
+    if whole and constraints.budget is not None and best.cost.high > constraints.budget.amount:
+        said.append(msg("recommend.may-cost-more", cost=format_amount(best.cost.high), currency=best.cost.currency))
     return tuple(said)
 
 
@@ -186,10 +190,10 @@ def _several(one: Candidate) -> str:
     return one.instance if one.machines == 1 or one.copies > 1 else f"{one.machines}x {one.instance}"
 
 
-def long(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A run's length for people.
 
-    >>> long(90), long(400), long(5400), long(400000)
+    >>> format_duration(90), format_duration(400), format_duration(5400), format_duration(400000)
     ('90 s', '6.67 min', '1.5 h', '4.63 d')
     """
     if seconds < 120:
@@ -200,6 +204,6 @@ def long(seconds: float) -> str:
     return f"{significant(seconds / 86400.0)} d"
 
 
-def amount(value: Decimal) -> str:
+def format_amount(value: Decimal) -> str:
     """Money for people: three digits, thousands grouped."""
     return significant(float(value))

@@ -15,7 +15,7 @@ from whichgpu.workload.workload import Parallel, Workload
 WHOLE = "whichgpu measure"  # of the GPU, where there is no step to run
 
 
-def verifying(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
+def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
     """The command for a request laid out as recommended, with so many sequences or samples at once on one copy; and its note.
 
     Loads and engines are not run: of a service or an offline run it is one step, of tokens half-way through their answers; of
@@ -29,11 +29,11 @@ def verifying(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
     return join(["whichgpu", "measure", "--verify", claim]), note
 
 
-def at_work(rate: float, first: float, each: float, tokens: int, most: int) -> int:
+def running_sequences(rate: float, first: float, each: float, tokens: int, most: int) -> int:
     """Sequences a copy has at work on average under a rate (Little's law), no more than it takes at once.
 
-    >>> at_work(5.0, 0.1, 0.02, 200, 128), at_work(0.1, 0.1, 0.02, 200, 128), at_work(90.0, 0.1, 0.02, 200, 128)
-    (20, 1, 128)
+    >>> [running_sequences(rate, 0.1, 0.02, 200, 128) for rate in (5.0, 0.1, 90.0)]
+    [20, 1, 128]
     """
     return max(1, min(most, round(rate * (first + tokens * each))))
 

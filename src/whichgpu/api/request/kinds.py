@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.kinds import Base, Refused
+from whichgpu.base.kinds import Base, InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
@@ -63,7 +63,7 @@ class Names(Base):
         texts = [_text(one) for one in value] if isinstance(value, SEVERAL) else [_text(value)]
         names = tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
         if not names:  # an empty name asks for nothing that exists
-            raise Refused(msg("wants.text", longest=LONGEST_NAME))
+            raise InvalidValue(msg("wants.text", longest=LONGEST_NAME))
         return names
 
     def read_text(self, text: str) -> Any:
@@ -129,7 +129,7 @@ class Pairs(Base):
         if isinstance(value, Mapping):
             return ",".join(f"{key}{self.sign}{_text(item)}" for key, item in value.items())
         if isinstance(value, SEVERAL):
-            raise Refused(msg("wants.one-value"))
+            raise InvalidValue(msg("wants.one-value"))
         return _text(value)
 
     def read_text(self, text: str) -> str:
@@ -157,7 +157,7 @@ class Share(Base):
         try:
             return float(value)
         except (TypeError, ValueError, OverflowError) as problem:
-            raise Refused(msg("wants.page-number")) from problem
+            raise InvalidValue(msg("wants.page-number")) from problem
 
     def read_text(self, text: str) -> float:
         return self.read(text)
@@ -193,7 +193,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Money):
         return f"{value.amount:f}{value.currency.lower()}"
     if isinstance(value, (*SEVERAL, Mapping)):
-        raise Refused(msg("wants.one-value"))
+        raise InvalidValue(msg("wants.one-value"))
     if isinstance(value, PathLike):
         return str(fspath(value))
     return str(value)

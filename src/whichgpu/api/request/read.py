@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from whichgpu.api.request.field import Field, fields_of, names_of
 from whichgpu.api.request.kinds import SEVERAL, plain
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Refused
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
 
@@ -38,7 +38,7 @@ def _switch(field: Field, name: str, value: Any) -> bool:
     """Yes or no; a bare parameter of a URL says yes."""
     try:
         return value == "" or bool(read_field(field, value))
-    except Refused as refused:
+    except InvalidValue as refused:
         raise refusal(name, value, refused) from refused
 
 
@@ -51,7 +51,7 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
     for name in wanted:
         try:
             found[name] = read_field(declared[name], values[name])
-        except Refused as refused:
+        except InvalidValue as refused:
             problems.append(refusal(spell(name), values[name], refused))
     if problems:
         from whichgpu.workload.spelling import together
@@ -66,7 +66,7 @@ def read_field(field: Field, value: Any) -> Any:
     if isinstance(value, str):
         return field.kind.read_text(value)
     if isinstance(value, (*SEVERAL, Mapping)) and not _takes(field, value):
-        raise Refused(msg("wants.one-value"))
+        raise InvalidValue(msg("wants.one-value"))
     return field.kind.read(value)
 
 
@@ -102,7 +102,7 @@ def _layout(value: Any) -> list[str]:
     return [str(value)]
 
 
-def refusal(name: str, value: Any, refused: Refused) -> UsageError:
+def refusal(name: str, value: Any, refused: InvalidValue) -> UsageError:
     """The error of a field that cannot be read, in the words of whoever wrote it."""
     text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
     shown = text if len(text) <= 60 else text[:57] + "…"

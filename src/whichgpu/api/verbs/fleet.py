@@ -16,7 +16,7 @@ from whichgpu.api.request.read import read
 from whichgpu.api.request.workload import ServingFields
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.kinds import Refused
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.workload.kinds import KINDS
 
@@ -60,7 +60,7 @@ def _spelled(name: str, value: Any) -> Any:
         return value
     try:
         return kind.write_text(kind.read(plain(value)))
-    except Refused:
+    except InvalidValue:
         return value  # the model's own reader says what is wrong with it
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.context import Context
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
 from whichgpu.api.request.read import read, refusal, workload
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Refused
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.workload.spelling import Spelled
@@ -67,29 +67,29 @@ def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     """Time, throughput and memory of one request; under its load where it has one."""
     from whichgpu.api.workloads.estimate import estimate_spelled
 
-    desk = context.desk_for(not request.get("no_own_measurements"))
+    lookups = context.lookups_for(not request.get("no_own_measurements"))
     asked = workload(request, context.spell)
     load = {name: value for name, value in request.items() if name in (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES, "plot")}
-    chosen = _laid_out(asked, desk, load, context) if request.get("best_layout") else asked
-    return _loaded(chosen, desk, load, context) if load or _rated(chosen) else estimate_spelled(chosen, desk)
+    chosen = _laid_out(asked, lookups, load, context) if request.get("best_layout") else asked
+    return _loaded(chosen, lookups, load, context) if load or _rated(chosen) else estimate_spelled(chosen, lookups)
 
 
-def _laid_out(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> Spelled:
+def _laid_out(asked: Spelled, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> Spelled:
     """In the best layout: for a load where there is one, for a single step otherwise."""
     from whichgpu.api.workloads.layouts import laid_out_best
 
     if asked.workload.serving and (_rated(asked) or "trace" in load):
         from whichgpu.api.workloads.serving_layouts import laid_out_for_load
 
-        return laid_out_for_load(asked, desk, load_of(load, context))
-    return laid_out_best(asked, desk)
+        return laid_out_for_load(asked, lookups, load_of(load, context))
+    return laid_out_best(asked, lookups)
 
 
 def _rated(asked: Spelled) -> bool:
     return asked.workload.serving and asked.workload.rate is not None
 
 
-def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
+def _loaded(asked: Spelled, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
     """Under a load, simulated."""
     from whichgpu.api.workloads.serve import serve_spelled
 
@@ -97,33 +97,33 @@ def _loaded(asked: Spelled, desk: Desk, load: Mapping[str, Any], context: Contex
         flags = tuple(context.spell(name) for name in load)
         raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
     follow = context.progress
-    return serve_spelled(asked, desk, load_of(load, context), follow and (lambda done: follow("simulating", done)))
+    return serve_spelled(asked, lookups, load_of(load, context), follow and (lambda done: follow("simulating", done)))
 
 
 def load_of(given: Mapping[str, Any], context: Context) -> Asked:
     """The load that fields of a request spell."""
     from whichgpu.api.workloads.load import Asked
-    from whichgpu.estimate.serving.limits import Overrides
+    from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 
     values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
     for name in HISTOGRAMS:
         if name in values:
             values[name] = _histogram(name, values[name], context)
     limits = {name: values.pop(name) for name in (*LIMITS, *ENGINE_SWITCHES) if name in values}
-    return Asked(requests=values.pop("count", None), limits=Overrides(**limits), **values)
+    return Asked(requests=values.pop("count", None), limits=LimitOverrides(**limits), **values)
 
 
 def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
     parts = [_PART.fullmatch(part) for part in text.split(",")]
     found = {float(part[1]): float(part[2]) for part in parts if part}
     if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
-        raise refusal(context.spell(name), text, Refused(msg("wants.histogram")))
+        raise refusal(context.spell(name), text, InvalidValue(msg("wants.histogram")))
     return found
 
 
 def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     """Which GPU, on which offer, in which layout, at what cost, and why."""
-    from whichgpu.api.recommend.offers import Query
+    from whichgpu.api.recommend.offers import Requirements
     from whichgpu.api.recommend.recommend import ANY_MODEL, recommend_spelled
     from whichgpu.api.request.recommend import RecommendRequest
 
@@ -134,9 +134,9 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
         )
     if isinstance(model, str) and not model.strip():
         raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
-    names = [name for name in request if name in Query.__dataclass_fields__]
-    query = Query(**read(RecommendRequest, request, context.spell, names))
+    names = [name for name in request if name in Requirements.__dataclass_fields__]
+    query = Requirements(**read(RecommendRequest, request, context.spell, names))
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     asked = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))
-    desk = context.desk_for(not request.get("no_own_measurements"))
-    return recommend_spelled(asked, query, context.as_of, desk, prices, model is not None)
+    lookups = context.lookups_for(not request.get("no_own_measurements"))
+    return recommend_spelled(asked, query, context.as_of, lookups, prices, model is not None)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
@@ -25,7 +25,7 @@ def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
     return not isinstance(shape, WeightsOnly) and bool(gpu.peaks) and bool(gpu.memory_bandwidth)
 
 
-def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], desk: Desk) -> Workload:
+def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], lookups: LookupCache) -> Workload:
     """A request of offline inference at the highest throughput that fits the GPU; any other request as it is."""
     if not chooses_batch(workload, given):
         return workload
@@ -33,11 +33,11 @@ def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collec
     from whichgpu.estimate.offline import offline_batch, replica_seconds
 
     def fabric() -> Fabric:
-        machine = machine_of(workload, gpu, desk.catalog)
+        machine = machine_of(workload, gpu, lookups.catalog)
         return fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
 
     timed = can_be_timed(shape, gpu)
-    seconds_of = replica_seconds(workload, shape, gpu, fabric, desk.calibration) if timed else None
+    seconds_of = replica_seconds(workload, shape, gpu, fabric, lookups.calibration) if timed else None
     return replace(workload, batch=offline_batch(workload, shape, gpu, lambda one: memory(one, shape, gpu), seconds_of))
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import advice, machine_of
 from whichgpu.api.workloads.concurrency import can_be_timed, concurrency_note, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
@@ -27,13 +27,13 @@ from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
-    from whichgpu.estimate.group.answer import GroupTime
-    from whichgpu.estimate.serving.answer import ServingAnswer
+    from whichgpu.estimate.group.group_answer import GroupTime
+    from whichgpu.estimate.serving.serving_answer import ServingAnswer
     from whichgpu.estimate.time.answer import TimeEstimate
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EstimateAnswer(Shown):
+class EstimateAnswer(Displayable):
     """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
@@ -100,26 +100,26 @@ def estimate(
     task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
 ) -> EstimateAnswer:
     """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
-    return estimate_spelled(from_object({"task": task, "model": model, **fields}), Desk(catalog, own=own))
+    return estimate_spelled(from_object({"task": task, "model": model, **fields}), LookupCache(catalog, own=own))
 
 
 def estimate_spelled(
-    spelled: Spelled, desk: Desk | None = None, loading: Loading | None = None, allowed: float | None = None
+    spelled: Spelled, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
 ) -> EstimateAnswer:
     """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does.
 
     `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
     """
-    desk = desk or Desk()
-    return answered(understood(spelled, desk), desk, loading=loading, allowed=allowed)
+    lookups = lookups or LookupCache()
+    return answered(understood(spelled, lookups), lookups, loading=loading, allowed=allowed)
 
 
-def understood(spelled: Spelled, desk: Desk) -> Asked:
+def understood(spelled: Spelled, lookups: LookupCache) -> Asked:
     """A request with what its names mean."""
-    device = desk.device(spelled.workload.gpu) if spelled.workload.gpu else None
+    device = lookups.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
-    shape = desk.shape_for(spelled.workload)
+    shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     refuse_nonsense(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
@@ -128,13 +128,13 @@ def understood(spelled: Spelled, desk: Desk) -> Asked:
         filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
     if gpu:
         filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
-        filled = with_offline_batch(filled, shape, gpu, spelled.given, desk)
+        filled = with_offline_batch(filled, shape, gpu, spelled.given, lookups)
     return Asked(filled, spelled.given, shape, gpu)
 
 
 def answered(
     asked: Asked,
-    desk: Desk,
+    lookups: LookupCache,
     known: TimeEstimate | None = None,
     loading: Loading | None = None,
     allowed: float | None = None,
@@ -144,14 +144,14 @@ def answered(
     found = memory(workload, shape, gpu)
     need = fitting.needed(found, workload)
     fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
-    timed, group = (known, None) if known else _time(asked, desk)
-    serving, said = _serving(asked, desk, timed, loading)
+    timed, group = (known, None) if known else _time(asked, lookups)
+    serving, said = _serving(asked, lookups, timed, loading)
     if fits and serving is None and any(one.id in NO_ROOM for one in said):  # it starts, if at all, to answer nobody
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
     warnings = (*found.warnings, *_lacks(fits, timed), *asked.timeless, *(timed.warnings if timed else ()), *said)
     chosen = concurrency_note(workload, shape, gpu, asked.given)
-    beside = advice(workload, shape, gpu, timed.throughput if timed else None, desk.catalog, asked.given)
+    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, asked.given)
     return EstimateAnswer(
         request=echo(workload, asked.given),
         time=timed.time if timed else None,
@@ -171,7 +171,7 @@ def answered(
         headroom=fits.headroom if fits else None,
         tier=timed.tier if timed else None,
         group=group,
-        run=_run(asked, desk, timed),
+        run=_run(asked, lookups, timed),
         serving=serving,
         calibrated=timed.calibrated if timed else None,
         checked=gpu.checked if gpu else None,
@@ -181,32 +181,32 @@ def answered(
     )
 
 
-def _time(asked: Asked, desk: Desk) -> tuple[TimeEstimate | None, GroupTime | None]:
+def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
     """The time, and how a group's comes about."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     if gpu is None or not asked.timed:
         return None, None
     if workload.gpus > 1:
-        from whichgpu.estimate.group.answer import group_time_of
+        from whichgpu.estimate.group.group_answer import group_time_of
 
-        return group_time_of(workload, shape, gpu, machine_of(workload, gpu, desk.catalog), desk.calibration)
+        return group_time_of(workload, shape, gpu, machine_of(workload, gpu, lookups.catalog), lookups.calibration)
     from whichgpu.estimate.time.answer import time_of
 
-    return time_of(workload, shape, gpu, desk.calibration), None
+    return time_of(workload, shape, gpu, lookups.calibration), None
 
 
-def _run(asked: Asked, desk: Desk, timed: TimeEstimate | None) -> Run | None:
+def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
     """How long the whole run takes and what it costs, where its length was given."""
     if timed is None or asked.gpu is None or not asked.given & {"epochs", "steps", "tokens", "samples"}:
         return None
     from whichgpu.api.workloads.runs import run_of
 
-    day = desk.as_of or desk.catalog.as_known or date.today()
-    return run_of(asked.workload, asked.shape, timed.throughput, asked.gpu, day, desk.catalog, asked.given)
+    day = lookups.as_of or lookups.catalog.as_known or date.today()
+    return run_of(asked.workload, asked.shape, timed.throughput, asked.gpu, day, lookups.catalog, asked.given)
 
 
 def _serving(
-    asked: Asked, desk: Desk, timed: TimeEstimate | None, loading: Loading | None
+    asked: Asked, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
     """Many users at once, where a rate is given."""
     workload, gpu = asked.workload, asked.gpu
@@ -214,7 +214,7 @@ def _serving(
         return None, ()
     from whichgpu.api.workloads.load import under_load
 
-    return (loading or under_load)(workload, asked.shape, gpu, desk.catalog, timed.time)
+    return (loading or under_load)(workload, asked.shape, gpu, lookups.catalog, timed.time)
 
 
 def _lacks(fits: fitting.Fit | None, timed: TimeEstimate | None) -> tuple[Message, ...]:

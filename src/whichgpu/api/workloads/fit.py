@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.concurrency import concurrency_note, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpus, gpus_named, join_names
@@ -56,7 +56,7 @@ class FitRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FitAnswer(Shown):
+class FitAnswer(Displayable):
     """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
 
     `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults
@@ -96,20 +96,20 @@ class NeedsAnswer:
     gpus: tuple[GpuNeed, ...]
 
 
-def needs(spelled: Spelled, names: Sequence[str], desk: Desk | None = None) -> NeedsAnswer:
+def needs(spelled: Spelled, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
     """What a request takes on each of some GPUs."""
-    desk = desk or Desk()
-    shape = desk.shape_for(spelled.workload)
+    lookups = lookups or LookupCache()
+    shape = lookups.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
-    found = list({gpu.id: gpu for name in names for gpu in find_gpus(desk.catalog, name)}.values())
+    found = list({gpu.id: gpu for name in names for gpu in find_gpus(lookups.catalog, name)}.values())
     rows = []
     workload = filled
     for gpu in found:
         of = _remembered(shape, gpu)
         workload = fitting.with_training_defaults(filled, shape, gpu, spelled.given, of)
-        workload = with_offline_batch(workload, shape, gpu, spelled.given, desk)
+        workload = with_offline_batch(workload, shape, gpu, spelled.given, lookups)
         shown = of(workload)
         need = fitting.needed(shown, workload)
         answer = fitting.fit(need, workload, gpu)
@@ -137,22 +137,22 @@ def fit_spelled(
     helpful: bool = True,
 ) -> FitAnswer:
     """`fit` of a request already read; remedies are looked for unless nobody will read them."""
-    desk = Desk(catalog)
-    catalog = desk.catalog
+    lookups = LookupCache(catalog)
+    catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))
     by_size = sorted(catalog.gpus, key=lambda gpu: (gpu.memory_bytes, gpu.launch_date))
     rows = list({gpu.id: gpu for name in names for gpu in find_gpus(catalog, name)}.values()) if names else by_size
     asked = [gpu for gpu in rows if filter.matches(gpu)]
     if names:
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
-        spelled = counted(named, desk.count(names[0]))
-    shape = desk.shape_for(spelled.workload)
+        spelled = counted(named, lookups.count(names[0]))
+    shape = lookups.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, known, spelled.given)
-    told = tuple(_rows(filled, shape, asked, able, spelled.given, desk, helpful))
+    told = tuple(_rows(filled, shape, asked, able, spelled.given, lookups, helpful))
     adapted = fitting.adapts_by_default(filled, spelled.given) or chooses_batch(filled, spelled.given)
     least = next(iter(able if names else _holding(told, asked, () if adapted else able)), None)
     only = asked[0] if len(asked) == 1 else None
@@ -253,7 +253,13 @@ def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collectio
 
 
 def _rows(
-    filled: Workload, shape: Shape, asked: Sequence[Gpu], able: Sequence[Gpu], given: Collection[str], desk: Desk, helpful: bool
+    filled: Workload,
+    shape: Shape,
+    asked: Sequence[Gpu],
+    able: Sequence[Gpu],
+    given: Collection[str],
+    lookups: LookupCache,
+    helpful: bool,
 ) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[tuple[str, int], _Sizes] = {}
@@ -272,7 +278,7 @@ def _rows(
         room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
         largest = sizes.batch.largest(room)
         if chooses_batch(workload, given):
-            workload = with_offline_batch(workload, shape, gpu, given, desk)
+            workload = with_offline_batch(workload, shape, gpu, given, lookups)
             need = fitting.needed(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)
         problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import Asked, understood
 from whichgpu.base.errors import NoAnswer
@@ -35,41 +35,41 @@ def layouts(
     task: str, model: str | Mapping[str, Any], gpu: str, gpus: int, catalog: Catalog | None = None, **fields: Any
 ) -> tuple[LayoutRow, ...]:
     """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
-    desk = Desk(catalog)
-    asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), desk)
-    return layout_rows(asked, desk)
+    lookups = LookupCache(catalog)
+    asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
+    return layout_rows(asked, lookups)
 
 
-def layout_rows(asked: Asked, desk: Desk) -> tuple[LayoutRow, ...]:
+def layout_rows(asked: Asked, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     """`layouts` of a request understood."""
-    from whichgpu.estimate.group.answer import layout_words
     from whichgpu.estimate.group.fabric import fabric_of
-    from whichgpu.estimate.group.search import screened, settle
+    from whichgpu.estimate.group.group_answer import layout_words
+    from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts
     from whichgpu.estimate.group.step import Devices
 
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     if gpu is None:
         return ()
-    machine = machine_of(workload, gpu, desk.catalog)
+    machine = machine_of(workload, gpu, lookups.catalog)
     fabric = fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
-    devices = Devices.of([gpu], [fabric], desk.calibration)
-    found = screened(workload, shape, devices, workload.gpus, workload.nodes)
+    devices = Devices.of([gpu], [fabric], lookups.calibration)
+    found = screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)
     return tuple(
         LayoutRow(
             layout_words(one.candidate.parallel), one.candidate.parallel, one.candidate.micro_batch, one.candidate.accumulation,
             one.candidate.checkpointing, one.seconds, one.need, one.fits,
         )
-        for one in settle(workload, shape, devices, found, 0, workload.nodes)
+        for one in time_best_layouts(workload, shape, devices, found, 0, workload.nodes)
     )  # fmt: skip
 
 
-def laid_out_best(spelled: Spelled, desk: Desk) -> Spelled:
+def laid_out_best(spelled: Spelled, lookups: LookupCache) -> Spelled:
     """The request with the fastest layout that fits in place of its own; an error where none does."""
-    asked = understood(spelled, desk)
+    asked = understood(spelled, lookups)
     workload = asked.workload
     if asked.gpu is None or workload.gpus < 2:
         return spelled
-    rows = layout_rows(asked, desk)
+    rows = layout_rows(asked, lookups)
     if not rows:
         raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=asked.gpu.name), msg("hint.no-layout"))
     best = rows[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from whichgpu.api.recommend.offers import Query, basket
+from whichgpu.api.recommend.offers import Requirements, select_offers
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
@@ -70,7 +70,7 @@ def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -
     """The cheapest machines on demand that hold so many of a GPU, those of a node in one machine, on a day."""
     each = gpus // nodes
     try:
-        found = basket(Query(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
+        found = select_offers(Requirements(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
     except NoAnswer:
         return None
     table, terms = found.table.taken(found.rows), terms_of(found)

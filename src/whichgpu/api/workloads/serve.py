@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.api.workloads.load import Asked, Told, rated, under_load
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.serving.answer import ServingAnswer
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import Spelled, from_object
 from whichgpu.workload.traces.reader import read_trace
@@ -23,11 +23,11 @@ def serve(
     model: str | Mapping[str, Any], asked: Asked | None = None, catalog: Catalog | None = None, **fields: Any
 ) -> EstimateAnswer:
     """`estimate serve` under a load; `fields` are those of a request, `rate` among them unless a trace brings its own."""
-    return serve_spelled(from_object({"task": "serve", "model": model, **fields}), Desk(catalog), asked)
+    return serve_spelled(from_object({"task": "serve", "model": model, **fields}), LookupCache(catalog), asked)
 
 
 def serve_spelled(
-    spelled: Spelled, desk: Desk | None = None, asked: Asked | None = None, progress: Told | None = None
+    spelled: Spelled, lookups: LookupCache | None = None, asked: Asked | None = None, progress: Told | None = None
 ) -> EstimateAnswer:
     """`serve` of a request already read."""
     asked = asked or Asked()
@@ -39,4 +39,4 @@ def serve_spelled(
     ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
         return under_load(workload, shape, gpu, catalog, like, asked, trace, progress)
 
-    return estimate_spelled(spelled, desk, loading, asked.limits.memory_share)
+    return estimate_spelled(spelled, lookups, loading, asked.limits.memory_share)

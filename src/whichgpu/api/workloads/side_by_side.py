@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichgpu.api.facts.catalog import Compared
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import Message
@@ -26,14 +26,14 @@ class ComparedSpeed:
 
 def compare_speed(columns: Sequence[Compared], request: Spelled, catalog: Catalog | None = None) -> tuple[ComparedSpeed, ...]:
     """A request on each column; one that cannot run it does not cost the others. All failing alike is an error."""
-    desk = Desk(catalog)
+    lookups = LookupCache(catalog)
     found: list[ComparedSpeed] = []
     problems: list[WhichGpuError] = []
     first: float | None = None
     for column in columns:
         named = column.instance.instance if column.instance else column.gpu.id
         try:
-            told = estimate_spelled(replace(request, workload=replace(request.workload, gpu=named)), desk)
+            told = estimate_spelled(replace(request, workload=replace(request.workload, gpu=named)), lookups)
         except UsageError as problem:
             problems.append(problem)
             found.append(ComparedSpeed(column.name, None, None, problem.message))

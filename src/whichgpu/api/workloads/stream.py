@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import Desk
+from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.estimate import Asked, EstimateAnswer, answered, understood
 from whichgpu.api.workloads.remarks import LONGEST_LINE
 from whichgpu.base.errors import UsageError, WhichGpuError
@@ -48,22 +48,22 @@ def estimate_requests(
     Replies come as lines do, or after so many lines are read `together`, which is faster and changes no answer. Without `own`,
     as if nothing was measured here.
     """
-    desk = requests_desk(catalog, own)
+    lookups = requests_desk(catalog, own)
     for group in line_groups(lines, together):
-        yield from replies(group, desk)
+        yield from replies(group, lookups)
 
 
-def requests_desk(catalog: Catalog | None = None, own: bool = True) -> Desk:
+def requests_desk(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
     """A desk for lines of anybody: none of them makes it run code."""
-    return Desk(catalog, trusting=False, own=own)
+    return LookupCache(catalog, trusting=False, own=own)
 
 
-def replies(group: Sequence[Numbered], desk: Desk) -> Iterator[Reply]:
+def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
     """One reply for each of these lines, which share what they can."""
-    read = [_understood(number, line, desk) for number, line in group]
-    times = _times([line.asked for line in read if line.asked], desk) if len(read) > 1 else {}
+    read = [_understood(number, line, lookups) for number, line in group]
+    times = _times([line.asked for line in read if line.asked], lookups) if len(read) > 1 else {}
     for line in read:
-        yield _reply(line, desk, times)
+        yield _reply(line, lookups, times)
 
 
 def line_groups(lines: Iterable[bytes], most: int) -> Iterator[list[Numbered]]:
@@ -81,18 +81,18 @@ def line_groups(lines: Iterable[bytes], most: int) -> Iterator[list[Numbered]]:
         yield group
 
 
-def _understood(number: int, line: bytes, desk: Desk) -> _Line:
+def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
     found = _Line(number)
     try:
         request = _request(line)
         found.id = request.get("id")
-        found.asked = understood(from_object(request), desk)
+        found.asked = understood(from_object(request), lookups)
     except Exception as problem:  # a fault of ours must not cost the lines after it
         found.error = _error(problem)
     return found
 
 
-def _times(asked: Sequence[Asked], desk: Desk) -> dict[int, TimeEstimate]:
+def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstimate]:
     """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
     from whichgpu.estimate.time.answer import times_of
 
@@ -104,7 +104,7 @@ def _times(asked: Sequence[Asked], desk: Desk) -> dict[int, TimeEstimate]:
     for pairs in alike.values():
         try:
             times = (
-                times_of(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], desk.calibration)
+                times_of(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
                 if len(pairs) > 1
                 else ()
             )
@@ -114,11 +114,11 @@ def _times(asked: Sequence[Asked], desk: Desk) -> dict[int, TimeEstimate]:
     return found
 
 
-def _reply(line: _Line, desk: Desk, times: dict[int, TimeEstimate]) -> Reply:
+def _reply(line: _Line, lookups: LookupCache, times: dict[int, TimeEstimate]) -> Reply:
     if line.asked is None:
         return Reply(line.number, line.id, error=line.error)
     try:
-        return Reply(line.number, line.id, answered(line.asked, desk, times.get(id(line.asked))))
+        return Reply(line.number, line.id, answered(line.asked, lookups, times.get(id(line.asked))))
     except Exception as problem:
         return Reply(line.number, line.id, error=_error(problem))
 

@@ -13,7 +13,7 @@ from typing import Any
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.parallel.process_pool import Results, worker_died
-from whichgpu.base.units import whole_number
+from whichgpu.base.units import parse_whole_number
 
 PACKAGE = Path(__file__).resolve().parents[2]  # sent to a cluster, so that it runs the same code as this process
 AHEAD = 2  # tasks given out for each processor of a cluster
@@ -49,7 +49,7 @@ def on_ray(function: Callable[..., Any], items: Sequence[tuple[Any, ...]], addre
 def check_ray(address: str) -> None:
     """Refuse before any work what could only fail after it: an address that is none, no Ray here, or nobody who answers."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
-    if address not in ADDRESSES and (not host or not whole_number(port, 65535)):
+    if address not in ADDRESSES and (not host or not parse_whole_number(port, 65535)):
         raise UsageError("bad-ray", msg("error.bad-ray", address=address[:80]), msg("hint.ray-address"))
     if find_spec("ray") is None:
         raise _no_ray()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
-from whichgpu.base.disk_cache import Keep, content_hash
+from whichgpu.base.disk_cache import ResultCache, content_hash
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.parallel.process_pool import ProcessPool, Results
@@ -33,7 +33,7 @@ class Progress:
     seconds_left: float | None
 
 
-class Stopped(KeyboardInterrupt):
+class SweepInterrupted(KeyboardInterrupt):
     """Somebody stopped the sweep; `finished` are the results by place, `total` how many there would have been."""
 
     def __init__(self, finished: Mapping[int, Any], total: int) -> None:
@@ -49,12 +49,12 @@ def run_sweep(
     ray: str | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
-    keep: Keep | None = None,
+    keep: ResultCache | None = None,
     clock: Callable[[], float] = monotonic,
 ) -> list[Result]:
     """The function's result for every item, in their order. `ray` is a cluster's address, or "local".
 
-    What is finished is kept before it is told of; stopped by Ctrl-C (`Stopped`) or by an item's error, a sweep loses none of it.
+    Each result is cached before it is reported: a sweep ended by Ctrl-C (`SweepInterrupted`) or an item's error loses none.
     """
     if jobs < 1:
         raise UsageError("bad-jobs", msg("error.bad-jobs", jobs=jobs), msg("hint.bad-jobs"))
@@ -77,13 +77,13 @@ def run_sweep(
             results[place] = result
             _tell(progress, len(results), len(items), kept, clock() - begun)
     except KeyboardInterrupt:
-        raise Stopped(results, len(items)) from None
+        raise SweepInterrupted(results, len(items)) from None
     finally:
         done.close()
     return [results[place] for place in range(len(items))]
 
 
-def _kept(keep: Keep, name: str, result: Any) -> None:
+def _kept(keep: ResultCache, name: str, result: Any) -> None:
     try:
         keep.write(name, result)
     except OSError as problem:

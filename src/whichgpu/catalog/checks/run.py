@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from whichgpu.base.bundled_data import altered, in_checkout
-from whichgpu.base.display import Shown
+from whichgpu.base.bundled_data import altered_files, running_from_checkout
+from whichgpu.base.display import Displayable
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.checks import architectures, engines, gpus, hosts, models, prices, structure
@@ -48,7 +48,7 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CheckReport(Shown):
+class CheckReport(Displayable):
     """How many rows were checked, what was found, and what of it is explained."""
 
     rows: Mapping[str, int]
@@ -67,8 +67,8 @@ def check_catalog(folder: Path, today: date) -> CheckReport:
 
     With the bundled folder, every bundled file is held against its digest.
     """
-    changed = altered() if folder == DATA_DIR else ()
-    if changed and not in_checkout():
+    changed = altered_files() if folder == DATA_DIR else ()
+    if changed and not running_from_checkout():
         told = tuple(Finding("files", name, "altered", "", msg("finding.altered")) for name in changed)
         return CheckReport({}, told, (), changed)
     return replace(_checked(folder, today), altered=changed)

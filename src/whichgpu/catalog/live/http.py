@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.base.units import whole_number
+from whichgpu.base.units import parse_whole_number
 from whichgpu.base.version import __version__
 from whichgpu.catalog.live.rows import Validators
 
@@ -164,7 +164,7 @@ class Client:
         """The body, unpacked, in a file that vanishes when let go; refused when it grows past its limits."""
         stated = response.headers.get("Content-Length", "")
         plain = stated.isascii() and stated.isdigit() and "Content-Encoding" not in response.headers
-        total = whole_number(stated, most) if plain else None
+        total = parse_whole_number(stated, most) if plain else None
         if plain and total is None:
             raise _failed("too-large", url, most=most // MIB)
         began, size = self.clock(), 0

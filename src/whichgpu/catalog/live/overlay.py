@@ -33,7 +33,7 @@ from typing import Any
 
 from whichgpu.base.dates import first_day, is_date, last_day
 from whichgpu.base.errors import UsageError, WhichGpuError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.base.names import unknown_word
@@ -81,7 +81,7 @@ def read_overlay(named: Path | None, catalog: Catalog, today: date) -> Overlay |
     import tomllib
 
     try:
-        document = tomllib.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+        document = tomllib.loads(read_regular_file(path, MOST_BYTES).decode("utf-8"))
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.overlay")) from problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from whichgpu.base.messages import SOURCE_LANGUAGE, language, languages
-from whichgpu.base.names import spoken_name, squash, unaccented
+from whichgpu.base.names import normalized_name, squash, unaccented
 
 
 def find_city(cities: Iterable[str], typed: str) -> str | None:
@@ -15,9 +15,9 @@ def find_city(cities: Iterable[str], typed: str) -> str | None:
     ('São Paulo', 'Seoul', None)
     """
     known = tuple(cities)
-    plain, said = squash(unaccented(typed)), spoken_name(typed)
+    plain, said = squash(unaccented(typed)), normalized_name(typed)
     found = next((name for name in known if squash(unaccented(name)) == plain), None) if plain else None
     if found or said.isascii():
         return found
     others = [language(code) for code in languages() if code != SOURCE_LANGUAGE]
-    return next((name for name in known if any(spoken_name(other.fact(name)) == said for other in others)), None)
+    return next((name for name in known if any(normalized_name(other.fact(name)) == said for other in others)), None)

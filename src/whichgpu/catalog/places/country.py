@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from whichgpu.base.messages import SOURCE_LANGUAGE, language, languages
-from whichgpu.base.names import spoken_name, squash
+from whichgpu.base.names import normalized_name, squash
 from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.schema import DATA_DIR
 
@@ -38,14 +38,14 @@ def countries_named(name: str) -> tuple[str, ...]:
     >>> countries_named("한국"), countries_named("美国"), countries_named("Mỹ")
     (('KR',), ('US',), ('US',))
     """
-    said = spoken_name(name)
+    said = normalized_name(name)
     found = () if said.isascii() else _by_spoken_name().get(said, ())
     return found or _by_name().get(squash(name), ())
 
 
 def is_group(name: str) -> bool:
     """Whether a name means a continent or a union, whose countries an answer should tell."""
-    said = spoken_name(name)
+    said = normalized_name(name)
     if not said.isascii():
         return any(said in _spoken(group) for group in groups())
     return squash(name) in {squash(group) for group in groups()}
@@ -71,13 +71,13 @@ def _by_spoken_name() -> dict[str, tuple[str, ...]]:
     """The same in scripts of their own and with the marks on their letters: 한국, 韩国, Hàn Quốc. Read where one is typed."""
     known = {text: _codes(parts) for group, parts in groups().items() for text in _spoken(group)}
     for one in countries():
-        known |= dict.fromkeys((*_spoken(one.name), *map(spoken_name, one.also)), (one.code,))
+        known |= dict.fromkeys((*_spoken(one.name), *map(normalized_name, one.also)), (one.code,))
     return known
 
 
 def _spoken(name: str) -> tuple[str, ...]:
     """What each language calls it."""
-    return tuple(spoken_name(language(code).fact(name)) for code in languages() if code != SOURCE_LANGUAGE)
+    return tuple(normalized_name(language(code).fact(name)) for code in languages() if code != SOURCE_LANGUAGE)
 
 
 def _codes(parts: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from whichgpu.decide.configurations.configuration import Way
+from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.price.table import Floats
 from whichgpu.workload.workload import Workload
 
@@ -60,7 +60,7 @@ def hopes(workload: Workload, batches: Floats, tokens: Floats, first: Floats, to
     return np.where(kept, rate, 0.0)
 
 
-def waits(workload: Workload, way: Way) -> tuple[float, float]:
+def waits(workload: Workload, way: Configuration) -> tuple[float, float]:
     """Seconds to the first token and between tokens at the rate asked for: simulated, or by formulas."""
     if way.served is not None:
         return way.served.ttft, way.served.tpot
@@ -71,7 +71,7 @@ def waits(workload: Workload, way: Way) -> tuple[float, float]:
     return first, at_load(workload, way, workload.rate / copies)
 
 
-def at_load(workload: Workload, way: Way, rate: float) -> float:
+def at_load(workload: Workload, way: Configuration, rate: float) -> float:
     """Seconds between tokens of a group that so many requests a second come to: of the least batch those in hand fit in.
 
     No rate a group stands makes it slower than the batch it stands that rate with.

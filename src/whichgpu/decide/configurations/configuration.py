@@ -16,7 +16,7 @@ INSTEAD = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WorkloadRequest:
     """The work: a request with its defaults, which of its fields the user gave, and its model."""
 
     workload: Workload
@@ -25,7 +25,7 @@ class Asked:
     calibration: Calibration
     bare: Workload  # as the user spelled it
 
-    def in_precision(self, gpu: Gpu) -> str:
+    def precision_on(self, gpu: Gpu) -> str:
         """What this GPU computes in: as asked, or else the first usual one it has units for."""
         usual = self.workload.precision or "bf16"
         if "precision" in self.given:
@@ -36,7 +36,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ReplicaSimulation:
     """What a simulation of one copy of the model showed: seconds at the percentile asked for, of so many requests."""
 
     rate: float  # requests a second of one copy
@@ -48,7 +48,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Configuration:
     """Seconds are of a step, a pass, or between one sequence's tokens; `rate` is work a second of the whole group.
 
     `capacity` is requests a second it stands with its objectives kept, where it serves; `most` the rate beyond which no
@@ -72,7 +72,7 @@ class Way:
     ttft: float | None = None
     capacity: float | None = None
     most: float | None = None
-    served: Served | None = None
+    served: ReplicaSimulation | None = None
     read: float = 0.0  # seconds of one prompt alone, where it serves
     floor: float = 0.0  # seconds that bytes over bandwidth or FLOPs over peak take at the least, where known
     bears: float | None = None  # requests a second beyond which simulation or formulas say that an objective fails
@@ -82,11 +82,11 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Infeasibility:
     """Why a group cannot do it: `memory`, `layout` or `latency`; `short` is how far off, as a share of what there is."""
 
     reason: str
     short: float
 
 
-Outcome = Way | Refusal
+GroupResult = Configuration | Infeasibility

@@ -9,16 +9,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whichgpu.base.lru import Recent
-from whichgpu.decide.configurations.configuration import Asked, Outcome
+from whichgpu.base.lru import LruCache
+from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 
 # Outcomes, with all whose identities are parts of their keys.
-Known = tuple[tuple[Outcome, ...], Any]
-_ALONE, _TOGETHER = Recent[Known](8192), Recent[Known](64)
+Known = tuple[tuple[GroupResult, ...], Any]
+_ALONE, _TOGETHER = LruCache[Known](8192), LruCache[Known](64)
 
 
-def ways(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+def best_configurations(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
     """The best way of each group, or why there is none."""
     if not groups:
         return []
@@ -28,7 +28,7 @@ def ways(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     return list(_TOGETHER.get(key, lambda: (tuple(_stepped(asked, groups)), (asked, groups)))[0])
 
 
-def _generated(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+def _generated(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
     """Groups do not look at one another here, nor at the rate: each is known by itself."""
     from whichgpu.decide.configurations.generating import generate  # each kind is loaded when it is asked for
 
@@ -43,7 +43,7 @@ def _generated(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     return [one[0][0] for one in found]
 
 
-def _stepped(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+def _stepped(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
     if asked.workload.training and asked.shape.is_transformer:
         from whichgpu.decide.configurations.training import train
 
@@ -53,7 +53,7 @@ def _stepped(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     return pass_through(asked, groups)
 
 
-def _work(asked: Asked) -> Hashable:
+def _work(asked: WorkloadRequest) -> Hashable:
     """All but the model's name, which may be a whole config: its shape stands for it."""
     return replace(asked.workload, model=""), asked.given, id(asked.shape), id(asked.calibration)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.decide.configurations.configuration import Asked, Outcome, Refusal, Way
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.fit import adapts_by_default, needed, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
@@ -30,12 +30,12 @@ SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # of one pass of a server (assumed): a
 BUSIEST = 0.7  # share of the time a server of whole samples may be busy
 
 
-def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+def pass_through(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
     """The best batch of each group; every GPU works on a share of it."""
-    found: dict[int, Outcome] = {}
+    found: dict[int, GroupResult] = {}
     classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for place, group in enumerate(groups):
-        classes[asked.in_precision(group.gpu), group.gpus, group.machines].append(place)
+        classes[asked.precision_on(group.gpu), group.gpus, group.machines].append(place)
     needs: Needs = {}
     for (precision, gpus, machines), places in classes.items():
         workload = replace(asked.workload, precision=precision)
@@ -44,10 +44,12 @@ def pass_through(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
     return [found[place] for place in range(len(groups))]
 
 
-def _of_size(asked: Asked, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: Needs) -> list[Outcome]:
+def _of_size(
+    asked: WorkloadRequest, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: Needs
+) -> list[GroupResult]:
     shape, sizes = asked.shape, _sizes(asked, workload, gpus)
     if not len(sizes):
-        return [Refusal("layout", np.inf) for _ in groups]
+        return [Infeasibility("layout", np.inf) for _ in groups]
     one = replace(workload, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), accumulation=1, micro_batch=None)
     rounds = _rounds(asked, workload, sizes, gpus)
     passes = [int(times) if adapts_by_default(workload, asked.given) else 1 for times in rounds]
@@ -59,7 +61,7 @@ def _of_size(asked: Asked, workload: Workload, groups: Sequence[Group], gpus: in
     values = np.array([[figure.value for figure in row] for row in counted])
     kept: np.ndarray = np.any(values <= room[:, None], axis=0)
     if not kept.any():
-        return [Refusal("memory", float(row[0] / own) - 1.0) for row, own in zip(values, room, strict=True)]
+        return [Infeasibility("memory", float(row[0] / own) - 1.0) for row, own in zip(values, room, strict=True)]
     if workload.training:
         kept &= _largest(values, room)
     sizes = sizes[kept]
@@ -89,7 +91,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
     return needs[key]
 
 
-def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
+def _sizes(asked: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
     """Samples one GPU takes at a time."""
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
@@ -108,7 +110,7 @@ def _sizes(asked: Asked, workload: Workload, gpus: int) -> Floats:
     return np.array([float(share // times) for times in (8, 4, 2, 1) if share % times == 0])
 
 
-def _seconds(asked: Asked, one: Workload, groups: Sequence[Group], sizes: Floats) -> tuple[Floats, Floats, Floats]:
+def _seconds(asked: WorkloadRequest, one: Workload, groups: Sequence[Group], sizes: Floats) -> tuple[Floats, Floats, Floats]:
     """Seconds, whether arithmetic bounds them, and the least there can be."""
     gpus = [group.gpu for group in groups]
     shape = (len(gpus), len(sizes))
@@ -118,25 +120,25 @@ def _seconds(asked: Asked, one: Workload, groups: Sequence[Group], sizes: Floats
     else:
         devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
         told = evaluate_group(one, asked.shape, devices, sizes)
-        wall, flops, moved, floor = told.told.wall, told.flop_seconds, told.byte_seconds, told.floor
+        wall, flops, moved, floor = told.breakdown.wall, told.flop_seconds, told.byte_seconds, told.floor
     return np.broadcast_to(wall, shape), np.broadcast_to(flops >= moved, shape).astype(float), np.broadcast_to(floor, shape)
 
 
 def _best(
-    asked: Asked, workload: Workload, room: float, sizes: Floats, needs: Sequence[Figure],
+    asked: WorkloadRequest, workload: Workload, room: float, sizes: Floats, needs: Sequence[Figure],
     seconds: Floats, compute: Floats, floor: Floats, gpus: int,
-) -> Outcome:  # fmt: skip
+) -> GroupResult:  # fmt: skip
     fitting = np.array([figure.high <= room for figure in needs])
     if not fitting.any():
         fitting = np.array([figure.value <= room for figure in needs])
     if not fitting.any():
-        return Refusal("memory", needs[0].value / room - 1.0)
+        return Infeasibility("memory", needs[0].value / room - 1.0)
     rounds = _rounds(asked, workload, sizes, gpus)
     rate = sizes / seconds
     if workload.serving and workload.ttft_max is not None:
         in_time = 2.0 * seconds <= workload.ttft_max  # a sample waits for the batch before it
         if not (fitting & in_time).any():
-            return Refusal("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
+            return Infeasibility("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
         fitting &= in_time
     at = int(np.argmax(np.where(fitting, rate, -1.0)))
     if adapts_by_default(workload, asked.given):
@@ -144,7 +146,7 @@ def _best(
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
     done, unit = work(replace(workload, batch=batch), asked.shape)
-    return Way(
+    return Configuration(
         precision=workload.precision or "fp32", parallel=Parallel(dp=gpus), batch=batch,
         micro_batch=int(sizes[at]) if workload.training else None, accumulation=int(rounds[at]), checkpointing="none",
         seconds=step, rate=done / step, unit=unit, need=int(needs[at].value), usable=int(room),
@@ -155,7 +157,7 @@ def _best(
     )  # fmt: skip
 
 
-def _rounds(asked: Asked, workload: Workload, sizes: Floats, gpus: int) -> Floats:
+def _rounds(asked: WorkloadRequest, workload: Workload, sizes: Floats, gpus: int) -> Floats:
     if "batch" in asked.given and workload.training and workload.micro_batch is None:
         told: Floats = (workload.batch or 1) / gpus / sizes
         return told

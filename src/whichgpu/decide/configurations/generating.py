@@ -10,10 +10,10 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.capacity_bound import hopes, stands
-from whichgpu.decide.configurations.configuration import Asked, Outcome, Refusal, Way
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.fit import needed, verdict
-from whichgpu.estimate.group.layouts import cuts
+from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.offline import CONCURRENCY
@@ -41,26 +41,26 @@ class Copies:
     need: Floats  # low, value, high of the bytes each GPU must hold, [3, batches]
 
 
-def generate(asked: Asked, groups: Sequence[Group]) -> list[Outcome]:
+def generate(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
     """The best way of each group."""
-    found: dict[int, Outcome] = {}
+    found: dict[int, GroupResult] = {}
     classes: dict[str, list[int]] = defaultdict(list)
     for place, group in enumerate(groups):
-        classes[asked.in_precision(group.gpu)].append(place)
+        classes[asked.precision_on(group.gpu)].append(place)
     for precision, places in classes.items():
-        workload = in_precision(asked.workload, precision)
+        workload = with_precision(asked.workload, precision)
         found |= zip(places, _of_class(asked, workload, [groups[place] for place in places]), strict=True)
     return [found[place] for place in range(len(groups))]
 
 
-def in_precision(workload: Workload, precision: str) -> Workload:
+def with_precision(workload: Workload, precision: str) -> Workload:
     """The request in another precision, its cache with it."""
     if precision == workload.precision:
         return workload
     return replace(workload, precision=precision, kv_precision={"fp32": "fp32"}.get(precision, "fp16"))
 
 
-def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list[Outcome]:
+def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
     shape = as_transformer(asked.shape)
     kinds = {group.kind: group for group in groups}
     devices, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
@@ -73,7 +73,7 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
         smallest[tp * pp] = need[1, 0]
         if tp * pp <= most and need[1, 0] <= room.max():
             copies.append(_timed(asked, workload, shape, devices, tp, pp, sizes, need))
-    told: list[Outcome] = []
+    told: list[GroupResult] = []
     for group in groups:
         place = of[group.kind]
         least = min((need for size, need in smallest.items() if size <= group.gpus), default=np.inf)
@@ -81,14 +81,14 @@ def _of_class(asked: Asked, workload: Workload, groups: Sequence[Group]) -> list
     return told
 
 
-def _degrees(asked: Asked, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
+def _degrees(asked: WorkloadRequest, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
     """Tensor degrees within a machine, and stages over several; the degree asked for, where one is."""
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
     if "parallel" in asked.given and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
-    found = [(tp, 1) for tp in DEGREES if tp <= widest and cuts(workload, shape, tp, 1, 1)]
+    found = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
     if machines > 1:
-        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and cuts(workload, shape, tp, pp, 1)]
+        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and divides_evenly(workload, shape, tp, pp, 1)]
     return found or [(1, 1)]
 
 
@@ -132,7 +132,14 @@ def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Float
 
 
 def _timed(
-    asked: Asked, workload: Workload, shape: Transformer, devices: Sequence[Group], tp: int, pp: int, sizes: Floats, need: Floats
+    asked: WorkloadRequest,
+    workload: Workload,
+    shape: Transformer,
+    devices: Sequence[Group],
+    tp: int,
+    pp: int,
+    sizes: Floats,
+    need: Floats,
 ) -> Copies:
     one, gpus = _laid(workload, tp, pp, 1), [group.gpu for group in devices]
     if tp * pp == 1:
@@ -141,7 +148,7 @@ def _timed(
         flops, moved = grid.flop_seconds, grid.byte_seconds
     else:
         told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
-        wall, first, floor = told.told.wall, told.first, told.floor
+        wall, first, floor = told.breakdown.wall, told.first, told.floor
         flops, moved = told.flop_seconds, told.byte_seconds
     assert first is not None
     shaped = np.broadcast_to
@@ -151,11 +158,18 @@ def _timed(
 
 
 def _best(
-    asked: Asked, workload: Workload, group: Group, place: int, room: float, copies: Sequence[Copies], sizes: Floats, least: float
-) -> Outcome:
+    asked: WorkloadRequest,
+    workload: Workload,
+    group: Group,
+    place: int,
+    room: float,
+    copies: Sequence[Copies],
+    sizes: Floats,
+    least: float,
+) -> GroupResult:
     """Of all degrees and batches the one that gets most done."""
-    best: Way | None = None
-    reason = Refusal("memory", least / room - 1.0) if np.isfinite(least) else Refusal("layout", np.inf)
+    best: Configuration | None = None
+    reason = Infeasibility("memory", least / room - 1.0) if np.isfinite(least) else Infeasibility("layout", np.inf)
     for one in copies:
         taken = one.parallel.tp * one.parallel.pp
         if taken > group.gpus or group.gpus % taken or one.parallel.tp > group.per_machine:
@@ -177,8 +191,8 @@ def _best(
             capacity, first = stands(workload, sizes, seconds, first)
             missed = own & (capacity <= 0)
             if not (own & (capacity > 0)).any():
-                if missed.any() and not isinstance(best, Way):
-                    reason = Refusal("latency", _off(workload, seconds, first, own))
+                if missed.any() and not isinstance(best, Configuration):
+                    reason = Infeasibility("latency", _off(workload, seconds, first, own))
                 continue
             capacity = capacity * dp
         if not own.any():
@@ -238,7 +252,7 @@ def _off(workload: Workload, seconds: Floats, first: Floats, own: np.ndarray) ->
     return float(worst[own].min()) - 1.0
 
 
-def _better(one: Way, other: Way, workload: Workload) -> bool:
+def _better(one: Configuration, other: Configuration, workload: Workload) -> bool:
     if workload.rate is not None and one.capacity is not None and other.capacity is not None:
         return one.capacity > other.capacity
     return one.rate > other.rate
@@ -247,11 +261,11 @@ def _better(one: Way, other: Way, workload: Workload) -> bool:
 def _way(
     workload: Workload, one: Copies, at: int, place: int, dp: int, sizes: Floats, room: float, rate: Floats,
     first: Floats, capacity: Floats | None, fitting: np.ndarray,
-) -> Way:  # fmt: skip
+) -> Configuration:  # fmt: skip
     low, value, high = (float(one.need[row, at]) for row in range(3))
     parallel = replace(one.parallel, dp=dp)
     curve = tuple((int(sizes[b] * dp), float(one.seconds[place, b]), float(rate[b])) for b in range(len(sizes)) if fitting[b])
-    return Way(
+    return Configuration(
         precision=workload.precision or "bf16", parallel=parallel, batch=int(sizes[at] * dp), micro_batch=None, accumulation=1,
         checkpointing="none", seconds=float(one.seconds[place, at]), rate=float(rate[at]), unit="output tokens/s",
         need=int(value), usable=int(room), fits=verdict(Figure(value, low, high, "byte", "modelled"), int(room)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
@@ -15,8 +15,8 @@ from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.table import Ints
 
 MOST_MACHINES = 16
-_SLICES = Recent[tuple[Gpu, Gpu]](512)  # with the GPU whose identity is part of the key
-_FABRICS = Recent[tuple[Fabric, Gpu, Instance | None]](4096)
+_SLICES = LruCache[tuple[Gpu, Gpu]](512)  # with the GPU whose identity is part of the key
+_FABRICS = LruCache[tuple[Fabric, Gpu, Instance | None]](4096)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from math import exp
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
-from whichgpu.decide.configurations.configuration import Asked, Way
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.group.answer import GROUP_SOURCE, OTHER_KINDS
-from whichgpu.estimate.group.calibration import load_group_calibration
+from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS
+from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.answer import BASES, SOURCE
 
 
 @dataclass(frozen=True, slots=True)
-class Sure:
+class TimeRange:
     """Factors of the low and high end of a time, and what stands behind it."""
 
     low: float
@@ -33,7 +33,7 @@ class Sure:
         return Figure(value, value / self.high, value / self.low, unit, self.basis, self.sources)
 
 
-def how_sure(asked: Asked, group: Group, way: Way) -> Sure:
+def time_range(asked: WorkloadRequest, group: Group, way: Configuration) -> TimeRange:
     """Of one way on one group."""
     engine, gpu, fitted = asked.workload.engine or default_engine(), group.gpu, asked.calibration
     alone_tier = fitted.tier(engine, gpu, way.kind, asked.workload.precision or "")
@@ -51,4 +51,4 @@ def how_sure(asked: Asked, group: Group, way: Way) -> Sure:
         basis = "modelled" if together == "group-other" else "calibrated"
         sources = (*sources, GROUP_SOURCE)
     least = way.floor / way.seconds if way.seconds else 0.0  # no time beats physics, however wide its range
-    return Sure(min(1.0, max(exp(low), least)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)
+    return TimeRange(min(1.0, max(exp(low), least)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)

@@ -14,7 +14,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.configurations.configuration import Outcome, Refusal, Way
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
 from whichgpu.estimate.fit import needed, verdict
@@ -32,22 +32,22 @@ from whichgpu.workload.workload import Parallel, Workload
 BASE = "v100-sxm-16gb"
 
 
-def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[Outcome]:
+def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
     """Each group's speed: the weighted geometric mean over the mix of how many times one V100 it is."""
     names = indices(task, day)
     items = [item for item in catalog.reference_mix if item.index in names]
     gains = np.zeros(len(groups))
-    needs: list[list[Outcome | None]] = []
+    needs: list[list[GroupResult | None]] = []
     for item in items:
         told, refused = _item(item, groups, catalog, calibration)
         gains += item.weight / len(names) * told
         needs.append(refused)
-    found: list[Outcome] = []
+    found: list[GroupResult] = []
     first: dict[str, tuple[Workload, Figure]] = {}  # by precision: what the first of the mix asks for, and its memory
     for place, group in enumerate(groups):
         refusals = [one[place] for one in needs]
         if all(refusals) or not np.isfinite(gains[place]):
-            found.append(next((one for one in refusals if one is not None), Refusal("memory", np.inf)))
+            found.append(next((one for one in refusals if one is not None), Infeasibility("memory", np.inf)))
             continue
         precision = _precision(items[0], group.gpu)
         if precision not in first:
@@ -57,9 +57,9 @@ def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calib
     return found
 
 
-def _way(workload: Workload, need: Figure, group: Group, speed: float) -> Way:
+def _way(workload: Workload, need: Figure, group: Group, speed: float) -> Configuration:
     room = usable_bytes(group.gpu, workload)
-    return Way(
+    return Configuration(
         precision=workload.precision or "", parallel=Parallel(dp=group.gpus), batch=(workload.batch or 1) * group.gpus,
         micro_batch=None, accumulation=1, checkpointing="none", seconds=1.0 / speed, rate=speed, unit=UNIT, need=int(need.value),
         usable=room, fits=verdict(need, room), bound="compute", kind="train" if workload.training else "forward",
@@ -78,7 +78,7 @@ def _asked(item: MixItem, precision: str, catalog: Catalog) -> tuple[Workload, S
 
 def _item(
     item: MixItem, groups: Sequence[Group], catalog: Catalog, calibration: Calibration
-) -> tuple[np.ndarray, list[Outcome | None]]:
+) -> tuple[np.ndarray, list[GroupResult | None]]:
     """Log of the speed against one V100, and which groups lack the memory."""
     base = catalog.gpu_by_id[BASE]
     workload, shape = _asked(item, _precision(item, base), catalog)
@@ -92,7 +92,7 @@ def _item(
         own = asked[precision]
         classes[precision, group.gpus if own.training else 1, group.machines if own.training else 1].append(place)
     told = np.full(len(groups), -np.inf)
-    refused: list[Outcome | None] = [None] * len(groups)
+    refused: list[GroupResult | None] = [None] * len(groups)
     least = {precision: replace(own, batch=1) for precision, own in asked.items()}  # a smaller batch is the usual way out
     needs = {precision: needed(memory(own, shape), own) for precision, own in least.items()}
     for (precision, gpus, machines), places in classes.items():
@@ -102,11 +102,11 @@ def _item(
         else:
             many = replace(own, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), batch=(own.batch or 1) * gpus)
             devices = Devices.of([one.gpu for one in chosen], [one.fabric for one in chosen], calibration)
-            wall = evaluate_group(many, shape, devices).told.wall[:, 0]
+            wall = evaluate_group(many, shape, devices).breakdown.wall[:, 0]
         for place, group, seconds in zip(places, chosen, wall.tolist(), strict=True):
             if np.isfinite(seconds) and seconds > 0:
                 told[place] = log(group.gpus * alone / seconds)
             room = usable_bytes(group.gpu, own)
             if needs[precision].low > room:
-                refused[place] = Refusal("memory", needs[precision].value / room - 1.0)
+                refused[place] = Infeasibility("memory", needs[precision].value / room - 1.0)
     return told, refused

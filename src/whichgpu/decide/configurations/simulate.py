@@ -15,24 +15,30 @@ from typing import Any
 import numpy as np
 
 from whichgpu.base.errors import NoAnswer
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.decide.configurations.configuration import Asked, Outcome, Refusal, Served, Way
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.configuration import (
+    Configuration,
+    GroupResult,
+    Infeasibility,
+    ReplicaSimulation,
+    WorkloadRequest,
+)
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.growth import most_borne
-from whichgpu.decide.configurations.ranges import how_sure
+from whichgpu.decide.configurations.ranges import time_range
+from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.group.steps import GroupSteps
-from whichgpu.estimate.serving.alike import serve_alike
-from whichgpu.estimate.serving.curve import SPARE, Objectives
-from whichgpu.estimate.serving.limits import Limits, lanes, limits_of
+from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
+from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.pace import MeanLengths, Pace
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.server import Server
-from whichgpu.estimate.serving.summary import summary
-from whichgpu.estimate.serving.tables import Questions, Sizes, StepTables
-from whichgpu.estimate.serving.tail import stretched, tpot_tail
+from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
+from whichgpu.estimate.serving.step_tables import StepQueries, StepTables, TableSizes
+from whichgpu.estimate.serving.summary import summarise
+from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import as_transformer
@@ -56,35 +62,35 @@ UNTIMED: dict[str, Any] = {
 }  # fmt: skip
 # Seconds of steps, with the GPU and the corrections whose identities are parts of the key.
 Timed = tuple[Floats, Floats, Gpu, Calibration]
-_TIMED = Recent[Timed](256)
+_TIMED = LruCache[Timed](256)
 
 
 class Simulator:
     """Simulates copies for one question; groups whose copies are alike share them, and what was tried is not tried again."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: WorkloadRequest) -> None:
         self._asked = asked
         self._copies: dict[Hashable, _Copy | None] = {}  # None where there is no room for a cache
-        self._servers: dict[Hashable, tuple[Server, Pace]] = {}
-        self._tried: dict[Hashable, Served | None] = {}
+        self._servers: dict[Hashable, tuple[Server, ServiceTimes]] = {}
+        self._tried: dict[Hashable, ReplicaSimulation | None] = {}
 
-    def hopes(self, group: Group, way: Way) -> Outcome:
+    def hopes(self, group: Group, way: Configuration) -> GroupResult:
         """The way with as few copies as formulas about the steps it was chosen by allow: no simulation will do with fewer."""
         if (copy := self._copy(group, way)) is None:
-            return Refusal("memory", 0.0)
+            return Infeasibility("memory", 0.0)
         if way.parallel.pp > 1:
             return replace(way, capacity=way.most)
         copies = self._least(way, _hoped(copy, way), LEEWAY)
-        return Refusal("latency", 0.0) if copies is None else replace(way, capacity=_shared(self._rate / copies))
+        return Infeasibility("latency", 0.0) if copies is None else replace(way, capacity=_shared(self._rate / copies))
 
-    def bears(self, group: Group, way: Way) -> Outcome:
+    def bears(self, group: Group, way: Configuration) -> GroupResult:
         """The way with the fewest copies that keep the objectives."""
         self.prepare([(group, way)])
         if (key := _key(group, way)) not in self._servers:
-            return Refusal("memory", 0.0)
+            return Infeasibility("memory", 0.0)
         server, pace = self._servers[key]
 
-        def tried(copies: int) -> Served | None:
+        def tried(copies: int) -> ReplicaSimulation | None:
             rate = self._rate / copies / way.parallel.dp
             if (key, rate) not in self._tried:
                 self._tried[key, rate] = _tried(self._asked.workload, server, pace, rate)
@@ -93,19 +99,19 @@ class Simulator:
         least = self._least(way, pace)
         copies = None if least is None else _fewest(least, self._range(way)[1], lambda count: tried(count) is not None)
         if copies is None:
-            return Refusal("latency", 0.0)
+            return Infeasibility("latency", 0.0)
         served = tried(copies)
         assert served is not None
-        sure = how_sure(self._asked, group, way)
+        sure = time_range(self._asked, group, way)
         told = served.ttft, served.tpot
         fast, slow = (
-            stretched(pace, served.rate, self._asked.workload.percentile, told, factor, REQUESTS)
+            scaled_waits(pace, served.rate, self._asked.workload.percentile, told, factor, REQUESTS)
             for factor in (sure.low, sure.high)
         )
         borne = self._borne(way, server, pace, copies)
         return replace(way, capacity=_shared(self._rate / copies), served=replace(served, fast=fast, slow=slow), bears=borne)
 
-    def _borne(self, way: Way, server: Server, pace: Pace, copies: int) -> float:
+    def _borne(self, way: Configuration, server: Server, pace: ServiceTimes, copies: int) -> float:
         """Requests a second that a copy bears: by formula, which knows nothing of first tokens; these are simulated."""
         workload, lanes = self._asked.workload, copies * way.parallel.dp
 
@@ -117,7 +123,7 @@ class Simulator:
 
         return most_borne(self._rate, may_hold, holds) / copies
 
-    def prepare(self, candidates: Iterable[tuple[Group, Way]]) -> None:
+    def prepare(self, candidates: Iterable[tuple[Group, Configuration]]) -> None:
         """Make the servers of candidates that will be asked for; those alike but for the GPU are worked out in one go."""
         alike: dict[Hashable, dict[Hashable, _Copy]] = defaultdict(dict)
         for group, way in candidates:
@@ -133,18 +139,18 @@ class Simulator:
         assert self._asked.workload.rate is not None
         return self._asked.workload.rate
 
-    def _copy(self, group: Group, way: Way) -> _Copy | None:
+    def _copy(self, group: Group, way: Configuration) -> _Copy | None:
         key = _key(group, way)
         if key not in self._copies:
             self._copies[key] = _copy(self._asked, group, way)
         return self._copies[key]
 
-    def _range(self, way: Way) -> tuple[int, int]:
+    def _range(self, way: Configuration) -> tuple[int, int]:
         """Copies at the least and at the most that are thought of."""
         fewest, sure = (max(way.fewest, ceil(self._rate / each - 1e-9)) for each in (way.most or inf, way.capacity or inf))
         return fewest, ceil(sure * FARTHEST + 0.5)
 
-    def _least(self, way: Way, pace: Pace, leeway: float = 1.0) -> int | None:
+    def _least(self, way: Configuration, pace: ServiceTimes, leeway: float = 1.0) -> int | None:
         """Copies that may hold by formula."""
         workload, lanes = self._asked.workload, way.parallel.dp
         return _fewest(*self._range(way), lambda count: _may_hold(workload, pace, self._rate / count / lanes, leeway))
@@ -181,28 +187,28 @@ def _means(workload: Workload) -> MeanLengths:
     return MeanLengths(float(workload.seq_in or 1), float(workload.seq_out or 1))
 
 
-def _pace(workload: Workload, server: Server) -> Pace:
+def _pace(workload: Workload, server: Server) -> ServiceTimes:
     means = _means(workload)
-    return Pace.of(server, means.prompt, means.output)
+    return ServiceTimes.of(server, means.prompt, means.output)
 
 
-def _hoped(copy: _Copy, way: Way) -> Pace:
+def _hoped(copy: _Copy, way: Configuration) -> ServiceTimes:
     """The pace of the steps a way was chosen by, at the best: prompts are read in the shade of others' steps."""
     means = _means(copy.workload)
     places = np.array([batch / way.parallel.dp for batch, _, _ in way.curve])
     seconds = np.array([one for _, one, _ in way.curve])
     steps = seconds - way.read * places / means.output
     shade = steps * ceil(means.prompt / copy.lane.max_batched_tokens)
-    return Pace(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.read - shade))
+    return ServiceTimes(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.read - shade))
 
 
-def _may_hold(workload: Workload, pace: Pace, rate: float, leeway: float) -> bool:
+def _may_hold(workload: Workload, pace: ServiceTimes, rate: float, leeway: float) -> bool:
     """Whether a simulation is worth the while: the queue comes to rest, and by formula the objective is kept."""
-    most = inf if workload.tpot_max is None else leeway * SPARE * workload.tpot_max
+    most = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
     return rate <= leeway * BUSIEST * pace.saturation and tpot_tail(pace, rate, workload.percentile) < most
 
 
-def _tried(workload: Workload, server: Server, pace: Pace, rate: float) -> Served | None:
+def _tried(workload: Workload, server: Server, pace: ServiceTimes, rate: float) -> ReplicaSimulation | None:
     """What users of one copy wait under a load; None where the objectives fail or the queue grows.
 
     Between tokens it is the longer of what a simulation and formulas say: where many are at work, few hundred requests are few
@@ -211,17 +217,19 @@ def _tried(workload: Workload, server: Server, pace: Pace, rate: float) -> Serve
     load = _load(workload, rate)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).spared
     lengths = round(load.prompts.mean), round(load.outputs.mean)
-    outcome = serve_alike(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
+    outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
     outcome = outcome or server.run(load.arrivals())
     if outcome.refused:
         return None
-    told = summary(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
+    told = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
     if told.growing or (goals.any and not goals.hold(told)):
         return None
-    return Served(load.rate, told.ttft.at[0], max(told.tpot.at[0], tpot_tail(pace, load.rate, goals.percentile)), told.requests)
+    return ReplicaSimulation(
+        load.rate, told.ttft.at[0], max(told.tpot.at[0], tpot_tail(pace, load.rate, goals.percentile)), told.requests
+    )
 
 
-def _key(group: Group, way: Way) -> Hashable:
+def _key(group: Group, way: Configuration) -> Hashable:
     """What copies that behave alike have in common."""
     return group.kind, way.precision, way.parallel.tp, way.parallel.pp, group.machines > 1
 
@@ -232,21 +240,21 @@ class _Copy:
 
     workload: Workload
     group: Group
-    limits: Limits
-    lane: Limits
+    limits: SchedulerLimits
+    lane: SchedulerLimits
 
 
-def _copy(asked: Asked, group: Group, way: Way) -> _Copy | None:
+def _copy(asked: WorkloadRequest, group: Group, way: Configuration) -> _Copy | None:
     """None where there is no room for a cache."""
     shape = as_transformer(asked.shape)
     tp, pp = way.parallel.tp, way.parallel.pp
-    base = in_precision(asked.workload, way.precision)
+    base = with_precision(asked.workload, way.precision)
     one = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     try:
-        limits = limits_of(one, shape, group.gpu, None, _context(one))
+        limits = scheduler_limits(one, shape, group.gpu, None, _context(one))
     except NoAnswer:
         return None
-    lane = lanes(limits, pp)
+    lane = batch_limits(limits, pp)
     most = min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens), WIDEST)
     return _Copy(one, group, limits, replace(lane, max_sequences=most))
 
@@ -255,18 +263,18 @@ def _context(workload: Workload) -> int:
     return (workload.seq_in or 1) + (workload.seq_out or 0)
 
 
-def _steps(asked: Asked, workload: Workload, groups: Sequence[Group]) -> GroupSteps:
+def _steps(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> EngineSteps:
     """Of one layout on each of these groups' GPUs."""
     gpus = [group.gpu for group in groups]
     devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
-    return GroupSteps(workload, as_transformer(asked.shape), gpus[0], None, devices)
+    return EngineSteps(workload, as_transformer(asked.shape), gpus[0], None, devices)
 
 
-def _servers(asked: Asked, copies: Sequence[_Copy]) -> Iterator[Server]:
+def _servers(asked: WorkloadRequest, copies: Sequence[_Copy]) -> Iterator[Server]:
     """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
     workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, as_transformer(asked.shape)
     pp, context = workload.parallel.pp, 1 << (_context(copies[0].workload) - 1).bit_length()
-    wanted = Questions(Sizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
+    wanted = StepQueries(TableSizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
     keys = [
         (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
         for copy in copies

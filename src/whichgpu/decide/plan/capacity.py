@@ -10,14 +10,14 @@ import numpy as np
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.capacity_bound import BUSIEST
-from whichgpu.decide.configurations.configuration import Asked
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.solver.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.group.layouts import cuts
-from whichgpu.estimate.group.step import Devices, tokens_pass, told
-from whichgpu.estimate.serving.limits import Limits, limits_of
+from whichgpu.estimate.group.layouts import divides_evenly
+from whichgpu.estimate.group.step import Devices, inference_pass, pass_breakdown
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, scheduler_limits
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -55,7 +55,7 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ReplicaCapacity:
     """One copy of a model on `tp` GPUs of a kind: requests a second by bucket, the batch it does them in, and its limits.
 
     `short` says why it cannot where it serves nothing: memory, ttft, tpot or latency; `off` by how much, as a share.
@@ -66,7 +66,7 @@ class Copy:
     precision: str
     rates: Floats
     batches: Floats
-    limits: Limits | None
+    limits: SchedulerLimits | None
     short: str = ""
     off: float = 0.0
     shortfall: Shortfall | None = None
@@ -75,20 +75,20 @@ class Copy:
 Kind = tuple[Gpu, Fabric]
 
 
-def copies_of(
-    asked: Asked, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind], widest: Sequence[int]
-) -> list[list[Copy]]:
+def replica_capacities(
+    asked: WorkloadRequest, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind], widest: Sequence[int]
+) -> list[list[ReplicaCapacity]]:
     """For every kind of GPU its copies by tensor degree, up to the most GPUs of one machine."""
     shape = as_transformer(asked.shape)
-    found: list[list[Copy]] = [[] for _ in kinds]
+    found: list[list[ReplicaCapacity]] = [[] for _ in kinds]
     classes: dict[str, list[int]] = {}
     for place, (gpu, _) in enumerate(kinds):
-        classes.setdefault(asked.in_precision(gpu), []).append(place)
+        classes.setdefault(asked.precision_on(gpu), []).append(place)
     for precision, places in classes.items():
-        workload = in_precision(asked.workload, precision)
+        workload = with_precision(asked.workload, precision)
         for tp in DEGREES:
             mine = [place for place in places if widest[place] >= tp]
-            if mine and cuts(workload, shape, tp, 1, 1):
+            if mine and divides_evenly(workload, shape, tp, 1, 1):
                 timed = _timed(asked, workload, shape, tp, buckets, goals, [kinds[place] for place in mine])
                 for place, one in zip(mine, timed, strict=True):
                     found[place].append(one)
@@ -96,16 +96,23 @@ def copies_of(
 
 
 def _timed(
-    asked: Asked, workload: Workload, shape: Transformer, tp: int, buckets: Sequence[Bucket], goals: Goals, kinds: Sequence[Kind]
-) -> list[Copy]:
+    asked: WorkloadRequest,
+    workload: Workload,
+    shape: Transformer,
+    tp: int,
+    buckets: Sequence[Bucket],
+    goals: Goals,
+    kinds: Sequence[Kind],
+) -> list[ReplicaCapacity]:
     """One degree on all kinds: two vectorised passes, then each kind's memory and objectives."""
     one = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
     alike = {gpu.id: _limits(one, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}  # whatever machine it is in
     rooms = [alike[gpu.id] for gpu, _ in kinds]
-    able = [place for place, room in enumerate(rooms) if isinstance(room, Limits)]
+    able = [place for place, room in enumerate(rooms) if isinstance(room, SchedulerLimits)]
     none = np.zeros(len(buckets))
     found = [
-        Copy(tp, one.precision or "", none, none, None, "memory", room if isinstance(room, float) else 0.0) for room in rooms
+        ReplicaCapacity(tp, one.precision or "", none, none, None, "memory", room if isinstance(room, float) else 0.0)
+        for room in rooms
     ]
     if not able:
         return found
@@ -115,28 +122,36 @@ def _timed(
     longest = np.array([float(bucket.most_tokens) for bucket in buckets])
     size = (len(able), len(BATCHES), len(buckets))
     batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
-    step = told(one, tokens_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
-    read = told(one, tokens_pass(one, shape, devices, np.ones(len(buckets)), prompts, None, "generate"), devices).wall
+    step = pass_breakdown(one, inference_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
+    read = pass_breakdown(
+        one, inference_pass(one, shape, devices, np.ones(len(buckets)), prompts, None, "generate"), devices
+    ).wall
     steps = np.broadcast_to(step, (len(able), size[1] * size[2])).reshape(size)
     reads = np.broadcast_to(read, (len(able), len(buckets)))
     for at, place in enumerate(able):
         limits = rooms[place]
-        assert isinstance(limits, Limits)
+        assert isinstance(limits, SchedulerLimits)
         found[place] = _copy(one, tp, limits, steps[at], reads[at], (prompts, outputs, longest), goals)
     return found
 
 
-def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> Limits | float:
+def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> SchedulerLimits | float:
     """The engine's limits on this GPU, or by which share of its memory it is too small."""
     try:
-        return limits_of(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
+        return scheduler_limits(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
     except NoAnswer:
         return 0.0
 
 
 def _copy(
-    workload: Workload, tp: int, limits: Limits, step: Floats, read: Floats, lengths: tuple[Floats, Floats, Floats], goals: Goals
-) -> Copy:
+    workload: Workload,
+    tp: int,
+    limits: SchedulerLimits,
+    step: Floats,
+    read: Floats,
+    lengths: tuple[Floats, Floats, Floats],
+    goals: Goals,
+) -> ReplicaCapacity:
     """Of all batches that the cache holds the one that serves most while the objectives hold, for each bucket.
 
     `lengths` are the mean input and output tokens of each bucket, and the most tokens of one of its requests.
@@ -151,9 +166,9 @@ def _copy(
     first = read[None, :] + step
     stay = first + outputs[None, :] * between
     rate = BATCHES[:, None] / stay
-    busy = np.minimum(rate * read[None, :], BUSIEST)
+    utilisation = np.minimum(rate * read[None, :], BUSIEST)
     rate = np.minimum(rate, BUSIEST / np.maximum(read[None, :], 1e-12))
-    wait = busy / (2.0 * (1.0 - busy)) * read[None, :] * -np.log(1.0 - goals.percentile / 100.0)
+    wait = utilisation / (2.0 * (1.0 - utilisation)) * read[None, :] * -np.log(1.0 - goals.percentile / 100.0)
     tests = {
         "ttft": (first + wait, goals.ttft_max),
         "tpot": (np.where(outputs > 1.0, between, 0.0), goals.tpot_max),  # nothing lies between the tokens of an answer of one
@@ -169,7 +184,7 @@ def _copy(
     short, off = _short(fits, tests, rates)
     batches = np.where(rates > 0, BATCHES[best], 0.0)
     shortfall = None if (rates > 0).all() else _shortfall(fits, tests)
-    return Copy(tp, workload.precision or "", rates, batches, limits, short, off, shortfall)
+    return ReplicaCapacity(tp, workload.precision or "", rates, batches, limits, short, off, shortfall)
 
 
 def _shortfall(fits: Bools, tests: Mapping[str, tuple[Floats, float | None]]) -> Shortfall:

@@ -84,7 +84,7 @@ def tools() -> tuple[str, ...]:
     return (*(id for id in engine_ids() if engine_record(id).serve.command), SKYPILOT)
 
 
-def exported(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
+def launch_files(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
     """Files by name: a script of commands for an engine, a service each for SkyPilot."""
     if tool == SKYPILOT:
         return {f"{hint.group}.yaml": _remark(hint) + yaml(hint.skypilot()) for hint in hints}

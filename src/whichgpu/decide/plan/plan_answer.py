@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
@@ -180,7 +180,7 @@ class CheckRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PlanAnswer(Shown):
+class PlanAnswer(Displayable):
     """The plan. `bound` is what no plan of all offers looked at can cost less than; `gap` the distance to it, as a share."""
 
     request: dict[str, Any]
@@ -225,7 +225,7 @@ class PlanAnswer(Shown):
     relaxation: Any = None
 
 
-def ranged(figure: Figure) -> Message:
+def format_range(figure: Figure) -> Message:
     """Seconds with their range."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)

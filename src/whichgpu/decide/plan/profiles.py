@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from whichgpu.base.errors import UsageError
-from whichgpu.base.files import read_regular
+from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
-from whichgpu.decide.plan.solver.problem import Floats, Pool, Problem, Way
+from whichgpu.decide.plan.solver.problem import Floats, Pool, PriceOption, Problem
 
 MOST_BYTES = 1 << 26
 
@@ -42,7 +42,9 @@ class Profiles:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
         names = tuple(self.prices)
         limits = most or {}
-        pools = tuple(Pool(name, name, 1, (Way(name, self.prices[name], most=limits.get(name, np.inf)),)) for name in names)
+        pools = tuple(
+            Pool(name, name, 1, (PriceOption(name, self.prices[name], most=limits.get(name, np.inf)),)) for name in names
+        )
         return Problem(
             pools=pools,
             columns=names,
@@ -60,7 +62,7 @@ class Profiles:
 def read_profiles(path: Path) -> Profiles:
     """A file of profiles; an error that says what is wrong with it."""
     try:
-        content = json.loads(read_regular(path, MOST_BYTES))
+        content = json.loads(read_regular_file(path, MOST_BYTES))
     except OSError as problem:
         raise _bad(path.name, msg("plan.unreadable", why=problem.strerror or str(problem))) from problem
     except (ValueError, RecursionError) as problem:

@@ -12,12 +12,12 @@ import numpy as np
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.decide.plan.capacity import Copy, Goals
-from whichgpu.decide.plan.solver.build import Built, Served
+from whichgpu.decide.plan.capacity import Goals, ReplicaCapacity
+from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Problem, Quota, Solution
 from whichgpu.decide.plan.solver.program import servable
 from whichgpu.decide.plan.solver.solve import solve
-from whichgpu.decide.plan.verify import Checked
+from whichgpu.decide.plan.verify import SimulatedModel
 
 SECONDS = 4.0  # a trial
 MOST_BUCKETS = 3  # of those nobody serves, named one by one
@@ -52,12 +52,12 @@ class Refusal:
 Trial = tuple[str, int, Message, Relaxation | Message]  # reason for programs, its count, reason for people, what would help
 
 
-def refusal(built: Built, currency: str) -> Refusal:
+def refusal(formulation: Formulation, currency: str) -> Refusal:
     """Why this problem has no solution."""
-    unserved = np.flatnonzero(~servable(built.problem)).tolist()
+    unserved = np.flatnonzero(~servable(formulation.problem)).tolist()
     if unserved:
-        return _unserved(built, unserved)
-    problem = built.problem
+        return _unserved(formulation, unserved)
+    problem = formulation.problem
     trials = [*_budget(problem, currency), *_quotas(problem), *_owned(problem), *_jobs(problem)]
     rejected: Counter[str] = Counter()
     for name, count, _, _ in trials:
@@ -71,7 +71,7 @@ def refusal(built: Built, currency: str) -> Refusal:
     return Refusal(reasons, dict(rejected) or {"limits": len(problem.columns)}, tuple(relaxations), advice)
 
 
-def missed(checked: Sequence[Checked], served: Sequence[Served], fleets: Mapping[str, int], fixed: bool) -> Refusal:
+def missed(checked: Sequence[SimulatedModel], served: Sequence[ServedModel], fleets: Mapping[str, int], fixed: bool) -> Refusal:
     """Changes for a fleet whose simulation misses objectives: another headroom if that is `fixed`, and the seconds it keeps.
 
     `fleets` counts those simulated by the objective they missed.
@@ -84,7 +84,7 @@ def missed(checked: Sequence[Checked], served: Sequence[Served], fleets: Mapping
     return Refusal((), fleets, tuple(relaxations))
 
 
-def _kept(one: Checked, goals: Goals) -> dict[str, float]:
+def _kept(one: SimulatedModel, goals: Goals) -> dict[str, float]:
     """Seconds at the percentile of each objective that is missed; none where requests were refused."""
     limits = {name: limit for name in ("ttft", "tpot", "latency") if (limit := getattr(goals, f"{name}_max")) is not None}
     seconds = {name: float(getattr(one, name)) for name in limits}
@@ -106,17 +106,17 @@ class _Found:
     goals: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def _unserved(built: Built, buckets: list[int]) -> Refusal:
+def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:
     """Buckets no replica can serve, for want of memory or of speed, each with its share of the requests."""
     found = _Found()
-    for model in sorted({built.bucket(place)[0] for place in buckets}):
-        one = built.served[model]
-        mine = [built.bucket(place)[1] for place in buckets if built.bucket(place)[0] == model]
-        tried = [copy for row in built.copies[model] for copy in row]
+    for model in sorted({formulation.bucket(place)[0] for place in buckets}):
+        one = formulation.served[model]
+        mine = [formulation.bucket(place)[1] for place in buckets if formulation.bucket(place)[0] == model]
+        tried = [copy for row in formulation.copies[model] for copy in row]
         if not tried and one.engine is not None:
             found.reasons.append(msg("plan.no-engine", model=one.name, engine=one.engine.name))
             found.advice.append(msg("plan.relax-engine"))
-            found.rejected["engine"] += len(built.copies[model])
+            found.rejected["engine"] += len(formulation.copies[model])
             continue
         fits = np.array([any(copy.shortfall is not None and copy.shortfall.fits[b] for copy in tried) for b in mine])
         long, late = ([b for b, some in zip(mine, fits, strict=True) if some == which] for which in (False, True))
@@ -131,7 +131,7 @@ def _unserved(built: Built, buckets: list[int]) -> Refusal:
     return Refusal(tuple(found.reasons), dict(found.rejected), relaxations, tuple(found.advice))
 
 
-def _too_late(one: Served, buckets: list[int], tried: Sequence[Copy], found: _Found) -> None:
+def _too_late(one: ServedModel, buckets: list[int], tried: Sequence[ReplicaCapacity], found: _Found) -> None:
     """Buckets that fit some GPU and miss the objectives on all of them."""
     limits = {name: limit for name in ("ttft", "tpot", "latency") if (limit := getattr(one.goals, f"{name}_max")) is not None}
     short = [copy.shortfall for copy in tried if copy.shortfall is not None]
@@ -160,7 +160,7 @@ def _too_late(one: Served, buckets: list[int], tried: Sequence[Copy], found: _Fo
     found.rejected.update(_lacking(copy, limits, hardest) for copy in tried)
 
 
-def _lacking(copy: Copy, limits: Mapping[str, float], bucket: int) -> str:
+def _lacking(copy: ReplicaCapacity, limits: Mapping[str, float], bucket: int) -> str:
     """Memory, or the objective a replica misses by the largest factor, at the batch that suits all of them best."""
     lack = copy.shortfall
     if lack is None or not lack.fits[bucket]:
@@ -230,18 +230,18 @@ def _owned(problem: Problem) -> list[Trial]:
     """More of what is owned, kind by kind."""
     told: list[Trial] = []
     for p, pool in enumerate(problem.pools):
-        if not any(way.term == "owned" for way in pool.ways):
+        if not any(option.term == "owned" for option in pool.options):
             continue
 
         def grown(most: float, p: int = p) -> Problem:
             pool = problem.pools[p]
-            ways = tuple(replace(way, most=most) for way in pool.ways)
-            return replace(problem, pools=(*problem.pools[:p], replace(pool, ways=ways), *problem.pools[p + 1 :]))
+            options = tuple(replace(option, most=most) for option in pool.options)
+            return replace(problem, pools=(*problem.pools[:p], replace(pool, options=options), *problem.pools[p + 1 :]))
 
         found = _solved(grown(1e4))
         if found is not None:
-            needed = _least(grown, pool.ways[0].most, _gpus(problem, found, frozenset([p])))
-            reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.ways[0].most:g}")
+            needed = _least(grown, pool.options[0].most, _gpus(problem, found, frozenset([p])))
+            reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.options[0].most:g}")
             change = Relaxation(msg("plan.relax-owned", gpu=pool.gpu, most=needed), "owned", {pool.gpu: needed})
             told.append(("owned", _columns_of(problem, frozenset([p])), reason, change))
     return told

@@ -12,7 +12,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of
 from whichgpu.decide.constraints import Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
-from whichgpu.decide.plan.solver.problem import Bools, Pool, Way
+from whichgpu.decide.plan.solver.problem import Bools, Pool, PriceOption
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.run import Habits, sustained
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
@@ -31,7 +31,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class GpuPool:
     """A pool with the GPU it holds, how they are linked, most GPUs a copy may span, and what each of its ways is."""
 
     pool: Pool
@@ -50,7 +50,7 @@ class Stand:
 class Supply:
     """All stands; how many offers were looked at; how many spot prices were too old to be."""
 
-    stands: tuple[Stand, ...]
+    gpu_pools: tuple[GpuPool, ...]
     offers: int
     old: int = 0
 
@@ -66,21 +66,21 @@ def rented(
     groups = groups_of(found, catalog, (low, min(high, LARGEST)), several=False)
     old = np.zeros(len(found.rows), dtype=bool) if old_spot else _old_spot(found)
     best = _cheapest(found, groups, horizon, habits, spot, old)
-    stands = []
+    gpu_pools = []
     for place, group in enumerate(groups.groups):
-        ways, machines = [], []
+        options, machines = [], []
         plain = best.get((place, "plain"), (np.inf, None))[0]
         for footing in ("plain", "spot", "standing"):
             one = best.get((place, footing))
             if one is not None and (footing == "plain" or one[0] < plain):  # else it is never worth having
                 price, machine = one
-                ways.append(Way(f"{place}:{machine.row}", price, footing == "standing", term=machine.term))
+                options.append(PriceOption(f"{place}:{machine.row}", price, footing == "standing", term=machine.term))
                 machines.append(machine)
-        if ways:
-            pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, tuple(ways))
-            stands.append(Stand(pool, group.gpu, group.fabric, _power_of_two(group), tuple(machines)))
+        if options:
+            pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, tuple(options))
+            gpu_pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group), tuple(machines)))
     left_out = int(old.sum()) if spot else 0
-    return Supply(tuple(stands), len(found.rows) - left_out, left_out)
+    return Supply(tuple(gpu_pools), len(found.rows) - left_out, left_out)
 
 
 def _old_spot(found: Market) -> Bools:
@@ -120,13 +120,13 @@ def _power_of_two(group: Group) -> int:
     return min(LARGEST, 1 << (group.per_machine.bit_length() - 1))
 
 
-def owned(machines: Sequence[Owned], catalog: Catalog) -> tuple[Stand, ...]:
+def owned(machines: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]:
     """What the user has: single GPUs, as many as there are, at the cost of their power."""
-    stands = []
+    gpu_pools = []
     for one in machines:
         gpu = catalog.gpu_by_id[one.gpu]
-        way = Way(OWNED, one.cost_per_hour, most=float(one.gpus), term=OWNED)
-        pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (way,))
+        option = PriceOption(OWNED, one.cost_per_hour, most=float(one.gpus), term=OWNED)
+        pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (option,))
         widest = min(LARGEST, 1 << (one.gpus.bit_length() - 1))
-        stands.append(Stand(pool, gpu, fabric_of(gpu), widest, (Machine(None, one.cost_per_hour, OWNED),)))
-    return tuple(stands)
+        gpu_pools.append(GpuPool(pool, gpu, fabric_of(gpu), widest, (Machine(None, one.cost_per_hour, OWNED),)))
+    return tuple(gpu_pools)

@@ -93,19 +93,19 @@ def traffic_of(
     """Of lengths and a rate, or rates by the hour; with both, the hours are scaled to that mean rate."""
     chance = np.random.default_rng([seed, 2])
     if prompts.spread and outputs.spread:
-        buckets = bucketed(prompts.draw(chance, DRAWN), outputs.draw(chance, DRAWN), sides)
+        buckets = bucket_requests(prompts.draw(chance, DRAWN), outputs.draw(chance, DRAWN), sides)
     else:  # A histogram's own lengths and shares, each with all lengths of the other side.
         count = max(LEAST_DRAWN, DRAWN // max(1, len(prompts.values), len(outputs.values)))
         (read, read_shares), (written, written_shares) = (one.weighted(chance, count) for one in (prompts, outputs))
         pairs = (np.repeat(read, len(written)), np.tile(written, len(read)))
-        buckets = bucketed(*pairs, sides, np.outer(read_shares, written_shares).ravel())
+        buckets = bucket_requests(*pairs, sides, np.outer(read_shares, written_shares).ravel())
     curve, mean = _curve(rate, hourly)
     return Traffic(buckets, curve, mean, "hours" if hourly else "rate")
 
 
-def traced(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), sides: int = SIDES) -> Traffic:
+def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), sides: int = SIDES) -> Traffic:
     """Of a trace: its lengths, and its own hours unless a rate or hours are given. `rate` is the mean the trace is scaled to."""
-    buckets = bucketed(np.asarray(trace.prompts), np.asarray(trace.outputs), sides)
+    buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs), sides)
     if hourly:
         curve, mean = _curve(rate, hourly)
         return Traffic(buckets, curve, mean, "hours", trace)
@@ -142,7 +142,7 @@ def _curve(rate: float | None, hourly: tuple[float, ...]) -> tuple[tuple[float, 
     return tuple(scale * one for one in hourly), scale * mean
 
 
-def bucketed(
+def bucket_requests(
     prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES, shares: np.ndarray | None = None
 ) -> tuple[Bucket, ...]:
     """Classes of prompt length times classes of answer length, with what each holds; `shares` are those of the requests."""
@@ -230,20 +230,20 @@ def _joined(buckets: list[Bucket]) -> Bucket:
     )
 
 
-def levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.ndarray]:
+def load_levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.ndarray]:
     """Hours of like load as one level: rates [levels, curves], the share of the hours each holds, and the level of every hour.
 
     A level plans for the busiest of its hours; hours are parted so that least is planned for in vain. Busiest level first.
     """
     whole = np.stack(_even(curves), axis=1)
-    busy = (whole / np.maximum(whole.max(axis=0), 1e-12)).mean(axis=1)
-    order = np.argsort(-busy, kind="stable")
-    parts = _parted(busy[order], most)
-    rates, shares, of = [], [], np.zeros(len(busy), dtype=np.int64)
+    utilisation = (whole / np.maximum(whole.max(axis=0), 1e-12)).mean(axis=1)
+    order = np.argsort(-utilisation, kind="stable")
+    parts = _parted(utilisation[order], most)
+    rates, shares, of = [], [], np.zeros(len(utilisation), dtype=np.int64)
     for place, (low, high) in enumerate(pairwise(parts)):
         mine = order[low:high]
         rates.append(whole[mine].max(axis=0))
-        shares.append(len(mine) / len(busy))
+        shares.append(len(mine) / len(utilisation))
         of[mine] = place
     return np.array(rates), np.array(shares), of
 
@@ -254,18 +254,18 @@ def _even(curves: list[Floats]) -> list[Floats]:
     return [np.resize(one, size) for one in curves]
 
 
-def _parted(busy: Floats, most: int) -> list[int]:
+def _parted(utilisation: Floats, most: int) -> list[int]:
     """Ends of the parts of a falling row that waste least when each is counted at its first."""
-    count = len(busy)
+    count = len(utilisation)
     ends = np.unique(np.linspace(0, count, min(count, MOST_HOURS) + 1).round().astype(int)).tolist()
-    total = np.concatenate([[0.0], np.cumsum(busy)])
+    total = np.concatenate([[0.0], np.cumsum(utilisation)])
     cost = {0: (0.0, [0])}
     best = cost
     for _ in range(min(most, len(ends) - 1)):
         following: dict[int, tuple[float, list[int]]] = {}
         for end in ends[1:]:
             choices = [
-                (spent + (end - start) * busy[start] - (total[end] - total[start]), [*path, end])
+                (spent + (end - start) * utilisation[start] - (total[end] - total[start]), [*path, end])
                 for start, (spent, path) in best.items()
                 if start < end
             ]

@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.decide.configurations.generating import in_precision
+from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
-from whichgpu.decide.plan.solver.build import Built, Column, Served
+from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Floats, Solution
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.serving.fleet import Fleet, Routing, Station, simulate_fleet
-from whichgpu.estimate.serving.limits import Overrides
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, ReplicaPool
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import Outcome
+from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
@@ -35,7 +36,7 @@ Parts = list[tuple[Floats, float]]  # seconds of each group's requests, and the 
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class SimulatedModel:
     """A model's requests under the plan: seconds at the objective's percentile, and the share that met all of them.
 
     Every request offered counts in `met`, one that was refused as a miss. `holds` where `met` is no less than the percentile.
@@ -54,30 +55,32 @@ class Checked:
     foresight: bool = False  # they hold only where the router knows how long answers get
 
 
-def check(built: Built, solution: Solution, seed: int = 0, progress: Told | None = None) -> tuple[Checked, ...]:
+def simulate_plan(
+    formulation: Formulation, solution: Solution, seed: int = 0, progress: Told | None = None
+) -> tuple[SimulatedModel, ...]:
     """Every model at the level of load at which it gets the most requests."""
     told = []
-    for model, one in enumerate(built.served):
-        told.append(_model(built, solution, model, one, seed))
+    for model, one in enumerate(formulation.served):
+        told.append(_model(formulation, solution, model, one, seed))
         if progress:
-            progress((model + 1) / len(built.served))
+            progress((model + 1) / len(formulation.served))
     return tuple(told)
 
 
-def _model(built: Built, solution: Solution, model: int, one: Served, seed: int) -> Checked:
-    level, start = built.busiest(model), built.starts[model]
+def _model(formulation: Formulation, solution: Solution, model: int, one: ServedModel, seed: int) -> SimulatedModel:
+    level, start = formulation.busiest(model), formulation.starts[model]
     buckets = one.traffic.buckets
-    demand = built.problem.demand[level, start : start + len(buckets)]
+    demand = formulation.problem.demand[level, start : start + len(buckets)]
     groups = [
         (j, column)
-        for j, column in enumerate(built.columns)
+        for j, column in enumerate(formulation.columns)
         if column.model == model and solution.copies[level, j] > 0 and solution.shares[level, j].any()
     ]
     total = float(demand.sum())
     every = [int(solution.copies[level, j]) * column.copies for j, column in groups]
     if len(groups) > 1 and max(every) <= MOST_COPIES:
         shares = np.array([solution.shares[level, j, start : start + len(buckets)] for j, _ in groups])
-        return _together(built, one, [column for _, column in groups], every, demand, shares, seed)
+        return _together(formulation, one, [column for _, column in groups], every, demand, shares, seed)
     first: Parts = []
     between: Parts = []
     whole: Parts = []
@@ -89,18 +92,24 @@ def _model(built: Built, solution: Solution, model: int, one: Served, seed: int)
             continue
         count = int(max(LEAST, REQUESTS * rate / total))
         copies = min(every[place], MOST_COPIES)
-        count = max(count, min(4 * REQUESTS, 12 * copies * int(max(1.0, column.copy.batches.max()))))
-        told = _group(built, one, column, mine / rate, rate * copies / every[place], copies, count, seed + place)
+        count = max(count, min(4 * REQUESTS, 12 * copies * int(max(1.0, column.replica.batches.max()))))
+        told = _group(formulation, one, column, mine / rate, rate * copies / every[place], copies, count, seed + place)
         weight = rate / total
         for kept, values in zip((first, between, whole), told[:3], strict=True):
             kept.append((values, weight))
         lost += told[3]
-    return summed(one, first, between, whole, lost)
+    return summarise(one, first, between, whole, lost)
 
 
 def _together(
-    built: Built, one: Served, columns: list[Column], copies: list[int], demand: Floats, shares: Floats, seed: int
-) -> Checked:
+    formulation: Formulation,
+    one: ServedModel,
+    columns: list[Column],
+    copies: list[int],
+    demand: Floats,
+    shares: Floats,
+    seed: int,
+) -> SimulatedModel:
     """A model's groups as one fleet. `shares` are [groups, buckets]."""
     rates = shares @ demand
     total, batches = float(rates.sum()), [max_batch(column) for column in columns]
@@ -114,23 +123,27 @@ def _together(
     times = np.cumsum(chance.exponential(1.0 / total, count))
     buckets = one.traffic.buckets
     stations = tuple(
-        Station(
+        ReplicaPool(
             f"{place}",
             server(
-                built, one, column, 1, max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
+                formulation,
+                one,
+                column,
+                1,
+                max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place])),
             ),
             copies[place],
-            gpus=column.copy.tp,
+            gpus=column.replica.tp,
             weight=max(float(rates[place]) / copies[place], 1e-9),
         )
         for place, column in enumerate(columns)
     )
 
-    def told(routing: Routing) -> Checked:
+    def told(routing: FleetRouting) -> SimulatedModel:
         arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
         outcome = simulate_fleet(Fleet(stations, routing), arrivals).served
         first, between, whole, lost = _seconds(outcome, count)
-        return summed(one, [(first, 1.0)], [(between, 1.0)], [(whole, 1.0)], lost)
+        return summarise(one, [(first, 1.0)], [(between, 1.0)], [(whole, 1.0)], lost)
 
     planned = told(by_buckets(buckets, shares))
     if not planned.holds or not one.goals.any or not by_answers(buckets, shares):
@@ -138,7 +151,7 @@ def _together(
     return replace(planned, foresight=not told(by_prompts(buckets, demand, shares)).holds)
 
 
-def _seconds(outcome: Outcome, count: int) -> tuple[Floats, Floats, Floats, int]:
+def _seconds(outcome: SimulationOutcome, count: int) -> tuple[Floats, Floats, Floats, int]:
     """To the first token, between tokens and in all, of every request after the first ones, infinite for those refused; and
     how many were refused.
     """
@@ -151,19 +164,19 @@ def _seconds(outcome: Outcome, count: int) -> tuple[Floats, Floats, Floats, int]
 
 
 def _group(
-    built: Built, one: Served, column: Column, mix: Floats, rate: float, copies: int, count: int, seed: int
+    formulation: Formulation, one: ServedModel, column: Column, mix: Floats, rate: float, copies: int, count: int, seed: int
 ) -> tuple[Floats, Floats, Floats, int]:
     """Seconds to the first token, between tokens and in all, of a group's requests; those refused are counted."""
     chance = np.random.default_rng([seed, 3])
     at = chance.choice(len(mix), count, p=mix / mix.sum())
     prompts, outputs = _lengths(one, at, chance)
     times = np.cumsum(chance.exponential(1.0 / rate, count))
-    engine = server(built, one, column, copies, int((prompts + outputs).max()))
+    engine = server(formulation, one, column, copies, int((prompts + outputs).max()))
     arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
     return _seconds(engine.run(arrivals), count)
 
 
-def _lengths(one: Served, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _lengths(one: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Of requests in these buckets: a trace's own requests of that bucket, or its mean lengths."""
     buckets, trace = one.traffic.buckets, one.traffic.trace
     prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
@@ -186,33 +199,33 @@ def _lengths(one: Served, at: np.ndarray, chance: np.random.Generator) -> tuple[
     return prompts, outputs
 
 
-def server(built: Built, one: Served, column: Column, copies: int, longest: int) -> Server:
+def server(formulation: Formulation, one: ServedModel, column: Column, copies: int, longest: int) -> Server:
     """Copies of a column as a server."""
-    stand, shape = built.stands[column.stand], as_transformer(one.asked.shape)
-    tp = column.copy.tp
+    gpu_pool, shape = formulation.gpu_pools[column.pool_index], as_transformer(one.asked.shape)
+    tp = column.replica.tp
     workload = replace(
-        in_precision(one.asked.workload, column.copy.precision),
+        with_precision(one.asked.workload, column.replica.precision),
         gpus=tp * copies,
         nodes=1,
         parallel=Parallel(dp=copies, tp=tp),
         batch=1,
     )
-    devices = Devices.of([stand.gpu], [stand.fabric], one.asked.calibration)
-    return server_of(workload, shape, stand.gpu, None, Overrides(max_sequences=max_batch(column)), longest, devices)
+    devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], one.asked.calibration)
+    return server_of(workload, shape, gpu_pool.gpu, None, LimitOverrides(max_sequences=max_batch(column)), longest, devices)
 
 
 def max_batch(column: Column) -> int:
     """Sequences a copy is allowed at once: the most any of its buckets is served in."""
-    return max(1, int(column.copy.batches.max()))
+    return max(1, int(column.replica.batches.max()))
 
 
-def summed(
-    one: Served,
+def summarise(
+    one: ServedModel,
     first: Parts,
     between: Parts,
     whole: Parts,
     lost: int,
-) -> Checked:
+) -> SimulatedModel:
     """A model's requests summed up, of all its groups; `lost` of them were refused."""
     goals = one.goals
     values = {
@@ -224,7 +237,7 @@ def summed(
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
     enough = met is None or met >= goals.percentile / 100.0 - ROUNDING
     holds = enough and all(margin >= 0 for margin in margins.values()) and lost == 0
-    return Checked(
+    return SimulatedModel(
         one.name,
         goals.percentile,
         values["ttft"],

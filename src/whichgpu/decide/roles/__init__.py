@@ -1,19 +1,19 @@
 """Roles: which GPUs of a cluster serve which model, whole or one half of it."""
 
-from whichgpu.decide.roles.answer import Design, DesignsAnswer, IdleGpus, ModelRoles, RoleGroup, RolesAnswer
-from whichgpu.decide.roles.asked import Kind, Served
 from whichgpu.decide.roles.assign import assign_roles
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.designs import designs
+from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer, IdleGpus, ModelRoles, RoleGroup, RolesAnswer
 
 __all__ = [
     "Design",
     "DesignsAnswer",
+    "GpuKind",
     "IdleGpus",
-    "Kind",
+    "ModelLoad",
     "ModelRoles",
     "RoleGroup",
     "RolesAnswer",
-    "Served",
     "assign_roles",
     "designs",
 ]

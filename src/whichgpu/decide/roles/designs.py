@@ -13,22 +13,22 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.parallel.sweep import Progress
-from whichgpu.decide.roles.answer import Design, DesignsAnswer
-from whichgpu.decide.roles.asked import Kind, Served
-from whichgpu.decide.roles.bears import bears
-from whichgpu.decide.roles.copies import Copy, copies
-from whichgpu.decide.roles.fleets import estimate, fleet_for, groups, rate_figure, widest
-from whichgpu.decide.roles.search import Assignment, assignment
+from whichgpu.decide.roles.assignment import Assignment, best_assignment
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
+from whichgpu.decide.roles.fleets import estimated_capacity, fleet_for, rate_figure, role_groups, widest_range
+from whichgpu.decide.roles.max_rate import max_rate
+from whichgpu.decide.roles.role_replicas import RoleReplica, role_replicas
+from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer
 
 ROUNDS = 4  # of correcting what the program thinks by what simulation says
 ENOUGH = 0.99  # of the load asked, borne: within what the search for the most can tell
-WORTH = 1.02
+MIN_GAIN = 1.02
 MANY = 1e6  # requests a second: more than any budget buys
 
 
 def designs(
-    kinds: Sequence[Kind],
-    served: Served,
+    kinds: Sequence[GpuKind],
+    served: ModelLoad,
     budget: float | None = None,
     *,
     jobs: int = 1,
@@ -42,7 +42,7 @@ def designs(
         raise UsageError("currencies", msg("roles.currencies"))
     if budget is not None and not budget > 0:
         raise UsageError("bad-budget", msg("roles.bad-budget", budget=budget))
-    known, reasons = copies(tuple(kinds), (_sized(served, budget),), jobs, ray, progress, budget)
+    known, reasons = role_replicas(tuple(kinds), (_sized(served, budget),), jobs, ray, progress, budget)
     found: list[Design] = []
     left: list[Message] = list(reasons.values())
     for name, ids, halves in _ways(kinds):
@@ -62,12 +62,12 @@ def designs(
     return DesignsAnswer(words, best, tuple(ordered), tuple(dict.fromkeys(left)))
 
 
-def _sized(served: Served, budget: float | None) -> Served:
+def _sized(served: ModelLoad, budget: float | None) -> ModelLoad:
     """With a budget the rate is what is sought, so that copies are tried among as many as it buys."""
     return served if budget is None else replace(served, load=served.load.at(MANY))
 
 
-def _ways(kinds: Sequence[Kind]) -> list[tuple[str, frozenset[str], bool]]:
+def _ways(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], bool]]:
     """Each kind alone; all side by side; and both again in halves."""
     every = frozenset(kind.gpu.id for kind in kinds)
     alone = [(kind.gpu.id, frozenset({kind.gpu.id})) for kind in kinds]
@@ -77,7 +77,7 @@ def _ways(kinds: Sequence[Kind]) -> list[tuple[str, frozenset[str], bool]]:
 
 
 def _design(
-    name: str, halves: bool, kinds: Sequence[Kind], able: Sequence[Copy], served: Served, budget: float | None
+    name: str, halves: bool, kinds: Sequence[GpuKind], able: Sequence[RoleReplica], served: ModelLoad, budget: float | None
 ) -> Design | None:
     """The best of one way, by simulation; where that says otherwise than the program, once more with what it said."""
     if not able:
@@ -86,11 +86,11 @@ def _design(
     best: tuple[Assignment, float] | None = None
     for _ in range(ROUNDS):
         cut = [replace(copy, capacity=copy.capacity * factor) for copy in able]
-        found = assignment(cut, kinds, {served.name: rate}, budget, cheapest=budget is None, halves=halves)
+        found = best_assignment(cut, kinds, {served.name: rate}, budget, cheapest=budget is None, halves=halves)
         if found is None or not found.chosen:
             break
-        thought = estimate(found.chosen)
-        borne = bears(fleet_for(served, found.chosen, kinds), served.load, served.goals, thought)
+        thought = estimated_capacity(found.chosen)
+        borne = max_rate(fleet_for(served, found.chosen, kinds), served.load, served.goals, thought)
         if budget is not None:
             if best is None or borne > best[1]:
                 best = found, borne
@@ -105,12 +105,12 @@ def _design(
         return None
     chosen = best[0]
     gpus = tuple((kind.gpu.id, _used(chosen, kind)) for kind in kinds if _used(chosen, kind))
-    like = widest(served, chosen.chosen, kinds)
+    like = widest_range(served, chosen.chosen, kinds)
     cost = Money(Decimal(repr(chosen.cost)).quantize(Decimal("0.0001")), kinds[0].currency)
-    return Design(name, chosen.halves, gpus, cost, rate_figure(best[1], like), groups(chosen, (served,), kinds))
+    return Design(name, chosen.halves, gpus, cost, rate_figure(best[1], like), role_groups(chosen, (served,), kinds))
 
 
-def _used(found: Assignment, kind: Kind) -> int:
+def _used(found: Assignment, kind: GpuKind) -> int:
     return sum(one.count * one.copy.degree for one in found.chosen if one.copy.gpu == kind.gpu.id)
 
 
@@ -122,5 +122,5 @@ def _simplest(ordered: Sequence[Design], budget: float | None) -> Design:
 
 def _near(one: Design, best: Design, budget: float | None) -> bool:
     if budget is not None:
-        return one.bears.value * WORTH >= best.bears.value
-    return float(one.cost.amount) <= WORTH * float(best.cost.amount)
+        return one.bears.value * MIN_GAIN >= best.bears.value
+    return float(one.cost.amount) <= MIN_GAIN * float(best.cost.amount)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.decide.roles.answer import RoleGroup
-from whichgpu.decide.roles.asked import Kind, Served
-from whichgpu.decide.roles.bears import bears
-from whichgpu.decide.roles.copies import Copy, like_for, port_for, server_for, workload_for
-from whichgpu.decide.roles.search import Assignment, Chosen
-from whichgpu.estimate.serving.answer import Spread
-from whichgpu.estimate.serving.fleet import Fleet, Station
+from whichgpu.decide.roles.assignment import Assignment, ReplicaCount
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
+from whichgpu.decide.roles.max_rate import max_rate
+from whichgpu.decide.roles.role_replicas import RoleReplica, port_for, server_for, step_time, workload_for
+from whichgpu.decide.roles.roles_answer import RoleGroup
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
+from whichgpu.estimate.serving.serving_answer import StepRange
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SimulatedAssignment:
     """An assignment with what each model's fleet bears by simulation."""
 
     assignment: Assignment
@@ -26,11 +26,11 @@ class Settled:
     times: float  # the load, as the hardest model allows
 
 
-def fleet_for(served: Served, chosen: Sequence[Chosen], kinds: Sequence[Kind]) -> Fleet:
+def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Fleet:
     """The fleet of one model."""
     of = {kind.gpu.id: kind for kind in kinds}
     stations = tuple(
-        Station(
+        ReplicaPool(
             cache=one.copy.precision,
             name=f"{one.copy.gpu} {one.copy.role}",
             server=server_for(served, of[one.copy.gpu], one.copy.degree),
@@ -45,7 +45,7 @@ def fleet_for(served: Served, chosen: Sequence[Chosen], kinds: Sequence[Kind]) -
     return Fleet(stations)
 
 
-def settled(found: Assignment, served: Sequence[Served], kinds: Sequence[Kind]) -> Settled:
+def simulate_assignment(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> SimulatedAssignment:
     """What it bears, model by model: they share no GPUs, so each is simulated by itself."""
     fleets: dict[str, Fleet] = {}
     borne: dict[str, float] = {}
@@ -55,11 +55,11 @@ def settled(found: Assignment, served: Sequence[Served], kinds: Sequence[Kind]) 
             borne[one.name] = 0.0
             continue
         fleets[one.name] = fleet_for(one, chosen, kinds)
-        borne[one.name] = bears(fleets[one.name], one.load, one.goals, estimate(chosen))
-    return Settled(found, fleets, borne, min(borne[one.name] / one.load.rate for one in served))
+        borne[one.name] = max_rate(fleets[one.name], one.load, one.goals, estimated_capacity(chosen))
+    return SimulatedAssignment(found, fleets, borne, min(borne[one.name] / one.load.rate for one in served))
 
 
-def estimate(chosen: Sequence[Chosen]) -> float:
+def estimated_capacity(chosen: Sequence[ReplicaCount]) -> float:
     """Requests a second the program thinks a model's copies bear."""
     total = {role: sum(one.count * one.copy.capacity for one in chosen if one.copy.role == role) for role in ROLES}
     return total["both"] + min(total["prefill"], total["decode"])
@@ -68,7 +68,7 @@ def estimate(chosen: Sequence[Chosen]) -> float:
 ROLES = ("both", "prefill", "decode")
 
 
-def groups(found: Assignment, served: Sequence[Served], kinds: Sequence[Kind]) -> tuple[RoleGroup, ...]:
+def role_groups(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> tuple[RoleGroup, ...]:
     """To be shown: by model, readers before writers."""
     of, models = {kind.gpu.id: kind for kind in kinds}, {one.name: one for one in served}
     order = {"both": 0, "prefill": 1, "decode": 2}
@@ -76,30 +76,30 @@ def groups(found: Assignment, served: Sequence[Served], kinds: Sequence[Kind]) -
     return tuple(_group(one, models[one.copy.model], of[one.copy.gpu]) for one in chosen)
 
 
-def _group(one: Chosen, served: Served, kind: Kind) -> RoleGroup:
+def _group(one: ReplicaCount, served: ModelLoad, kind: GpuKind) -> RoleGroup:
     copy, lane = one.copy, server_for(served, kind, one.copy.degree).lane
     return RoleGroup(
         model=copy.model, role=copy.role, gpu=copy.gpu, gpus=one.count * copy.degree, copies=one.count,
         tensor_parallel=copy.degree, precision=workload_for(served, kind, copy.degree).precision or copy.precision,
         max_batch=lane.max_sequences, max_batched_tokens=lane.max_batched_tokens,
-        bears=rate_figure(one.count * copy.capacity, like_for(served, kind, copy.degree)), because=_because(copy, kind),
+        bears=rate_figure(one.count * copy.capacity, step_time(served, kind, copy.degree)), because=_because(copy, kind),
     )  # fmt: skip
 
 
-def _because(copy: Copy, kind: Kind) -> Message:
+def _because(copy: RoleReplica, kind: GpuKind) -> Message:
     return msg(f"roles.because-{copy.role}", gpu=kind.gpu.name, rate=f"{copy.capacity:.3g}", model=copy.model)
 
 
 def rate_figure(rate: float, like: Figure) -> Figure:
     """A rate that falls as steps take longer."""
-    spread = Spread(like)
+    spread = StepRange(like)
     low, high = spread.factors
     return spread.figure(rate, rate / high, rate / low, "requests/s")
 
 
-def widest(served: Served, chosen: Sequence[Chosen], kinds: Sequence[Kind]) -> Figure:
+def widest_range(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Figure:
     """Of the times of its copies, the one least sure."""
     of = {kind.gpu.id: kind for kind in kinds}
-    likes = [like_for(served, of[one.copy.gpu], one.copy.degree) for one in chosen]
+    likes = [step_time(served, of[one.copy.gpu], one.copy.degree) for one in chosen]
     found = max(likes, key=lambda one: one.high / one.low)
     return replace(found, sources=tuple(dict.fromkeys(source for one in likes for source in one.sources)))

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
 
 
-def uncaptured(workload: Workload) -> bool:
+def lacks_cuda_graphs(workload: Workload) -> bool:
     """Whether a serving engine launches every kernel from the host."""
     return _costs(workload).launches_each_kernel
 
 
-def host_calls(workload: Workload, shape: Shape, lowered: Lowered, said: Sequence[Collective]) -> Array:
+def framework_calls(workload: Workload, shape: Shape, lowered: Lowered, said: Sequence[Collective]) -> Array:
     """Framework calls of a pass: its kernels and collectives, and what that version calls besides."""
     kernels = sum((np.asarray(op.count, dtype=float) for op in lowered.ops), np.zeros(1))
     messages = sum((np.asarray(one.count, dtype=float) for one in said), np.zeros(1))
@@ -41,7 +41,7 @@ def host_calls(workload: Workload, shape: Shape, lowered: Lowered, said: Sequenc
     return np.asarray(kernels + messages + copies + _beside(workload, shape) * _layers(workload, shape))
 
 
-def call_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Array:
+def call_cost_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Array:
     """What a call of PyTorch's costs on the reference host, over what it is taken to cost before correction, [gpus, 1].
 
     The year is that of the measurements whose host is known: other years' tell of their machines as well.
@@ -50,7 +50,7 @@ def call_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Arr
     return np.exp([[calibration.log_multiplier(setting, "forward_calls")] for setting in settings])
 
 
-def worker_seconds(workload: Workload) -> float:
+def worker_dispatch_seconds(workload: Workload) -> float:
     """Seconds to hand every worker its part of a step."""
     workers = workload.parallel.tp * workload.parallel.pp
     return _costs(workload).worker_call * workers if workers > 1 else 0.0

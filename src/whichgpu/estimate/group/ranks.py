@@ -73,7 +73,7 @@ def _around(op: Op, workload: Workload) -> Op:
     return replace(op, flops=op.flops * cp, read=op.read * (1 + cp) / 2, sizes=sizes)
 
 
-def in_stages(workload: Workload, batch: Number) -> tuple[Number, Number]:
+def pipeline_schedule(workload: Workload, batch: Number) -> tuple[Number, Number]:
     """Sequences a stage works on at a time, and how many times its work lasts from first to last stage.
 
     Training runs its micro-batches one forward, one backward (arXiv 2104.04473), interleaved in `chunks` where asked; inference

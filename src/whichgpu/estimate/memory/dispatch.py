@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from whichgpu.base.errors import UsageError
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
@@ -19,7 +19,7 @@ WITHOUT: dict[str, Any] = {
     "gpu": None, "rate": None, "epochs": None, "steps": None, "tokens": None, "samples": None, "ttft_max": None, "tpot_max": None,
     "percentile": 95, "host_speed": 1.0, "interconnect": None, "network": None, "network_gbps": None, "model": "",
 }  # fmt: skip
-_RECENT = Recent[tuple[MemoryEstimate, Gpu | None]](4096)  # with the GPU, whose identity is part of the key
+_RECENT = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # with the GPU, whose identity is part of the key
 
 
 def memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whichgpu.base.bundled_data import data_rows, record
+from whichgpu.base.bundled_data import data_rows, parse_record
 
 TABLE = Path(__file__).parent / "data" / "units.csv"
 
@@ -28,4 +28,4 @@ class Unit:
         return self.product_class in ("narrow", "integer")
 
 
-UNITS = {row["name"]: record(Unit, row) for row in data_rows(TABLE)}
+UNITS = {row["name"]: parse_record(Unit, row) for row in data_rows(TABLE)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.base.display import Shown
+from whichgpu.base.display import Displayable
 from whichgpu.base.version import __version__
 from whichgpu.catalog.gpu import Software as Known
 from whichgpu.catalog.store import Catalog
@@ -28,7 +28,7 @@ class SeenGpu:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report(Shown):
+class Report(Displayable):
     """What is here, with nothing private in it."""
 
     whichgpu: str

@@ -7,7 +7,7 @@ from typing import Any
 from whichgpu.api.recommend.recommend import RecommendAnswer
 from whichgpu.base.messages import Language
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.explain import counted
+from whichgpu.decide.explain import gpu_count_label
 from whichgpu.surface.charts.vega import PALETTE, SCHEMA
 
 HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # months of a year
@@ -84,7 +84,7 @@ def _point(one: Candidate, answer: RecommendAnswer) -> dict[str, Any]:
     service = answer.kind == "service"
     time = _answered(one, answer) if service else one.run_time.value / 3600.0
     return {
-        "name": f"{counted(one.gpus)} {one.gpu_name}",
+        "name": f"{gpu_count_label(one.gpus)} {one.gpu_name}",
         "machine": f"{one.provider} {one.instance}, {one.region}, {one.term}",
         "time": round(time, 4),
         "cost": float((one.cost_per_month if service else one.cost).amount),

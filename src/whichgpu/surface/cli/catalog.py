@@ -7,7 +7,7 @@ import click
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.live.sources import source_names
-from whichgpu.surface.cli.frame import Group, click_command, command, option
+from whichgpu.surface.cli.click_parts import Group, click_command, command, option
 from whichgpu.surface.cli.price_watch import watch
 from whichgpu.surface.cli.prices import export, forget, import_, refresh
 from whichgpu.surface.commands.session import Session

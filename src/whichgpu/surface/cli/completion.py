@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from whichgpu.base.codec import to_json
-from whichgpu.surface.cli.frame import Words, command
+from whichgpu.surface.cli.click_parts import Words, command
 from whichgpu.surface.commands.session import Session
 
 SHELLS = ("bash", "zsh", "fish")

@@ -16,7 +16,7 @@ from click.shell_completion import shell_complete
 from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
-from whichgpu.surface.cli.frame import HELP_NAMES, Group, click_command, options_of
+from whichgpu.surface.cli.click_parts import HELP_NAMES, Group, click_command, options_of
 from whichgpu.surface.cli.settings import config_path, early, read_config
 from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.commands.session import Session, chosen_language

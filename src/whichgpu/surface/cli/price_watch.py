@@ -11,7 +11,7 @@ from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.catalog.offer import TERMS
-from whichgpu.surface.cli.frame import GPU, SELLER, Parsed, Words, command, option
+from whichgpu.surface.cli.click_parts import GPU, SELLER, Parsed, Words, command, option
 from whichgpu.surface.commands.price_history import say_without_rate, show_changes, words
 from whichgpu.surface.commands.session import Session
 

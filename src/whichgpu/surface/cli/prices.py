@@ -12,17 +12,17 @@ from whichgpu.base.dates import parse_as_of
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.surface.cli.frame import GPU, Parsed, command, option
+from whichgpu.surface.cli.click_parts import GPU, Parsed, command, option
 from whichgpu.surface.cli.progress import progress_for
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 
 if TYPE_CHECKING:
     from whichgpu.api.prices.store import SnapshotRow, TakingAnswer
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
 UNTRIED = "error.http-still-unreachable"
-MOST_NAMED = 12  # unknown GPUs and files a summary lists
+MAX_NAMED_COUNT = 12  # unknown GPUs and files a summary lists
 
 
 class SourceName(click.ParamType[str]):
@@ -127,13 +127,13 @@ def _tell(session: Session, answer: TakingAnswer) -> int:
     for reason, count in answer.reasons.items():
         session.say(msg("prices.reason", n=count, what=msg(f"quarantine.{reason}")))
     if answer.unknown_gpus:
-        names = tuple(f"{name} ({count})" for name, count in list(answer.unknown_gpus.items())[:MOST_NAMED])
+        names = tuple(f"{name} ({count})" for name, count in list(answer.unknown_gpus.items())[:MAX_NAMED_COUNT])
         session.say(msg("prices.unknown", n=answer.unknown, names=names))
     if stale := [row for row in good if row.stale]:
-        oldest = tuple(f"{row.scope} {row.content}" for row in sorted(stale, key=lambda row: row.content or "")[:MOST_NAMED])
+        oldest = tuple(f"{row.scope} {row.content}" for row in sorted(stale, key=lambda row: row.content or "")[:MAX_NAMED_COUNT])
         session.say(msg("prices.stale", n=len(stale), names=oldest))
     if answer.passed_over:
-        session.say(msg("prices.passed-over", names=answer.passed_over[:MOST_NAMED]))
+        session.say(msg("prices.passed-over", names=answer.passed_over[:MAX_NAMED_COUNT]))
     _tell_problems(session, [row for row in answer.snapshots if row.problem is not None])
     return code
 

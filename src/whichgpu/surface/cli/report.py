@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from whichgpu.base.codec import flat
-from whichgpu.surface.cli.frame import Names, command, gpu_names, instance_names
+from whichgpu.surface.cli.click_parts import Names, command, gpu_names, instance_names
 from whichgpu.surface.commands.session import Session
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.files import read_regular, user_path
+from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
@@ -61,7 +61,7 @@ def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tupl
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+        return tomllib.loads(read_regular_file(path, MOST_BYTES).decode("utf-8"))
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.config")) from problem

@@ -19,10 +19,10 @@ from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.idle import Rule
 from whichgpu.measure.meter import parse_price
 from whichgpu.measure.watcher import Reading, Settings
-from whichgpu.surface.cli.frame import Parsed, command, option
-from whichgpu.surface.cli.meter import Printer, printer_of
+from whichgpu.surface.cli.click_parts import Parsed, command, option
+from whichgpu.surface.cli.meter_printers import Printer, printer_of
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.meter import span
+from whichgpu.surface.meter_text import span
 
 LEAST_EVERY, LEAST_COUNTDOWN = 0.2, 5.0
 DURATION = Parsed("duration", parse_seconds)

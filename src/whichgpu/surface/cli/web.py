@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from whichgpu.base.errors import UsageError
-from whichgpu.base.files import read_regular, user_path
+from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.frame import Parsed, Words, command, option
+from whichgpu.surface.cli.click_parts import Parsed, Words, command, option
 from whichgpu.surface.commands.session import Session
 
 EXTRA = ("starlette", "uvicorn", "jinja2", "vl_convert")
@@ -73,7 +73,7 @@ def _token(path: Path | None) -> str | None:
     if path is None:
         return os.environ.get(TOKEN) or None
     try:
-        return read_regular(path, 4096).decode("utf-8").strip()
+        return read_regular_file(path, 4096).decode("utf-8").strip()
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or str(problem)
         message = msg("error.token-unreadable", path=str(path), why=why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whichgpu.api.prices.buy import BuyAnswer, BuyRow
-from whichgpu.api.recommend.sentences import amount
+from whichgpu.api.recommend.sentences import format_amount
 from whichgpu.api.request.offers import BuyRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
@@ -12,7 +12,7 @@ from whichgpu.price.own import HOST_LEAST, HOST_SHARE
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 
 HEADS = ("gpu", "price", "hour", "rent", "use", "months")
 
@@ -43,14 +43,14 @@ def show(session: Session, answer: BuyAnswer) -> None:
 
 def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
     values = {
-        "gpus": row.gpus, "gpu": row.gpu_name, "price": amount(row.purchase.amount + row.host.amount),
-        "currency": row.purchase.currency, "hour": amount(row.own_per_hour.amount), "use": f"{answer.inputs['use']:.0%}",
+        "gpus": row.gpus, "gpu": row.gpu_name, "price": format_amount(row.purchase.amount + row.host.amount),
+        "currency": row.purchase.currency, "hour": format_amount(row.own_per_hour.amount), "use": f"{answer.inputs['use']:.0%}",
         "day": answer.as_of,
     }  # fmt: skip
     if row.rent is None or row.rent_per_hour is None:
         return msg("buy.sentence-alone", **values)
     return msg(
-        "buy.sentence", rent=amount(row.rent_per_hour.amount), machine=f"{row.rent.provider} {row.rent.instance}",
+        "buy.sentence", rent=format_amount(row.rent_per_hour.amount), machine=f"{row.rent.provider} {row.rent.instance}",
         seen=row.rent.observed_at, **values
     )  # fmt: skip
 
@@ -58,9 +58,9 @@ def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
 def _cells(row: BuyRow) -> list[str]:
     return [
         f"{row.gpus}x {row.gpu_name}",
-        f"{amount(row.purchase.amount)} {row.purchase.currency}",
-        amount(row.own_per_hour.amount),
-        amount(row.rent_per_hour.amount) if row.rent_per_hour else "",
+        f"{format_amount(row.purchase.amount)} {row.purchase.currency}",
+        format_amount(row.own_per_hour.amount),
+        format_amount(row.rent_per_hour.amount) if row.rent_per_hour else "",
         _share(row.break_even_use),
         significant(row.break_even_months) if row.break_even_months else "",
     ]
@@ -70,16 +70,16 @@ def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
     said = []
     for row in answer.rows:
         parts = tuple(
-            msg("recommend.cost-line", name=msg(f"buy.part-{name}"), cost=amount(one.amount), currency=one.currency)
+            msg("recommend.cost-line", name=msg(f"buy.part-{name}"), cost=format_amount(one.amount), currency=one.currency)
             for name, one in row.hour_lines.items()
         )
-        said.append(msg("buy.parts", gpu=row.gpu_name, hour=amount(row.own_per_hour.amount), what=parts))
+        said.append(msg("buy.parts", gpu=row.gpu_name, hour=format_amount(row.own_per_hour.amount), what=parts))
         if "host_price" in answer.defaults:
             values = {"share": f"{HOST_SHARE:.0%}", "least": f"{HOST_LEAST:g} USD"}
-            host = f"{amount(row.host.amount)} {row.host.currency}"
+            host = f"{format_amount(row.host.amount)} {row.host.currency}"
             said.append(msg("recommend.assumed", what=msg("buy.host-usual", price=host, **values)))
         if row.rent is not None and row.rent_host is not None:
-            host = f"{amount(row.rent_host.amount)} {row.rent_host.currency}"
+            host = f"{format_amount(row.rent_host.amount)} {row.rent_host.currency}"
             machine = f"{row.rent.provider} {row.rent.instance}"
             said.append(msg("recommend.assumed", what=msg("buy.rent-host", machine=machine, host=host)))
         if row.rent is not None and row.rent.stale:
@@ -97,7 +97,7 @@ def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
                 )
             )
             if row.break_even_months and row.break_even_months > 12 * float(answer.inputs["years"]) and answer.inputs["residual"]:
-                value = f"{amount(row.residual_value.amount)} {row.residual_value.currency}"
+                value = f"{format_amount(row.residual_value.amount)} {row.residual_value.currency}"
                 said.append(msg("buy.even-resale", years=years, value=value))
         elif row.rent is not None:
             said.append(msg("buy.never", years=years))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
 from whichgpu.api.request.read import given, read
-from whichgpu.base.dates import parse_as_of, parse_known
+from whichgpu.base.dates import parse_as_known, parse_as_of
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
@@ -116,7 +116,7 @@ def dated(command: Command, session: Session, request: Mapping[str, Any]) -> Req
             raise UsageError("no-as-of", msg("error.no-as-of", command=command.name), msg(command.undated))
         session.as_of = parse_as_of(_day(as_of), session.today)
     if (known := request.get("catalog_as_known")) is not None:
-        session.as_known = parse_known(_day(known), session.today)
+        session.as_known = parse_as_known(_day(known), session.today)
     if (folder := request.get("catalog")) is not None:
         session.catalog_folder = user_path(folder)
     session.asked = rest | command.display(session, rest)

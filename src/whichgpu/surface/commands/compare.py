@@ -11,12 +11,12 @@ from whichgpu.base.codec import Cell
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
+from whichgpu.surface.cells import chosen, flat_rows, human, label
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.render.workload import assumed
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import chosen, flat_rows, human, label
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
 
 if TYPE_CHECKING:

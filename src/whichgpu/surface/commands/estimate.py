@@ -13,10 +13,10 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.many import answer_requests, reply_document
 from whichgpu.surface.commands.render import serving
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.workload import assumed, part_name
+from whichgpu.surface.commands.request_lines import answer_requests, reply_document
 from whichgpu.surface.commands.session import Session
 from whichgpu.workload.tasks import TASK_TRAITS
 
@@ -141,11 +141,15 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 def _run(run: Run) -> Message:
     """The whole run, and its cost where such GPUs are for rent."""
-    from whichgpu.api.recommend.sentences import long  # with all of `recommend`, which few estimates need
+    from whichgpu.api.recommend.sentences import format_duration  # with all of `recommend`, which few estimates need
 
     time = run.time
-    values: dict[str, Any] = {"amount": f"{run.amount:,.0f}", "unit": msg(f"unit.{run.unit}"), "time": long(time.value)}
-    values |= {"low": long(time.low), "high": long(time.high)}
+    values: dict[str, Any] = {
+        "amount": f"{run.amount:,.0f}",
+        "unit": msg(f"unit.{run.unit}"),
+        "time": format_duration(time.value),
+    }
+    values |= {"low": format_duration(time.low), "high": format_duration(time.high)}
     if run.cost is None or run.offer is None:
         return msg("estimate.run", **values)
     offer = run.offer

@@ -16,7 +16,7 @@ from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.workload import assumed, part_name
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document, error_body
+from whichgpu.surface.documents import document, error_body
 
 USUAL = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
 VERDICTS = ("fits", "tight", "no")

@@ -13,10 +13,10 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.base.units import format_bandwidth, format_flops
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.surface.cells import sorted_by
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources, say_where_from
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import sorted_by
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import GpusAnswer

@@ -8,10 +8,10 @@ from whichgpu.api.request.catalog import CpusRequest, RegionsRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Cpu, Region
+from whichgpu.surface.cells import sorted_by
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources, say_where_from
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import sorted_by
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import CpusAnswer, RegionsAnswer

@@ -10,10 +10,10 @@ from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.instance_names import NamePart
+from whichgpu.surface.cells import sorted_by
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources, say_where_from
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import sorted_by
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import InstancesAnswer

@@ -20,7 +20,7 @@ from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.record import MicroResult, Record, StepResult
 from whichgpu.surface.commands.command import Request, command, command_named, read_flags
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import Spelled
 
 USUAL_MINUTES = 3.0

@@ -15,10 +15,10 @@ from whichgpu.base.units import significant
 from whichgpu.price.asof import LATELY
 from whichgpu.price.offers import Offer
 from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.surface.cells import sorted_by
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.fields import sorted_by
 
 if TYPE_CHECKING:
     from whichgpu.api.prices.offers import OffersAnswer

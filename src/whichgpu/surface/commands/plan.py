@@ -15,15 +15,15 @@ from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.engines.registry import default_engine
-from whichgpu.decide.plan.launch_hints import exported
+from whichgpu.decide.plan.launch_hints import launch_files
 from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
-from whichgpu.decide.relax import up
+from whichgpu.decide.relax import round_up
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.plan_lines import lines
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.replies import document, error_document
+from whichgpu.surface.documents import document, error_document
 
 HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
 SOURCES = 6
@@ -85,7 +85,7 @@ def missing(answer: PlanAnswer) -> NoAnswer | None:
 
 def _limit(figure: Figure) -> str:
     """As a flag takes it, rounded up: what is asked for is no less than what was seen."""
-    return f"{up(figure.value * 1000)}ms"
+    return f"{round_up(figure.value * 1000)}ms"
 
 
 def _show(session: Session, answer: PlanAnswer) -> None:
@@ -94,7 +94,7 @@ def _show(session: Session, answer: PlanAnswer) -> None:
         session.show(answer, [document(row, session.language) for row in answer.groups], (), answer.sentence)
         return
     if hints is not None:
-        for name, content in exported(hints, answer.hints).items():
+        for name, content in launch_files(hints, answer.hints).items():
             session.note(f"# {name}")
             session.out.write(content)
         return
@@ -140,7 +140,7 @@ def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> Non
     target = user_path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for name, text in exported(tool, answer.hints).items():
+        for name, text in launch_files(tool, answer.hints).items():
             (target / name).write_text(text, encoding="utf-8")
         (target / "plan.json").write_text(to_json(document(answer, session.language)), encoding="utf-8")
     except OSError as problem:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from whichgpu.api.recommend.recommend import RecommendAnswer
-from whichgpu.api.recommend.sentences import amount as amount
+from whichgpu.api.recommend.sentences import format_amount as format_amount
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
+from whichgpu.surface.candidate_cells import cell, columns, short, unit_costs
+from whichgpu.surface.candidate_cells import run_time as run_time  # pages tell lengths with it
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
 from whichgpu.surface.commands.render.sources import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.recommended import cell, columns, short, unit_costs
-from whichgpu.surface.recommended import run_time as run_time  # pages tell lengths with it
-from whichgpu.surface.replies import document
+from whichgpu.surface.documents import document
 
 SOURCES = 6
 
@@ -60,7 +60,7 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
     kind = answer.kind
     if len(lines := answer.answer.cost_lines) > 1:
         told = tuple(
-            msg("recommend.cost-line", name=msg(f"cost.{name}"), cost=amount(one.amount), currency=one.currency)
+            msg("recommend.cost-line", name=msg(f"cost.{name}"), cost=format_amount(one.amount), currency=one.currency)
             for name, one in lines.items()
         )
         said.append(msg("recommend.cost-lines", what=told))
@@ -73,7 +73,12 @@ def _lines(answer: RecommendAnswer) -> list[Message]:
         said.append(msg("recommend.fallback", what=short(answer.fallback, kind), term=term))
     if answer.shares:
         told = tuple(
-            msg("recommend.share", share=f"{one.on_demand:.0%}", cost=amount(one.cost.amount), currency=one.cost.currency)
+            msg(
+                "recommend.share",
+                share=f"{one.on_demand:.0%}",
+                cost=format_amount(one.cost.amount),
+                currency=one.cost.currency,
+            )
             for one in answer.shares
         )
         said.append(msg("recommend.shares", what=told))

@@ -16,9 +16,9 @@ from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
 from whichgpu.base.messages import Language, Message, code_of, language, languages, msg
 from whichgpu.surface import tables
+from whichgpu.surface.cells import chosen, flat_rows, human, label
 from whichgpu.surface.commands.render.output import silence
-from whichgpu.surface.fields import chosen, flat_rows, human, label
-from whichgpu.surface.replies import error_document
+from whichgpu.surface.documents import error_document
 
 if TYPE_CHECKING:
     from whichgpu.api.context import Context

@@ -19,7 +19,7 @@ from whichgpu.api.request.kinds import config_text
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import UsageError
-from whichgpu.surface.python.asking import asked
+from whichgpu.surface.python.call import asked
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import Comparison, CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer

@@ -15,14 +15,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from whichgpu.surface.web.bundle import is_made
-from whichgpu.surface.web.drawing import HERE, TYPES
-from whichgpu.surface.web.replies import FOREVER, REVALIDATE, Refusal, refused, replied
+from whichgpu.surface.web.reader_language import language_of
+from whichgpu.surface.web.rendering import HERE, TYPES
+from whichgpu.surface.web.responses import FOREVER, REVALIDATE, Refusal, refused, replied
 from whichgpu.surface.web.rest.routes import api_routes
 from whichgpu.surface.web.routes import answering, asked
 from whichgpu.surface.web.server.gate import Door, Gate
 from whichgpu.surface.web.server.service import Service, page_question
-from whichgpu.surface.web.speech import language_of
+from whichgpu.surface.web.vega_bundle import is_made
 from whichgpu.surface.web.views import PAGES
 
 STATUS_KINDS = {404: "not-found", 405: "method"}

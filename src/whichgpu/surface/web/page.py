@@ -24,9 +24,9 @@ from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.tables import Rows
-from whichgpu.surface.web.asking import catalog as kept_catalog
-from whichgpu.surface.web.guard import permitted
-from whichgpu.surface.web.speech import PARAMETER, kept, named_in
+from whichgpu.surface.web.command_replies import catalog as kept_catalog
+from whichgpu.surface.web.model_guard import permitted
+from whichgpu.surface.web.reader_language import PARAMETER, kept, named_in
 from whichgpu.surface.web.views import PAGES
 from whichgpu.workload.spelling import ALIASES
 

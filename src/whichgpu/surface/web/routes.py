@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from whichgpu.surface.web.replies import Refusal, refused
+from whichgpu.surface.web.responses import Refusal, refused
 from whichgpu.surface.web.server.cache import Answer
 from whichgpu.surface.web.server.pool import Question
 from whichgpu.surface.web.server.service import Service, client_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from whichgpu.surface.web.reading import body_parts
-from whichgpu.surface.web.replies import Refusal
+from whichgpu.surface.web.request_body import body_parts
+from whichgpu.surface.web.responses import Refusal
 from whichgpu.surface.web.server.limits import Limits
 
 TYPES = {"text/csv": ".csv", "application/json": ".jsonl", "application/x-ndjson": ".jsonl", "text/plain": ".csv"}

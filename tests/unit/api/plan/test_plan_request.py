@@ -11,7 +11,7 @@ from whichgpu.api.plan.plan_file import from_mapping, histogram, hours, model_as
 from whichgpu.api.plan.request import spelled, to_mapping
 from whichgpu.api.plan.sweep import parse_sweep
 from whichgpu.base.errors import UsageError
-from whichgpu.decide.plan.launch_hints import Hint, exported
+from whichgpu.decide.plan.launch_hints import Hint, launch_files
 
 FILE = """
 horizon = "12 months"
@@ -133,5 +133,5 @@ def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
     assert service["resources"]["accelerators"] == "A100-80GB:2"
     assert service["resources"]["use_spot"] is True
     assert service["service"]["replica_policy"]["min_replicas"] == 3
-    assert "vllm.sh" in exported("vllm", [hint])
-    assert exported("skypilot", [hint])["g.yaml"].startswith('name: "g"')
+    assert "vllm.sh" in launch_files("vllm", [hint])
+    assert launch_files("skypilot", [hint])["g.yaml"].startswith('name: "g"')

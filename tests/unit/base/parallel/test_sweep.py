@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whichgpu.base.disk_cache import Keep, content_hash
+from whichgpu.base.disk_cache import ResultCache, content_hash
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
-from whichgpu.base.parallel.sweep import Progress, Stopped, item_seed, run_sweep
+from whichgpu.base.parallel.sweep import Progress, SweepInterrupted, item_seed, run_sweep
 
 CALLS: list[object] = []
 
@@ -63,8 +63,8 @@ def unhurried(case: Case, seed: int) -> Told:
 CASES = [Case(str(number), 10 + number) for number in range(6)]
 
 
-def keeping(folder: Path) -> Keep:
-    return Keep(folder, Told)
+def keeping(folder: Path) -> ResultCache:
+    return ResultCache(folder, Told)
 
 
 def test_processes_give_what_one_process_gives() -> None:
@@ -94,13 +94,13 @@ def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> Non
     run_sweep(drawn, CASES, keep=keeping(tmp_path))
     CALLS.clear()
     run_sweep(drawn, CASES[:1], keep=keeping(tmp_path), seed=1)
-    run_sweep(drawn, CASES[:1], keep=Keep(tmp_path, Told, "other data"))
+    run_sweep(drawn, CASES[:1], keep=ResultCache(tmp_path, Told, "other data"))
     run_sweep(failing, CASES[:1], keep=keeping(tmp_path))
     assert len(CALLS) == 3
 
 
 def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
-    with pytest.raises(Stopped) as caught:
+    with pytest.raises(SweepInterrupted) as caught:
         run_sweep(stopped, CASES, keep=keeping(tmp_path))
     assert sorted(caught.value.finished) == [0, 1]
     assert caught.value.total == len(CASES)
@@ -139,7 +139,7 @@ def test_a_damaged_file_is_set_aside_and_computed_anew(tmp_path: Path) -> None:
 
 def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="come back"):
-        Keep(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
+        ResultCache(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
 
 
 def test_seconds_left_are_told_by_what_this_run_took() -> None:
@@ -174,11 +174,11 @@ def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path)
 
 STOPPABLE = """
 from pathlib import Path
-from test_sweep import CASES, Stopped, keeping, run_sweep, unhurried
+from test_sweep import CASES, SweepInterrupted, keeping, run_sweep, unhurried
 if __name__ == "__main__":
     try:
         run_sweep(unhurried, CASES, jobs=2, keep=keeping(Path({folder!r})), progress=lambda told: print(told.done, flush=True))
-    except Stopped as stopped:
+    except SweepInterrupted as stopped:
         print("stopped", len(stopped.finished), flush=True)
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whichgpu.api.recommend.recommend import recommend
-from whichgpu.base.lru import Recent
+from whichgpu.base.lru import LruCache
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations import simulate
 
@@ -19,6 +19,6 @@ def test_answers_are_the_same_whatever_is_kept(most: int, monkeypatch: pytest.Mo
         return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in told.candidates]
 
     first = asked()
-    monkeypatch.setattr(simulate, "_TIMED", Recent[simulate.Timed](most))
+    monkeypatch.setattr(simulate, "_TIMED", LruCache[simulate.Timed](most))
     assert asked() == first
     assert asked() == first

@@ -16,7 +16,7 @@ from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations import training
-from whichgpu.decide.configurations.configuration import Refusal
+from whichgpu.decide.configurations.configuration import Infeasibility
 from whichgpu.decide.configurations.training import Try
 from whichgpu.decide.explain import why_not
 from whichgpu.workload.models import find_model
@@ -103,9 +103,9 @@ def test_what_nothing_holds_is_refused_by_memory_and_what_cannot_be_laid_out_by_
     room = np.array([10.0, 40.0])
     tried = [Try(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
     workload = Workload("train", "m", seq_in=8, precision="bf16")
-    assert training._best(workload, llama, 0, room, tried, 20.0) == Refusal("memory", 1.0)
+    assert training._best(workload, llama, 0, room, tried, 20.0) == Infeasibility("memory", 1.0)
     refused = training._best(workload, llama, 0, room, [], np.inf)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, Infeasibility)
     assert refused.reason == "layout"
 
 
@@ -131,13 +131,13 @@ def test_a_gpu_nobody_offers_or_that_misses_limits_says_so_with_the_commonest_fi
     ways: list[Any] = ["way", "way", "way"]
     assert told("a100", ways, {}).id == "why-not.no-offer"
     removed = told(
-        "l4", [Refusal("memory", 1.0), "way", "way"], {"budget": [False, True, True], "deadline": [False, False, True]}
+        "l4", [Infeasibility("memory", 1.0), "way", "way"], {"budget": [False, True, True], "deadline": [False, False, True]}
     )
     assert removed.id == "why-not.removed"
     why = removed.values["why"]
     assert isinstance(why, tuple)
     assert Counter(one.id for one in why) == {"rejected.memory": 1, "rejected.budget": 1}
-    both = told("l4", [Refusal("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
+    both = told("l4", [Infeasibility("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
     assert [one.id for one in both.values["why"]] == ["rejected.memory"]  # type: ignore[attr-defined]
 
 

@@ -12,7 +12,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations import fixed_batch
-from whichgpu.decide.configurations.configuration import Asked, Refusal, Way
+from whichgpu.decide.configurations.configuration import Configuration, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.fixed_batch import pass_through
 from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.calibration import load_calibration
@@ -76,7 +76,9 @@ def needs(*gib: float, spread: float = 0.1) -> list[Figure]:
     return [Figure(size * GIB, size * GIB * (1 - spread), size * GIB * (1 + spread), "B", "modelled") for size in gib]
 
 
-def best(workload: Workload, room_gib: float, seconds: list[float], held: list[Figure], *given: str) -> Way | Refusal:
+def best(
+    workload: Workload, room_gib: float, seconds: list[float], held: list[Figure], *given: str
+) -> Configuration | Infeasibility:
     tried, times = np.array([1.0, 8.0, 32.0])[: len(seconds)], np.array(seconds)
     return fixed_batch._best(
         asked(workload, *given), workload, room_gib * GIB, tried, held, times, np.zeros(len(times)), 0.5 * times, 2
@@ -85,7 +87,7 @@ def best(workload: Workload, room_gib: float, seconds: list[float], held: list[F
 
 def test_the_fastest_that_surely_fits_is_taken() -> None:
     told = best(Workload("batch", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 4, 9.5))
-    assert isinstance(told, Way)
+    assert isinstance(told, Configuration)
     assert (told.batch, told.seconds, told.fits, told.bound) == (16, 0.2, "fits", "bandwidth")
     assert told.curve == ((2, 0.1, 20.0), (16, 0.2, 80.0), (64, 0.4, 160.0))
     assert (told.capacity, told.ttft, told.micro_batch) == (None, None, None)
@@ -93,22 +95,22 @@ def test_the_fastest_that_surely_fits_is_taken() -> None:
 
 def test_where_none_surely_fits_one_that_may_is_taken_and_where_none_may_it_is_refused() -> None:
     told = best(Workload("batch", "m"), 10.0, [0.1], needs(9.5))
-    assert isinstance(told, Way)
+    assert isinstance(told, Configuration)
     assert told.fits == "tight"
-    assert best(Workload("batch", "m"), 10.0, [0.1, 0.2], needs(15, 30)) == Refusal("memory", 0.5)
+    assert best(Workload("batch", "m"), 10.0, [0.1, 0.2], needs(15, 30)) == Infeasibility("memory", 0.5)
 
 
 def test_a_service_answers_within_its_limit_after_the_batch_before_it() -> None:
     service = Workload("serve", "m", ttft_max=0.5)
     told = best(service, 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
-    assert isinstance(told, Way)
+    assert isinstance(told, Configuration)
     assert told.batch == 16  # of 32 a sample would wait 0.8 s
     assert told.ttft == told.seconds == 0.2
     assert told.capacity == pytest.approx(0.7 * 80.0)
     refused = best(Workload("serve", "m", ttft_max=0.1), 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
-    assert refused == Refusal("latency", pytest.approx(1.0))  # type: ignore[arg-type]
+    assert refused == Infeasibility("latency", pytest.approx(1.0))  # type: ignore[arg-type]
     whenever = best(Workload("serve", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
-    assert isinstance(whenever, Way)
+    assert isinstance(whenever, Configuration)
     assert whenever.batch == 64
 
 
@@ -117,10 +119,10 @@ def test_a_net_too_large_or_a_batch_that_cannot_be_shared_is_refused_on_every_gr
     group = SimpleNamespace(gpu=catalog.gpu_by_id["t4"], gpus=3, machines=1)
     shape = find_model("mlp:100000x100000x100000x10", catalog)
     workload = Workload(task, "m", precision="fp32", batch=30, optimizer="sgd", engine="pytorch")
-    told = pass_through(Asked(workload, frozenset({"batch"}), shape, load_calibration(), workload), [group])  # type: ignore[list-item]
-    assert isinstance(told[0], Refusal)
+    told = pass_through(WorkloadRequest(workload, frozenset({"batch"}), shape, load_calibration(), workload), [group])  # type: ignore[list-item]
+    assert isinstance(told[0], Infeasibility)
     assert told[0].reason == "memory"
     assert told[0].short > 1.0
     odd = Workload("train", "m", precision="fp32", batch=31, optimizer="sgd", engine="pytorch")
-    (refused,) = pass_through(Asked(odd, frozenset({"batch"}), shape, load_calibration(), odd), [group])  # type: ignore[list-item]
-    assert refused == Refusal("layout", np.inf)
+    (refused,) = pass_through(WorkloadRequest(odd, frozenset({"batch"}), shape, load_calibration(), odd), [group])  # type: ignore[list-item]
+    assert refused == Infeasibility("layout", np.inf)

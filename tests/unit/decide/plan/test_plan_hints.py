@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whichgpu.decide.plan.launch_hints import Hint, exported
+from whichgpu.decide.plan.launch_hints import Hint, launch_files
 
 HINT = Hint(
     group="chat-l4", model="meta-llama/Llama-3.1-8B", copies=3, gpu="l4", gpus_per_copy=2, tensor_parallel_size=2,
@@ -67,19 +67,19 @@ def test_where_only_an_earlier_release_runs_it_must_be_named() -> None:
     service = old.skypilot()
     assert service["envs"] == {"VLLM_VERSION": ""}
     assert "${VLLM_VERSION:?the present release does not run on v100-sxm-16gb" in service["setup"]
-    files = exported("skypilot", [old, replace(HINT, group="other")])
+    files = launch_files("skypilot", [old, replace(HINT, group="other")])
     assert files["other.yaml"].startswith("name:")
     assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
 
 
 def test_a_script_says_how_often_and_where_each_command_is_started() -> None:
     old = replace(HINT, gpu="t4", earlier={"vllm": "0.6 was the last."})
-    (script,) = exported("vllm", [HINT, old]).values()
+    (script,) = launch_files("vllm", [HINT, old]).values()
     lines = script.splitlines()
     assert lines[0] == "#!/bin/sh"
     assert "# 3 of these, each on 2x l4 (gcp g2-standard-24)" in lines
     assert sum(line.startswith("vllm serve") for line in lines) == 2
     assert lines[-2] == "# The present release does not run on t4, an earlier one did: 0.6 was the last."
-    (script,) = exported("sglang", [old]).values()
+    (script,) = launch_files("sglang", [old]).values()
     assert "earlier" not in script  # that was vLLM's
     assert script.splitlines()[-1].startswith("python -m sglang.launch_server")

@@ -13,7 +13,7 @@ from tests.plan_cases import market
 from whichgpu.base.messages import Message
 from whichgpu.decide.plan.capacity import Shortfall
 from whichgpu.decide.plan.refusal import Refusal, missed, named_buckets, refusal
-from whichgpu.decide.plan.solver.problem import Job, Pool, Problem, Quota, Way
+from whichgpu.decide.plan.solver.problem import Job, Pool, PriceOption, Problem, Quota
 from whichgpu.decide.plan.solver.solve import solve
 
 WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
@@ -21,7 +21,7 @@ WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
 
 def plain(**changes: Any) -> Problem:
     """Ten requests a second; one a machine does, at 1 USD an hour, or at 3."""
-    pools = tuple(Pool(name, name, 1, (Way(name, price),)) for name, price in (("cheap", 1.0), ("dear", 3.0)))
+    pools = tuple(Pool(name, name, 1, (PriceOption(name, price),)) for name, price in (("cheap", 1.0), ("dear", 3.0)))
     given: dict[str, Any] = {"pools": pools, "columns": ("cheap", "dear"), "rates": np.ones((2, 1)), "demand": np.array([[10.0]])}
     return market(2, 1, **(given | changes))
 
@@ -62,7 +62,7 @@ def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
 
 
 def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
-    pools = (Pool("mine", "h100-sxm", 1, (Way("mine", 0.1, most=4.0, term="owned"),)),)
+    pools = (Pool("mine", "h100-sxm", 1, (PriceOption("mine", 0.1, most=4.0, term="owned"),)),)
     alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
     problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
     reasons, ways_out = told(problem)
@@ -95,8 +95,8 @@ def unserved(copies: list[Any], engine: Any = None) -> Refusal:
     goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
     model = SimpleNamespace(name="chat", traffic=SimpleNamespace(buckets=buckets), goals=goals, engine=engine)
     problem = market(1, 2, rates=np.array([[1.0, 0.0]]), demand=np.array([[1.0, 1.0]]))
-    built = SimpleNamespace(problem=problem, served=[model], copies=[[copies]], bucket=lambda place: (0, place))
-    return refusal(built, "USD")  # type: ignore[arg-type]
+    formulation = SimpleNamespace(problem=problem, served=[model], copies=[[copies]], bucket=lambda place: (0, place))
+    return refusal(formulation, "USD")  # type: ignore[arg-type]
 
 
 def late(ttft: float, tpot: float, alone: tuple[float, float] = (np.inf, np.inf), fits: bool = True) -> Any:

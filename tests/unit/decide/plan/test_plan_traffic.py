@@ -10,7 +10,7 @@ import pytest
 
 from whichgpu.base.errors import UsageError
 from whichgpu.decide.plan.profiles import read, read_profiles
-from whichgpu.decide.plan.traffic import bucketed, levels, traced, traffic_of
+from whichgpu.decide.plan.traffic import bucket_requests, load_levels, trace_traffic, traffic_of
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.workload.traces.reader import Trace
 
@@ -18,7 +18,7 @@ from whichgpu.workload.traces.reader import Trace
 def test_buckets_keep_all_requests_and_their_tokens() -> None:
     chance = np.random.default_rng(0)
     prompts, outputs = chance.lognormal(6, 1.2, 5000).astype(int) + 1, chance.lognormal(5, 1, 5000).astype(int) + 1
-    buckets = bucketed(prompts, outputs)
+    buckets = bucket_requests(prompts, outputs)
     assert sum(one.share for one in buckets) == pytest.approx(1.0)
     assert sum(one.share * one.prompt for one in buckets) == pytest.approx(prompts.mean())
     assert sum(one.share * one.output for one in buckets) == pytest.approx(outputs.mean())
@@ -57,7 +57,7 @@ def test_a_rare_long_request_stays_apart_from_the_common_short_ones(rare: float)
 
 def test_rare_requests_join_a_neighbour_that_has_longer_ones() -> None:
     prompts = np.array([1000] * 999 + [100])
-    (one,) = bucketed(prompts, np.full(1000, 50))
+    (one,) = bucket_requests(prompts, np.full(1000, 50))
     assert (one.prompt_from, one.prompt_to, one.longest) == (100, 1000, 1050)
     assert one.share == pytest.approx(1.0)
 
@@ -71,7 +71,7 @@ def test_hours_scale_to_the_mean_rate() -> None:
 def test_a_short_trace_is_planned_for_its_busiest_part() -> None:
     times = np.concatenate([np.linspace(0, 1800, 600), np.linspace(1801, 3599, 1800)])
     trace = Trace("t", array("d", times), array("q", [100] * 2400), array("q", [50] * 2400))
-    told = traced(trace, None)
+    told = trace_traffic(trace, None)
     assert told.peak_of == "parts"
     assert told.mean == pytest.approx(2400 / trace.span)
     assert told.peak == pytest.approx(1.0, rel=0.02)
@@ -83,44 +83,44 @@ def paced(count: int, gap: float = 2.0) -> Trace:
 
 def test_a_rate_is_not_drawn_from_a_handful_of_requests() -> None:
     with pytest.raises(UsageError) as caught:
-        traced(paced(9), None)
+        trace_traffic(paced(9), None)
     assert (caught.value.kind, "9 requests" in str(caught.value)) == ("trace-too-few", True)
-    assert list(traced(paced(9), 3.0).hourly) == pytest.approx([3.0])  # whoever says the rate needs none of the trace's
+    assert list(trace_traffic(paced(9), 3.0).hourly) == pytest.approx([3.0])  # whoever says the rate needs none of the trace's
 
 
 def test_a_trace_of_few_requests_is_planned_for_its_mean_and_known_to_be_short() -> None:
     """Their busiest twelfth would be busy by chance."""
-    told = traced(paced(60), None)
+    told = trace_traffic(paced(60), None)
     assert told.hourly == (told.mean,) == (paced(60).rate,)
     assert told.few == 60
-    assert traced(paced(120), None).few is None
+    assert trace_traffic(paced(120), None).few is None
 
 
 def test_a_long_trace_tells_its_hours() -> None:
     times = np.concatenate([np.linspace(0, 3599, 360), np.linspace(3600, 7199, 3600), np.linspace(7200, 10799, 720)])
     trace = Trace("t", array("d", times), array("q", [100] * 4680), array("q", [50] * 4680))
-    told = traced(trace, None)
+    told = trace_traffic(trace, None)
     assert told.peak_of == "hours"
     assert told.hourly[:2] == pytest.approx((0.1, 1.0), rel=0.02)
 
 
 def test_lengths_alone_need_a_rate() -> None:
     trace = Trace("t", prompts=array("q", [5, 6]), outputs=array("q", [5, 6]))
-    assert traced(trace, 2.0).hourly == (2.0,)
+    assert trace_traffic(trace, 2.0).hourly == (2.0,)
     with pytest.raises(UsageError):
-        traced(trace, None)
+        trace_traffic(trace, None)
 
 
 def test_levels_plan_for_the_busiest_hour_of_each_and_hold_all_hours() -> None:
     curve = np.array([1, 1, 1, 9, 10, 9, 4, 4, 1, 1, 1, 1], dtype=float)
-    rates, shares, of = levels([curve], 3)
+    rates, shares, of = load_levels([curve], 3)
     assert shares.sum() == pytest.approx(1.0)
     assert (rates[of, 0] >= curve).all()
     assert rates[:, 0].tolist() == [10.0, 4.0, 1.0]
 
 
 def test_equal_hours_are_one_level() -> None:
-    rates, shares, _ = levels([np.full(24, 3.0)], 4)
+    rates, shares, _ = load_levels([np.full(24, 3.0)], 4)
     assert rates.tolist() == [[3.0]]
     assert shares.tolist() == [1.0]
 

@@ -14,9 +14,9 @@ from tests.unit.decide.roles.test_roles import NEW, OLD, copy, kind, served
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.decide.roles.copies import Copy
-from whichgpu.decide.roles.designs import MANY, WORTH, designs
-from whichgpu.decide.roles.search import Chosen
+from whichgpu.decide.roles.assignment import ReplicaCount
+from whichgpu.decide.roles.designs import MANY, MIN_GAIN, designs
+from whichgpu.decide.roles.role_replicas import RoleReplica
 
 module = sys.modules["whichgpu.decide.roles.designs"]  # the package has a function of that name
 
@@ -30,22 +30,22 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Copies as told, and fleets that bear so many times what the program thinks; gives the rates copies were sized for."""
 
     def told(
-        known: Sequence[Copy],
-        times: Callable[[Sequence[Chosen]], float] = lambda _: 1.0,
+        known: Sequence[RoleReplica],
+        times: Callable[[Sequence[ReplicaCount]], float] = lambda _: 1.0,
         reasons: dict[Any, Message] | None = None,
     ) -> list[float]:
         sized: list[float] = []
 
-        def copies(kinds: Any, models: Any, *_: Any) -> tuple[list[Copy], dict[Any, Message]]:
+        def role_replicas(kinds: Any, models: Any, *_: Any) -> tuple[list[RoleReplica], dict[Any, Message]]:
             sized.append(models[0].load.rate)
             return [replace(one, model=ONE.name) for one in known], reasons or {}
 
-        monkeypatch.setattr(module, "copies", copies)
+        monkeypatch.setattr(module, "role_replicas", role_replicas)
         monkeypatch.setattr(module, "fleet_for", lambda served, chosen, kinds: chosen)
-        monkeypatch.setattr(module, "bears", lambda fleet, load, goals, thought: times(fleet) * thinks(fleet))
-        monkeypatch.setattr(module, "widest", lambda *_: Figure.exact(1.0, "s"))
+        monkeypatch.setattr(module, "max_rate", lambda fleet, load, goals, thought: times(fleet) * thinks(fleet))
+        monkeypatch.setattr(module, "widest_range", lambda *_: Figure.exact(1.0, "s"))
         monkeypatch.setattr(module, "rate_figure", lambda rate, like: Figure.exact(rate, "requests/s"))
-        monkeypatch.setattr(module, "groups", lambda *_: ())
+        monkeypatch.setattr(module, "role_groups", lambda *_: ())
         return sized
 
     return told
@@ -54,7 +54,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 CAPACITY: dict[tuple[str, str], float] = {}
 
 
-def thinks(chosen: Sequence[Chosen]) -> float:
+def thinks(chosen: Sequence[ReplicaCount]) -> float:
     """What these copies bear at their own capacity, whatever the program was told of it."""
     total = dict.fromkeys(("both", "prefill", "decode"), 0.0)
     for one in chosen:
@@ -62,7 +62,7 @@ def thinks(chosen: Sequence[Chosen]) -> float:
     return total["both"] + min(total["prefill"], total["decode"])
 
 
-def able(**capacities: float) -> list[Copy]:
+def able(**capacities: float) -> list[RoleReplica]:
     """Copies by what they bear: `new_both=2.0`."""
     CAPACITY.clear()
     found = []
@@ -133,7 +133,7 @@ def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode
     assert {one.name: one.in_halves for one in told.designs}[best] is best.endswith("halves")
 
 
-@pytest.mark.parametrize(("halves", "best"), [(2 * WORTH * 1.01, True), (2 * WORTH * 0.99, False)])
+@pytest.mark.parametrize(("halves", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
 def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, halves: float, best: bool) -> None:
     """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
     play(able(new_both=1.0, new_prefill=halves, new_decode=halves))

@@ -12,14 +12,14 @@ import pytest
 from tests.serving_cases import CATALOG, asked, linear
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import english, msg
-from whichgpu.decide.roles import Kind, Served, assign_roles, designs
-from whichgpu.decide.roles.assign import best_way, idle_gpus
-from whichgpu.decide.roles.bears import bears, steady
-from whichgpu.decide.roles.copies import ROLES, Copy, copies, degrees
-from whichgpu.decide.roles.fleets import Settled
-from whichgpu.decide.roles.search import Assignment, Chosen, assignment
+from whichgpu.decide.roles import GpuKind, ModelLoad, assign_roles, designs
+from whichgpu.decide.roles.assign import better_serving, idle_gpus
+from whichgpu.decide.roles.assignment import Assignment, ReplicaCount, best_assignment
+from whichgpu.decide.roles.fleets import SimulatedAssignment
+from whichgpu.decide.roles.max_rate import at_even_rate, max_rate
+from whichgpu.decide.roles.role_replicas import ROLES, RoleReplica, replica_sizes, role_replicas
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Role, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool, Role
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.traces.reader import Trace
 
@@ -27,18 +27,18 @@ GPUS = CATALOG.gpu_by_id
 OLD, NEW = "v100-sxm-16gb", "h100-sxm"
 
 
-def copy(role: Role, capacity: float, gpu: str = NEW, degree: int = 1, model: str = "m", precision: str = "bf16") -> Copy:
-    return Copy(model, gpu, degree, role, precision, capacity, 0.1, 0.01)
+def copy(role: Role, capacity: float, gpu: str = NEW, degree: int = 1, model: str = "m", precision: str = "bf16") -> RoleReplica:
+    return RoleReplica(model, gpu, degree, role, precision, capacity, 0.1, 0.01)
 
 
-def kind(gpu: str = NEW, count: int | None = 3, **fields: float) -> Kind:
-    return Kind(GPUS[gpu], count, **fields)  # type: ignore[arg-type]
+def kind(gpu: str = NEW, count: int | None = 3, **fields: float) -> GpuKind:
+    return GpuKind(GPUS[gpu], count, **fields)  # type: ignore[arg-type]
 
 
-def served(model: str, rate: float, ttft: float | None = 2.0, tpot: float | None = 0.1) -> Served:
+def served(model: str, rate: float, ttft: float | None = 2.0, tpot: float | None = 0.1) -> ModelLoad:
     workload, shape = asked(model)
     load = Load(rate, Lengths(600, 0.6), Lengths(100, 0.6), 1000)
-    return Served(model, workload, shape, load, Objectives(ttft, tpot, 90))
+    return ModelLoad(model, workload, shape, load, Objectives(ttft, tpot, 90))
 
 
 def counts(found: Assignment | None) -> dict[tuple[str, str, str], int]:
@@ -49,33 +49,33 @@ def counts(found: Assignment | None) -> dict[tuple[str, str, str], int]:
 def test_halves_are_taken_where_they_bear_more() -> None:
     """Of three GPUs one reads 10 a second and two write 5 each; whole, three bear 3 each."""
     options = [copy("both", 3), copy("prefill", 10), copy("decode", 5)]
-    found = assignment(options, [kind()], {"m": 1.0})
+    found = best_assignment(options, [kind()], {"m": 1.0})
     assert counts(found) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
     assert found is not None
     assert found.times == pytest.approx(10)
-    assert counts(assignment(options, [kind()], {"m": 1.0}, halves=False)) == {("m", NEW, "both"): 3}
+    assert counts(best_assignment(options, [kind()], {"m": 1.0}, halves=False)) == {("m", NEW, "both"): 3}
 
 
 def test_equals_are_served_whole() -> None:
-    found = assignment([copy("both", 5), copy("prefill", 10), copy("decode", 10)], [kind(count=2)], {"m": 1.0})
+    found = best_assignment([copy("both", 5), copy("prefill", 10), copy("decode", 10)], [kind(count=2)], {"m": 1.0})
     assert counts(found) == {("m", NEW, "both"): 2}
 
 
 def test_halves_need_caches_of_one_precision() -> None:
     options = [copy("both", 1), copy("prefill", 10), copy("decode", 10, OLD, precision="fp16"), copy("both", 1, OLD)]
-    found = assignment(options, [kind(count=1), kind(OLD, 1)], {"m": 1.0})
+    found = best_assignment(options, [kind(count=1), kind(OLD, 1)], {"m": 1.0})
     assert counts(found) == {("m", NEW, "both"): 1, ("m", OLD, "both"): 1}
 
 
 def test_nothing_is_used_for_nothing() -> None:
     """A reader without a writer bears nothing, and stays idle."""
-    found = assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
+    found = best_assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
     assert counts(found) == {("m", NEW, "both"): 1}
 
 
 def test_models_share_a_cluster_so_that_the_worst_off_fares_best() -> None:
     options = [copy("both", 6, model="a"), copy("both", 2, model="b")]
-    found = assignment(options, [kind(count=4)], {"a": 6.0, "b": 2.0})
+    found = best_assignment(options, [kind(count=4)], {"a": 6.0, "b": 2.0})
     assert counts(found) == {("a", NEW, "both"): 2, ("b", NEW, "both"): 2}
     assert found is not None
     assert found.times == pytest.approx(2)
@@ -85,19 +85,19 @@ def test_the_cheapest_fleet_is_paid_by_the_machine_or_by_the_gpu() -> None:
     options = [copy("both", 2.0, NEW), copy("both", 1.0, OLD)]
     rates = {"m": 5.0}
     by_gpu = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
-    found = assignment(options, by_gpu, rates, cheapest=True)
+    found = best_assignment(options, by_gpu, rates, cheapest=True)
     assert found is not None
     assert (counts(found), found.cost) == ({("m", OLD, "both"): 5}, 5.0)
     by_machine = [replace(by_gpu[0], machines=True, per_machine=2), replace(by_gpu[1], machines=True, per_machine=8)]
-    found = assignment(options, by_machine, rates, cheapest=True)
+    found = best_assignment(options, by_machine, rates, cheapest=True)
     assert found is not None
     assert (counts(found), found.cost) == ({("m", OLD, "both"): 5}, 8.0)
-    assert assignment(options, [kind(NEW, 1), kind(OLD, 2)], rates, cheapest=True) is None
+    assert best_assignment(options, [kind(NEW, 1), kind(OLD, 2)], rates, cheapest=True) is None
 
 
 def test_a_budget_buys_the_most() -> None:
     prices = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
-    found = assignment([copy("both", 2.0, NEW), copy("both", 0.5, OLD)], prices, {"m": 1.0}, 7.0)
+    found = best_assignment([copy("both", 2.0, NEW), copy("both", 0.5, OLD)], prices, {"m": 1.0}, 7.0)
     assert found is not None
     assert (counts(found), found.cost) == ({("m", NEW, "both"): 2, ("m", OLD, "both"): 1}, 7.0)
 
@@ -119,14 +119,14 @@ def test_the_search_finds_what_trying_every_choice_finds(seed: int) -> None:
             continue
         whole, read, written = (sum(n * one.capacity for n, one in chosen if one.role == role) for role in ROLES)
         best = max(best, whole + min(read, written))
-    found = assignment(options, [kind(gpu, count) for gpu, count in room.items()], {"m": 1.0})
+    found = best_assignment(options, [kind(gpu, count) for gpu, count in room.items()], {"m": 1.0})
     assert found is not None
     assert found.times == pytest.approx(best)
 
 
 def test_gpus_left_over_have_a_reason_for_every_model() -> None:
     known = [copy("both", 5, degree=2, model="a")]
-    found = Assignment((Chosen(known[0], 1),), 1.0, 0.0)
+    found = Assignment((ReplicaCount(known[0], 1),), 1.0, 0.0)
     models = [replace(served("llama-3.1-8b", 1.0), name=name) for name in ("a", "b")]
     reason = english().render
     (idle,) = idle_gpus(found, [kind()], models, known, {("b", NEW): msg("roles.none-hint", reasons="no model")})
@@ -136,15 +136,15 @@ def test_gpus_left_over_have_a_reason_for_every_model() -> None:
 
 def test_a_model_goes_on_as_many_gpus_as_hold_it() -> None:
     large, small = served("llama-3.1-70b", 1.0), served("llama-3.1-8b", 1.0)
-    assert degrees(small, kind(OLD, 8)) == [2, 4, 8]
-    assert degrees(small, kind(NEW, 2)) == [1, 2]
-    reason = degrees(large, kind(NEW, 1))
+    assert replica_sizes(small, kind(OLD, 8)) == [2, 4, 8]
+    assert replica_sizes(small, kind(NEW, 2)) == [1, 2]
+    reason = replica_sizes(large, kind(NEW, 1))
     assert not isinstance(reason, list)
     assert "H100" in english().render(reason)
 
 
 def test_too_slow_for_the_objectives_is_a_reason_that_says_how_slow() -> None:
-    known, reasons = copies((kind(NEW, 1),), (served("llama-3.1-8b", 1.0, ttft=1e-4, tpot=1e-6),))
+    known, reasons = role_replicas((kind(NEW, 1),), (served("llama-3.1-8b", 1.0, ttft=1e-4, tpot=1e-6),))
     assert not known
     assert "misses the objectives" in english().render(reasons["llama-3.1-8b", NEW])
 
@@ -183,15 +183,20 @@ def test_a_small_cluster_gets_roles_and_reasons() -> None:
 def test_nothing_is_sent_about_without_need(whole: float, halves: float, best: str) -> None:
     """Where copies bear the load half over again by themselves, or halves bear hardly more, every copy does all of its work."""
     nothing = Assignment((), 0.0, 0.0)
-    assert best_way({"whole": Settled(nothing, {}, {}, whole), "halves": Settled(nothing, {}, {}, halves)}) == best
+    assert (
+        better_serving(
+            {"whole": SimulatedAssignment(nothing, {}, {}, whole), "halves": SimulatedAssignment(nothing, {}, {}, halves)}
+        )
+        == best
+    )
 
 
 def test_bearing_more_with_more_copies_and_less_with_stricter_objectives() -> None:
     server, load = linear(fixed=2e-2, sequence=1e-2), Load(1.0, Lengths(100, 0.5), Lengths(50, 0.5), 500)
-    most = [bears(Fleet((Station("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
+    most = [max_rate(Fleet((ReplicaPool("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
     assert 1.5 * most[0] < most[1]
-    assert bears(Fleet((Station("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < most[0]
-    assert bears(Fleet((Station("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
+    assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < most[0]
+    assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
 
 
 def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
@@ -200,7 +205,7 @@ def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
         trace.times.append(float(place))
         trace.prompts.append(1 if place < 500 else 1000)
         trace.outputs.append(1 if place < 500 else 7)
-    told = list(steady(Load(5.0, Lengths(1), Lengths(1), 400, trace=trace)).arrivals())
+    told = list(at_even_rate(Load(5.0, Lengths(1), Lengths(1), 400, trace=trace)).arrivals())
     assert {(prompt, output) for _, prompt, output, _ in told} == {(1, 1), (1000, 7)}
     assert sum(prompt == 1 for _, prompt, _, _ in told) == pytest.approx(200, abs=50)
 

@@ -11,11 +11,11 @@ import pytest
 
 from tests.toy_gpu import PLAIN, toy
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.collectives import Ring, cost
+from whichgpu.estimate.group.collectives import Communicator, collective_cost
+from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.host_launches import host_calls, uncaptured, worker_seconds
-from whichgpu.estimate.group.step import Devices, _rounds, _waits, heard_messages
-from whichgpu.estimate.group.steps import GroupSteps, _after
+from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_graphs, worker_dispatch_seconds
+from whichgpu.estimate.group.step import Devices, _overlapped_rounds, _ranks_wait, collective_seconds
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.memory.quantisation import layer_matrices
 from whichgpu.estimate.memory.training.ledger import Ledger
@@ -50,17 +50,17 @@ def asked(task: Any = "decode", **fields: Any) -> Workload:
 
 def test_new_tokens_see_those_in_the_cache_too() -> None:
     causal = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0, "causal": 1.0})
-    told = _after(causal, np.array([8.0]), np.array([16.0]))
+    told = _with_cached_context(causal, np.array([8.0]), np.array([16.0]))
     assert (told.flops[0], told.read[0], told.write, told.sizes["keys"][0]) == (500.0, 180.0, 20.0, 24.0)  # type: ignore[index]
-    plain = _after(replace(causal, sizes={"keys": 8.0}), np.array([8.0]), np.array([16.0]))
+    plain = _with_cached_context(replace(causal, sizes={"keys": 8.0}), np.array([8.0]), np.array([16.0]))
     assert plain.flops[0] == 300.0  # type: ignore[index]
-    assert _after(causal, np.array([8.0]), np.array([0.0])) is causal
+    assert _with_cached_context(causal, np.array([8.0]), np.array([0.0])) is causal
     other = Op("gemm", "bf16")
-    assert _after(other, np.array([8.0]), np.array([16.0])) is other
+    assert _with_cached_context(other, np.array([8.0]), np.array([16.0])) is other
 
 
 def test_steps_of_one_copy_agree_with_one_another() -> None:
-    steps = GroupSteps(asked(), TINY, H100)
+    steps = EngineSteps(asked(), TINY, H100)
     alone = float(steps.mixed(64.0, 0.0, 0.0, 1.0))
     assert alone == pytest.approx(float(steps.prefill(1.0, 64.0)), rel=0.02)
     both = steps.mixed(64.0, 0.0, np.array([1.0, 8.0]), 32.0)
@@ -73,29 +73,31 @@ def test_steps_of_one_copy_agree_with_one_another() -> None:
 
 
 def test_calls_of_engines_before_they_captured_graphs() -> None:
-    assert uncaptured(asked(year=2023))
-    assert not uncaptured(asked(year=2024))
-    assert not uncaptured(asked())
-    assert not uncaptured(asked(year=2023, engine="sglang"))
+    assert lacks_cuda_graphs(asked(year=2023))
+    assert not lacks_cuda_graphs(asked(year=2024))
+    assert not lacks_cuda_graphs(asked())
+    assert not lacks_cuda_graphs(asked(year=2023, engine="sglang"))
     lowered = Lowered((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
     said = [Collective("all_reduce", "tp", 1.0, 8.0)]
     beside = 4 * (2.0 + 15 * 0.05)
-    assert host_calls(asked(), TINY, lowered, said)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
-    assert host_calls(asked(), replace(TINY, kv_heads=8), lowered, said)[0] == pytest.approx(14 + 8 + 4 + beside)
+    assert framework_calls(asked(), TINY, lowered, said)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
+    assert framework_calls(asked(), replace(TINY, kv_heads=8), lowered, said)[0] == pytest.approx(14 + 8 + 4 + beside)
     biased = replace(TINY, out_bias=True, mlp_bias=True)
-    assert host_calls(asked(parallel=Parallel(pp=2)), biased, lowered, said)[0] == pytest.approx(14 + 8 + 12 + (beside + 8) / 2)
-    assert worker_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
-    assert worker_seconds(asked(parallel=Parallel(dp=4))) == 0.0
+    assert framework_calls(asked(parallel=Parallel(pp=2)), biased, lowered, said)[0] == pytest.approx(
+        14 + 8 + 12 + (beside + 8) / 2
+    )
+    assert worker_dispatch_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
+    assert worker_dispatch_seconds(asked(parallel=Parallel(dp=4))) == 0.0
 
 
 def test_who_waits_for_whom() -> None:
-    assert _waits(asked("train", parallel=Parallel(dp=2)))
-    assert not _waits(asked("train", parallel=Parallel(dp=2, threads=True)))
-    assert not _waits(asked("serve", parallel=Parallel(dp=2)))
-    assert _waits(asked("serve", parallel=Parallel(tp=2)))
-    assert _waits(asked("serve", parallel=Parallel(cp=2)))
+    assert _ranks_wait(asked("train", parallel=Parallel(dp=2)))
+    assert not _ranks_wait(asked("train", parallel=Parallel(dp=2, threads=True)))
+    assert not _ranks_wait(asked("serve", parallel=Parallel(dp=2)))
+    assert _ranks_wait(asked("serve", parallel=Parallel(tp=2)))
+    assert _ranks_wait(asked("serve", parallel=Parallel(cp=2)))
     for zero, phase, rounds in ((0, "backward", 3.0), (1, "backward", 3.0), (2, "backward", 1.0), (0, "forward", 1.0)):
-        assert _rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
+        assert _overlapped_rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
 
 
 def test_messages_are_added_by_what_may_hide_them() -> None:
@@ -107,10 +109,10 @@ def test_messages_are_added_by_what_may_hide_them() -> None:
         Collective("all_gather", "dp", 1e6, 3.0),
         Collective("all_gather", "dp", 2e6, 1.0),
     ]
-    heard = heard_messages(workload, said, devices)
+    heard = collective_seconds(workload, said, devices)
 
     def one(kind: Any, size: float) -> Any:
-        return cost(kind, size, Ring(8, 8), [fabric])
+        return collective_cost(kind, size, Communicator(8, 8), [fabric])
 
     assert heard["backward_volume"][0, 0] == pytest.approx(4 * one("all_reduce", 25e6).volume[0, 0])
     assert heard["open_latency"][0, 0] == pytest.approx(

@@ -15,13 +15,14 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import english, msg
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.web import asking, guard
-from whichgpu.surface.web.answering import requests, rest
-from whichgpu.surface.web.drawing import drawn
+from whichgpu.surface.web import command_replies as asking
+from whichgpu.surface.web import model_guard as guard
+from whichgpu.surface.web.hide_paths import without_paths
 from whichgpu.surface.web.page import read_state, view_named
-from whichgpu.surface.web.private import without_paths
+from whichgpu.surface.web.rendering import drawn
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import BY_PATH
+from whichgpu.surface.web.worker_answers import requests, rest
 
 # Punctuation is ignored when names are matched, so each of these spells a built-in model.
 PATHS = (

@@ -27,14 +27,14 @@ NEAR = 0.15  # of the target: columns that a round of steps looks at
 class Fees:
     """What the last machine of a limited way is worth by level, pool and way (a commitment's: level -1), and a GPU of quotas."""
 
-    ways: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    options: dict[tuple[int, int, int], float] = field(default_factory=dict)
     quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # by level and quota
     spot: dict[int, float] = field(default_factory=dict)  # by level: of a GPU beyond the share that may be spot
 
     def rebate(self, problem: Problem) -> float:
         """What all that the limits allow is worth: it is paid back, since fees are no costs."""
-        ways = sum(fee * problem.pools[p].ways[w].most for (_, p, w), fee in self.ways.items())
-        return float(ways + sum(fee * problem.quotas[q].most for (_, q), fee in self.quotas.items()))
+        options = sum(fee * problem.pools[p].options[w].most for (_, p, w), fee in self.options.items())
+        return float(options + sum(fee * problem.quotas[q].most for (_, q), fee in self.quotas.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Bound:
     with_column: Floats
 
 
-def costs(problem: Problem, fees: Fees | None = None) -> Costs:
+def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
     """Of every column."""
     fees = fees or Fees()
     plain = np.full((problem.levels, len(problem.pools)), np.inf)
@@ -65,21 +65,21 @@ def costs(problem: Problem, fees: Fees | None = None) -> Costs:
             pool.size * sum(fee for (of, q), fee in fees.quotas.items() if of == level and p in problem.quotas[q].pools)
             for level in range(problem.levels)
         ]
-        for w, way in enumerate(pool.ways):
-            side = (1.0 if way.term == "spot" else 0.0) - problem.spot_share if way.term != OWNED else 0.0
+        for w, option in enumerate(pool.options):
+            side = (1.0 if option.term == "spot" else 0.0) - problem.spot_share if option.term != OWNED else 0.0
             risk = [pool.size * side * fees.spot.get(level, 0.0) for level in range(problem.levels)]
-            if way.committed:
-                standing[p] = min(standing[p], way.price + fees.ways.get((-1, p, w), 0.0) + sum(dues) + sum(risk))
+            if option.committed:
+                standing[p] = min(standing[p], option.price + fees.options.get((-1, p, w), 0.0) + sum(dues) + sum(risk))
                 continue
             for level, due in enumerate(dues):
-                price = way.price * problem.hours[level] + fees.ways.get((level, p, w), 0.0) + due + risk[level]
+                price = option.price * problem.hours[level] + fees.options.get((level, p, w), 0.0) + due + risk[level]
                 plain[level, p] = min(plain[level, p], price)
     sizes = np.array([pool.size for pool in problem.pools], dtype=float)
     share = problem.uses / sizes[problem.pool_of]
     return Costs(plain[:, problem.pool_of] * share[None, :], standing[problem.pool_of] * share, fees.rebate(problem))
 
 
-def first_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
+def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
     """What each bucket costs where it is cheapest and copies can be split: the bound of the plain relaxation."""
     each = np.minimum(cost.hourly, cost.standing[None, :]) if problem.levels == 1 else _cheapest(cost, problem)
     with np.errstate(invalid="ignore"):
@@ -99,7 +99,7 @@ def raise_bound(
 ) -> Bound:
     """Uphill for so many seconds at most. Steps look at the columns that may pay at prices like these; rounds end with all."""
     end = monotonic() + seconds
-    now = first_prices(problem, loads, cost) if prices is None else prices
+    now = initial_prices(problem, loads, cost) if prices is None else prices
     best, worth = _told(problem, cost, loads, now), 1.0
     for _ in range(ROUNDS):
         if monotonic() > end or best.value >= target or worth < LEAST_WORTH:
@@ -235,14 +235,14 @@ def _first_copy(problem: Problem, cost: Costs, loads: Floats, density: Floats, f
 
 def _column(problem: Problem, hourly: Floats, standing: float, loads: Floats, density: Floats) -> tuple[float, Floats, float]:
     """What a column keeps, what it serves, and what it keeps when it must run a copy."""
-    levels, room = problem.levels, problem.room
+    load_levels, room = problem.levels, problem.room
     most = 1
-    for level in range(levels):
+    for level in range(load_levels):
         paying = density[level] * room > min(hourly[level], standing)
         most = max(most, int(np.ceil(loads[level][paying].sum() / room)) + 1) if paying.any() else most
     most = min(most, MOST_COPIES)
     gains, orders = [], []
-    for level in range(levels):
+    for level in range(load_levels):
         gain, order = _gains(loads[level], density[level], room, most)
         gains.append(gain)
         orders.append(order)
@@ -253,7 +253,7 @@ def _column(problem: Problem, hourly: Floats, standing: float, loads: Floats, de
     earned = float(np.maximum(covered, 0.0).sum() + beyond.sum())
     counts = np.maximum((marginal > hourly[:, None]).sum(axis=1), committed)
     served = np.zeros_like(loads)
-    for level in range(levels):
+    for level in range(load_levels):
         served[level] = _filled(loads[level], orders[level], room * counts[level])
     first = earned if counts.max() > 0 else max(float((marginal[:, 0] - hourly).max()), float(covered[0]))
     return earned, served, first

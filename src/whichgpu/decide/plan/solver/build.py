@@ -9,22 +9,22 @@ import numpy as np
 
 from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.decide.configurations.configuration import Asked
-from whichgpu.decide.plan.capacity import Copy, Goals, copies_of
-from whichgpu.decide.plan.solver.problem import Floats, Job, Problem, Quota, Stay
-from whichgpu.decide.plan.supply import Stand
-from whichgpu.decide.plan.traffic import Traffic, levels
+from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.plan.capacity import Goals, ReplicaCapacity, replica_capacities
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Floats, Job, Problem, Quota
+from whichgpu.decide.plan.supply import GpuPool
+from whichgpu.decide.plan.traffic import Traffic, load_levels
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """A model, its traffic and its objectives, and the engine that serves it where its facts are known.
 
     `name` is its own among all that is served; `model` what it was asked for by, where that is another word.
     """
 
     name: str
-    asked: Asked
+    asked: WorkloadRequest
     traffic: Traffic
     goals: Goals
     engine: Engine | None = None
@@ -45,13 +45,13 @@ class Column:
     """What a column of the problem is: a model on a stand, in copies of so many GPUs, `copies` of them to one of the column."""
 
     model: int
-    stand: int
-    copy: Copy
+    pool_index: int
+    replica: ReplicaCapacity
     copies: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PlanLimits:
     """What a plan has to keep to beside its objectives."""
 
     headroom: float
@@ -60,20 +60,20 @@ class Limits:
     budget: float | None = None
     horizon: float = 730.0
     levels: int = 4
-    current: Stay | None = None
+    current: CurrentFleet | None = None
     spot_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class Formulation:
     """The problem and what its numbers mean. `hour_level` is the level of every hour of the curve."""
 
     problem: Problem
     columns: tuple[Column, ...]
-    stands: tuple[Stand, ...]
-    served: tuple[Served, ...]
+    gpu_pools: tuple[GpuPool, ...]
+    served: tuple[ServedModel, ...]
     starts: tuple[int, ...]  # first bucket of each model
-    copies: tuple[tuple[tuple[Copy, ...], ...], ...]  # [models][stands]: all degrees, also those that cannot
+    copies: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][stands]: all degrees, also those that cannot
     hour_level: np.ndarray
     excused: tuple[tuple[int, ...], ...]  # by model: buckets served without their objectives
     ease: tuple[float, ...] = ()  # by model: what its copies are counted at beyond the headroom of all
@@ -91,12 +91,12 @@ class Built:
 
 
 def build(
-    served: Sequence[Served],
-    stands: Sequence[Stand],
-    limits: Limits,
+    served: Sequence[ServedModel],
+    gpu_pools: Sequence[GpuPool],
+    limits: PlanLimits,
     jobs: Sequence[Job] = (),
     heard: Callable[[float], None] | None = None,
-) -> Built:
+) -> Formulation:
     """The problem of these models on these stands; `heard` is told the share of the models that are estimated."""
     starts: list[int] = []
     names: list[str] = []
@@ -104,13 +104,13 @@ def build(
         starts.append(len(names))
         names += [f"{one.name}: {bucket.name}" if len(served) > 1 else bucket.name for bucket in one.traffic.buckets]
     curves = [np.array(one.traffic.hourly) for one in served] or [np.zeros(1)]
-    rates, shares, hour_level = levels(curves, limits.levels)
+    rates, shares, hour_level = load_levels(curves, limits.levels)
     mixes = [np.array([bucket.share for bucket in one.traffic.buckets]) for one in served]
     parts = [rates[:, [m]] * mixes[m][None, :] for m in range(len(served))]
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
     told, excused = [], []
     for one in served:
-        copies, hard = _with_excuses(one, stands)
+        copies, hard = _with_excuses(one, gpu_pools)
         told.append(tuple(tuple(row) for row in copies))
         excused.append(hard)
         if heard:
@@ -118,25 +118,25 @@ def build(
     columns = [
         column
         for m in range(len(served))
-        for s, stand in enumerate(stands)
-        for column in _columns(m, s, stand, told[m][s], alone=len(served) == 1)
+        for s, gpu_pool in enumerate(gpu_pools)
+        for column in _columns(m, s, gpu_pool, told[m][s], alone=len(served) == 1)
     ]
     width = demand.shape[1]
     table = np.zeros((len(columns), width))
     for place, column in enumerate(columns):
         start = starts[column.model]
-        table[place, start : start + len(column.copy.rates)] = column.copy.rates * column.copies
+        table[place, start : start + len(column.replica.rates)] = column.replica.rates * column.copies
     problem = Problem(
-        pools=tuple(stand.pool for stand in stands),
-        columns=tuple(_name(column, served, stands) for column in columns),
-        pool_of=np.array([column.stand for column in columns], dtype=np.int64),
-        uses=np.array([gpus_taken(column, stands[column.stand]) for column in columns], dtype=np.int64),
+        pools=tuple(gpu_pool.pool for gpu_pool in gpu_pools),
+        columns=tuple(_name(column, served, gpu_pools) for column in columns),
+        pool_of=np.array([column.pool_index for column in columns], dtype=np.int64),
+        uses=np.array([gpus_taken(column, gpu_pools[column.pool_index]) for column in columns], dtype=np.int64),
         rates=table,
         demand=demand,
         hours=shares,
         headroom=limits.headroom,
         slices=limits.slices,
-        quotas=_quotas(limits, stands),
+        quotas=_quotas(limits, gpu_pools),
         jobs=tuple(jobs),
         horizon=limits.horizon,
         budget=limits.budget,
@@ -144,19 +144,21 @@ def build(
         spot_share=limits.spot_share,
         buckets=tuple(names),
     )
-    return Built(problem, tuple(columns), tuple(stands), tuple(served), tuple(starts), tuple(told), hour_level, tuple(excused))
+    return Formulation(
+        problem, tuple(columns), tuple(gpu_pools), tuple(served), tuple(starts), tuple(told), hour_level, tuple(excused)
+    )
 
 
-def _with_excuses(one: Served, stands: Sequence[Stand]) -> tuple[list[list[Copy]], tuple[int, ...]]:
+def _with_excuses(one: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[list[ReplicaCapacity]], tuple[int, ...]]:
     """Copies under the objectives, and the buckets served without them because no GPU keeps them.
 
     A percentile leaves some requests free to miss the objectives. While the buckets that fit some GPU and are late on all of them
     hold no more requests than that, they are served late; otherwise, and where a request fits no GPU, they stay unserved.
     """
-    kinds = [(stand.gpu, stand.fabric) for stand in stands]
-    widest = [stand.widest if one.runs_on(stand.gpu) else 0 for stand in stands]
+    kinds = [(gpu_pool.gpu, gpu_pool.fabric) for gpu_pool in gpu_pools]
+    widest = [gpu_pool.widest if one.runs_on(gpu_pool.gpu) else 0 for gpu_pool in gpu_pools]
     buckets = one.traffic.buckets
-    found = copies_of(one.asked, buckets, one.goals, kinds, widest)
+    found = replica_capacities(one.asked, buckets, one.goals, kinds, widest)
     able, fits = (np.zeros(len(buckets), dtype=bool) for _ in range(2))
     for copy in (copy for row in found for copy in row):
         able |= copy.rates > 0
@@ -165,7 +167,7 @@ def _with_excuses(one: Served, stands: Sequence[Stand]) -> tuple[list[list[Copy]
     free = 1.0 - one.goals.percentile / 100.0
     if not len(hard) or not one.goals.any or sum(buckets[b].share for b in hard.tolist()) > free:
         return found, ()
-    late = copies_of(one.asked, [buckets[b] for b in hard.tolist()], Goals(), kinds, widest)
+    late = replica_capacities(one.asked, [buckets[b] for b in hard.tolist()], Goals(), kinds, widest)
     joined = [
         [
             replace(copy, rates=_put(copy.rates, hard, other.rates), batches=_put(copy.batches, hard, other.batches))
@@ -182,11 +184,11 @@ def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
     return told
 
 
-def _columns(model: int, place: int, stand: Stand, copies: Sequence[Copy], alone: bool) -> list[Column]:
+def _columns(model: int, place: int, gpu_pool: GpuPool, copies: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
     """Degrees worth having: a machine filled with copies where one model has it to itself, single copies otherwise."""
-    able = [copy for copy in copies if copy.rates.any() and copy.tp <= stand.pool.size * (8 if stand.owned else 1)]
-    filled = alone and not stand.owned
-    each = [(copy, stand.pool.size // copy.tp if filled else 1) for copy in able]
+    able = [copy for copy in copies if copy.rates.any() and copy.tp <= gpu_pool.pool.size * (8 if gpu_pool.owned else 1)]
+    filled = alone and not gpu_pool.owned
+    each = [(copy, gpu_pool.pool.size // copy.tp if filled else 1) for copy in able]
     worth = [copy.rates / copy.tp for copy in able]
     kept = []
     for at, (copy, count) in enumerate(each):
@@ -200,45 +202,45 @@ def _columns(model: int, place: int, stand: Stand, copies: Sequence[Copy], alone
     return kept
 
 
-def gpus_taken(column: Column, stand: Stand) -> int:
+def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
     """GPUs of a machine that are no others' while a column's copies stand there: what is left over when no more copies fit
     counts with them, since no copy spans two machines. A machine of one model is filled, and taken whole.
     """
-    tp, size = column.copy.tp, stand.pool.size
-    if stand.owned or size < tp:
+    tp, size = column.replica.tp, gpu_pool.pool.size
+    if gpu_pool.owned or size < tp:
         return tp * column.copies
     return size if column.copies == size // tp else column.copies * -(-size // (size // tp))
 
 
-def _name(column: Column, served: Sequence[Served], stands: Sequence[Stand]) -> str:
-    return f"{served[column.model].name} on {column.copy.tp}x {stands[column.stand].gpu.name}"
+def _name(column: Column, served: Sequence[ServedModel], gpu_pools: Sequence[GpuPool]) -> str:
+    return f"{served[column.model].name} on {column.replica.tp}x {gpu_pools[column.pool_index].gpu.name}"
 
 
-def _quotas(limits: Limits, stands: Sequence[Stand]) -> tuple[Quota, ...]:
+def _quotas(limits: PlanLimits, gpu_pools: Sequence[GpuPool]) -> tuple[Quota, ...]:
     told = []
     for name, gpus, most in limits.quotas:
-        pools = frozenset(s for s, stand in enumerate(stands) if stand.gpu.id in gpus and not stand.owned)
+        pools = frozenset(s for s, gpu_pool in enumerate(gpu_pools) if gpu_pool.gpu.id in gpus and not gpu_pool.owned)
         told.append(Quota(name, pools, most))
     return tuple(told)
 
 
-def eased_for(built: Built, spare: Mapping[str, float]) -> Built:
+def with_headrooms(formulation: Formulation, spare: Mapping[str, float]) -> Formulation:
     """With each model's own headroom: the least of all for all, and copies of the others counted at less."""
-    least = min(spare.values(), default=built.problem.headroom)
-    ease = tuple((1.0 - spare[one.name]) / (1.0 - least) for one in built.served)
-    factors = np.array([ease[column.model] for column in built.columns])
-    before = np.array([(built.ease or (1.0,) * len(ease))[column.model] for column in built.columns])
-    rates = built.problem.rates * (factors / before)[:, None] if len(factors) else built.problem.rates
-    return replace(built, problem=replace(built.problem, headroom=least, rates=rates), ease=ease)
+    least = min(spare.values(), default=formulation.problem.headroom)
+    ease = tuple((1.0 - spare[one.name]) / (1.0 - least) for one in formulation.served)
+    factors = np.array([ease[column.model] for column in formulation.columns])
+    before = np.array([(formulation.ease or (1.0,) * len(ease))[column.model] for column in formulation.columns])
+    rates = formulation.problem.rates * (factors / before)[:, None] if len(factors) else formulation.problem.rates
+    return replace(formulation, problem=replace(formulation.problem, headroom=least, rates=rates), ease=ease)
 
 
-def alone(problem: Problem, gpu: str) -> Problem:
+def only_gpu(problem: Problem, gpu: str) -> Problem:
     """The same problem with machines of one kind of GPU only."""
     kept = [p for p, pool in enumerate(problem.pools) if pool.gpu == gpu]
-    return without(problem, frozenset(range(len(problem.pools))) - frozenset(kept))
+    return without_pools(problem, frozenset(range(len(problem.pools))) - frozenset(kept))
 
 
-def without(problem: Problem, pools: frozenset[int]) -> Problem:
+def without_pools(problem: Problem, pools: frozenset[int]) -> Problem:
     """The same problem less some pools: their machines cannot be had."""
     columns = np.flatnonzero(~np.isin(problem.pool_of, list(pools)))
     jobs = []

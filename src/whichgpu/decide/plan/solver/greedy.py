@@ -10,7 +10,7 @@ from time import monotonic
 
 import numpy as np
 
-from whichgpu.decide.plan.solver.growth import growth
+from whichgpu.decide.plan.solver.growth import max_growth
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
 COLUMNS = 400  # that are looked at, best first
@@ -19,18 +19,18 @@ SWAPS = 30  # cheaper columns tried in the place of one in use
 DONE = 1e-9
 
 
-def suits(problem: Problem) -> bool:
+def greedy_applies(problem: Problem) -> bool:
     """Whether it is a problem this can begin: one level, machines without limits, nothing beside serving."""
-    bounded = any(np.isfinite(way.most) for pool in problem.pools for way in pool.ways)
+    bounded = any(np.isfinite(option.most) for pool in problem.pools for option in pool.options)
     filled = all(problem.uses[j] == problem.pools[int(p)].size for j, p in enumerate(problem.pool_of))
     beside = (
         problem.quotas or problem.jobs or problem.current is not None or problem.budget is not None or problem.slices is not None
     )
-    spot = problem.spot_share < 1 and any(way.term == "spot" for pool in problem.pools for way in pool.ways)
+    spot = problem.spot_share < 1 and any(option.term == "spot" for pool in problem.pools for option in pool.options)
     return problem.levels == 1 and not bounded and filled and not beside and not spot
 
 
-def begin(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
+def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
     """Copies of every column, made by earnings at these prices and then bettered until `end`; None where there would be many."""
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     worth = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
@@ -97,4 +97,4 @@ def _dropped(problem: Problem, copies: Ints, each: Floats, end: float) -> Ints:
 
 
 def _holds(problem: Problem, copies: Ints) -> bool:
-    return bool(copies.any()) and growth(problem, copies, 0).factor >= 1 - 1e-9
+    return bool(copies.any()) and max_growth(problem, copies, 0).factor >= 1 - 1e-9

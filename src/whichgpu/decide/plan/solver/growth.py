@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
-from whichgpu.decide.plan.solver.program import INFINITE, Rows, run
+from whichgpu.decide.plan.solver.program import INFINITE, LinearProgram, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,11 @@ class Growth:
     full: tuple[int, ...]
 
 
-def growth(problem: Problem, copies: Ints, level: int, buckets: np.ndarray | None = None, room: float | None = None) -> Growth:
+def max_growth(
+    problem: Problem, copies: Ints, level: int, buckets: np.ndarray | None = None, room: float | None = None
+) -> Growth:
     """Of these copies; of some buckets' traffic alone while the rest stays as it is, where these are told."""
-    rows, loads = Rows(), problem.loads_at(level, copies > 0)
+    rows, loads = LinearProgram(), problem.loads_at(level, copies > 0)
     grown = np.ones(problem.demand.shape[1], dtype=bool) if buckets is None else buckets
     factor = rows.variable(-1.0)
     used = np.flatnonzero(copies > 0)
@@ -48,7 +50,7 @@ def growth(problem: Problem, copies: Ints, level: int, buckets: np.ndarray | Non
     return Growth(float(values[factor]), full)
 
 
-def busy(problem: Problem, copies: Floats, shares: Floats, level: int) -> Floats:
+def utilisation(problem: Problem, copies: Floats, shares: Floats, level: int) -> Floats:
     """Share of its time each column is at work at a level; 0 where it has no copies."""
     loads = problem.loads()[level]
     loads = np.where(np.isfinite(loads), loads, 0.0)

@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PriceOption:
     """A way to have machines of a pool: an hour's price; a commitment is paid in every hour of the horizon."""
 
     name: str
@@ -36,7 +36,7 @@ class Pool:
     name: str
     gpu: str
     size: int
-    ways: tuple[Way, ...]
+    options: tuple[PriceOption, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class CurrentFleet:
     """A fleet already there: GPUs of each kind, and what an hour is worth of not adding or giving back one of them."""
 
     gpus: dict[str, float]
@@ -89,7 +89,7 @@ class Problem:
     jobs: tuple[Job, ...] = ()
     horizon: float = 730.0  # hours
     budget: float | None = None  # most money of an average hour
-    current: Stay | None = None
+    current: CurrentFleet | None = None
     spot_share: float = 1.0  # most of the rented GPUs that may be on spot terms
     buckets: tuple[str, ...] = field(default=())
 

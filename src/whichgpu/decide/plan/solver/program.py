@@ -18,7 +18,7 @@ STRONG = 4000  # pairs of column and bucket up to which "no share without a copy
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProgramSolution:
     """What a program came to; `copies` and `shares` are of the chosen columns."""
 
     cost: float
@@ -33,7 +33,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartingPlan:
     """A plan to begin with: copies of every column of the problem, [levels, columns], and machines by level, pool and way."""
 
     copies: Ints
@@ -41,7 +41,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Relaxed:
+class LinearRelaxation:
     """The relaxation: its cost, what each bucket costs, what limits are worth, and how many copies of each column it uses."""
 
     cost: float
@@ -50,7 +50,7 @@ class Relaxed:
     used: Floats
 
 
-class Rows:
+class LinearProgram:
     """A program put together row by row."""
 
     def __init__(self) -> None:
@@ -104,24 +104,24 @@ class Program:
 
     def __init__(self, problem: Problem, chosen: Ints) -> None:
         self.problem, self.chosen = problem, chosen
-        self.rows = rows = Rows()
+        self.rows = rows = LinearProgram()
         self.loads = problem.loads()[:, chosen, :]
-        levels, hours = range(problem.levels), problem.hours
+        load_levels, hours = range(problem.levels), problem.hours
         pools = sorted({int(problem.pool_of[j]) for j in chosen} | self._job_pools())
         self.machines: dict[tuple[int, int, int], int] = {}
         for p in pools:
-            for w, way in enumerate(problem.pools[p].ways):
-                most = way.most if np.isfinite(way.most) else INFINITE
-                if way.committed:
-                    place = rows.variable(way.price, most, whole=True)
-                    self.machines |= {(level, p, w): place for level in levels}
+            for w, option in enumerate(problem.pools[p].options):
+                most = option.most if np.isfinite(option.most) else INFINITE
+                if option.committed:
+                    place = rows.variable(option.price, most, whole=True)
+                    self.machines |= {(level, p, w): place for level in load_levels}
                 else:
-                    for level in levels:
-                        self.machines[level, p, w] = rows.variable(way.price * hours[level], most, whole=True)
-        self.copies = {(level, at): rows.variable(0.0, whole=True) for level in levels for at in range(len(chosen))}
+                    for level in load_levels:
+                        self.machines[level, p, w] = rows.variable(option.price * hours[level], most, whole=True)
+        self.copies = {(level, at): rows.variable(0.0, whole=True) for level in load_levels for at in range(len(chosen))}
         self.shares: dict[tuple[int, int, int], int] = {}
         scale = float(problem.slices or 1)
-        for level in levels:
+        for level in load_levels:
             able = np.isfinite(self.loads[level]) & (problem.demand[level] > 0)[None, :]
             for at, b in np.argwhere(able).tolist():
                 self.shares[level, at, b] = rows.variable(0.0, scale, whole=problem.slices is not None)
@@ -166,7 +166,7 @@ class Program:
                     for at, j in enumerate(self.chosen.tolist())
                     if problem.pool_of[j] == p
                 ]
-                terms += [(self.machines[level, p, w], -float(pool.size)) for w in range(len(pool.ways))]
+                terms += [(self.machines[level, p, w], -float(pool.size)) for w in range(len(pool.options))]
                 self.pool_rows[level, p] = rows.row(terms, -INFINITE, 0.0)
 
     def _limits(self, pools: list[int]) -> None:
@@ -178,7 +178,7 @@ class Program:
                     (self.machines[level, p, w], float(problem.pools[p].size))
                     for p in pools
                     if p in quota.pools
-                    for w in range(len(problem.pools[p].ways))
+                    for w in range(len(problem.pools[p].options))
                 ]
                 if terms:
                     self.quota_rows[level, q] = rows.row(terms, -INFINITE, quota.most)
@@ -194,26 +194,26 @@ class Program:
         terms = []
         for p in pools:
             pool = self.problem.pools[p]
-            for w, way in enumerate(pool.ways):
-                if way.term != OWNED:
-                    side = (1.0 if way.term == "spot" else 0.0) - self.problem.spot_share
+            for w, option in enumerate(pool.options):
+                if option.term != OWNED:
+                    side = (1.0 if option.term == "spot" else 0.0) - self.problem.spot_share
                     terms.append((self.machines[level, p, w], pool.size * side))
         return self.rows.row(terms, -INFINITE, 0.0)
 
-    def simplest(self, seconds: float, ceiling: float) -> Found | None:
+    def simplest(self, seconds: float, ceiling: float) -> ProgramSolution | None:
         """Of the plans that cost no more than so much, one with the fewest kinds of machines."""
         rows = self.rows
-        costs = list(self.spent)
-        rows.row([(place, cost) for place, cost in enumerate(costs) if cost], -INFINITE, ceiling)
-        rows.cost = [1e-3 * cost / max(ceiling, 1e-12) for cost in costs]
+        column_costs = list(self.spent)
+        rows.row([(place, cost) for place, cost in enumerate(column_costs) if cost], -INFINITE, ceiling)
+        rows.cost = [1e-3 * cost / max(ceiling, 1e-12) for cost in column_costs]
         used: dict[tuple[int, int], list[int]] = {}
         for (_, p, w), place in self.machines.items():
             used.setdefault((p, w), []).append(place)
         for places in used.values():
             kind = rows.variable(1.0, 1.0, whole=True)
-            costs.append(0.0)
+            column_costs.append(0.0)
             for place in dict.fromkeys(places):
-                most = min(rows.upper[place], ceiling / max(costs[place], 1e-9), MANY)
+                most = min(rows.upper[place], ceiling / max(column_costs[place], 1e-9), MANY)
                 rows.row([(place, 1.0), (kind, -np.ceil(most))], -INFINITE, 0.0)
         engine = _engine(seconds)
         engine.setOptionValue("mip_rel_gap", 0.2)
@@ -223,7 +223,7 @@ class Program:
             return None
         values = np.array(engine.getSolution().col_value)
         whole = np.array([round(value) if whole else value for value, whole in zip(values, rows.whole, strict=True)])
-        return self._read(values, float(np.dot(whole, costs)), -np.inf, optimal=False)
+        return self._read(values, float(np.dot(whole, column_costs)), -np.inf, optimal=False)
 
     def _stay(self, pools: list[int]) -> None:
         """What is added to the fleet there is, or taken from it, costs something at the busiest level."""
@@ -237,11 +237,11 @@ class Program:
                 (self.machines[level, p, w], float(problem.pools[p].size))
                 for p in pools
                 if problem.pools[p].gpu == gpu
-                for w in range(len(problem.pools[p].ways))
+                for w in range(len(problem.pools[p].options))
             ]
             rows.row([*terms, (more, -1.0), (fewer, 1.0)], stay.gpus.get(gpu, 0.0), stay.gpus.get(gpu, 0.0))
 
-    def solve(self, seconds: float, gap: float, known: Start | None = None) -> Found | None:
+    def solve(self, seconds: float, gap: float, known: StartingPlan | None = None) -> ProgramSolution | None:
         """The best mix; None where there is none. `known` is a plan to begin with."""
         engine = _engine(seconds)
         engine.setOptionValue("mip_rel_gap", gap)
@@ -258,7 +258,7 @@ class Program:
             values, info.objective_function_value, info.mip_dual_bound, str(engine.getModelStatus()).endswith("kOptimal")
         )
 
-    def _begun(self, known: Start) -> dict[int, float]:
+    def _begun(self, known: StartingPlan) -> dict[int, float]:
         """A known plan as values."""
         start = {place: float(known.copies[level, int(self.chosen[at])]) for (level, at), place in self.copies.items()}
         for key, place in self.machines.items():
@@ -281,7 +281,7 @@ class Program:
                 if self.problem.pool_of[j] == p
             )
             missing = np.ceil(wanted / pool.size - 1e-7)
-            places = [self.machines[level, p, w] for w in range(len(pool.ways))]
+            places = [self.machines[level, p, w] for w in range(len(pool.options))]
             for place in sorted(places, key=lambda one: -float(values[one])):  # those the relaxation likes best first
                 taken = held.get(place, min(float(np.ceil(values[place] - 1e-7)), max(missing, 0.0)))
                 held[place] = taken
@@ -294,7 +294,7 @@ class Program:
                 held[roomy] += missing
         return start | held
 
-    def relaxed(self, seconds: float) -> Relaxed | None:
+    def relaxed(self, seconds: float) -> LinearRelaxation | None:
         """The relaxation; None where there is none."""
         engine = _engine(seconds)
         engine.passModel(self.rows.model(relaxed=True))
@@ -307,19 +307,19 @@ class Program:
         scale = float(self.problem.slices or 1)
         for (level, b), row in self.demand_rows.items():
             prices[level, b] = max(0.0, duals[row] * scale)
-        ways = {}
+        options = {}
         for (level, p, w), place in self.machines.items():
-            way = self.problem.pools[p].ways[w]
-            if np.isfinite(way.most) and reduced[place] < 0:
-                ways[-1 if way.committed else level, p, w] = -float(reduced[place])
+            option = self.problem.pools[p].options[w]
+            if np.isfinite(option.most) and reduced[place] < 0:
+                options[-1 if option.committed else level, p, w] = -float(reduced[place])
         quotas = {key: -float(duals[row]) for key, row in self.quota_rows.items() if duals[row] < 0}
         used = np.zeros(len(self.chosen))
         for (_, at), place in self.copies.items():
             used[at] = max(used[at], values[place])
         spot = {level: -float(duals[row]) for level, row in self.spot_rows.items() if duals[row] < 0}
-        return Relaxed(float(info.objective_function_value), prices, Fees(ways, quotas, spot), used)
+        return LinearRelaxation(float(info.objective_function_value), prices, Fees(options, quotas, spot), used)
 
-    def _read(self, values: Floats, cost: float, bound: float, optimal: bool) -> Found:
+    def _read(self, values: Floats, cost: float, bound: float, optimal: bool) -> ProgramSolution:
         problem, scale = self.problem, float(self.problem.slices or 1)
         copies = np.zeros((problem.levels, len(self.chosen)), dtype=np.int64)
         for (level, at), place in self.copies.items():
@@ -334,7 +334,7 @@ class Program:
         )
         spent = sum(float(values[place]) * self.spent[place] for place in self.job_shares.values())
         change = sum(float(values[place]) * self.spent[place] for place in self.changes)
-        return Found(float(cost), float(bound), copies, shares, machines, jobs, spent, optimal, change)
+        return ProgramSolution(float(cost), float(bound), copies, shares, machines, jobs, spent, optimal, change)
 
 
 def _engine(seconds: float) -> Any:
@@ -348,7 +348,7 @@ def _engine(seconds: float) -> Any:
     return engine
 
 
-def run(rows: Rows, seconds: float = 10.0) -> tuple[Floats, Floats] | None:
+def run(rows: LinearProgram, seconds: float = 10.0) -> tuple[Floats, Floats] | None:
     """Values and duals of a program without whole numbers; None where there is none."""
     engine = _engine(seconds)
     engine.passModel(rows.model(relaxed=True))

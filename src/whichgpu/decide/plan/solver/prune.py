@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, Problem, Quota, Way
+from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, PriceOption, Problem, Quota
 
 DIGITS = 9  # to which rates are compared
 JUDGES = 64  # columns that may rule others out
@@ -56,14 +56,17 @@ def _rounded(rates: Floats) -> Floats:
 
 
 def _joined(pools: list[Pool]) -> Pool:
-    ways: list[Way] = []
+    options: list[PriceOption] = []
     for committed in (False, True):
-        mine = sorted((way for pool in pools for way in pool.ways if way.committed == committed), key=lambda way: way.price)
-        for way in mine:
-            ways.append(way)
-            if not np.isfinite(way.most):
+        mine = sorted(
+            (option for pool in pools for option in pool.options if option.committed == committed),
+            key=lambda option: option.price,
+        )
+        for option in mine:
+            options.append(option)
+            if not np.isfinite(option.most):
                 break  # nothing dearer is ever taken
-    return replace(pools[0], ways=tuple(ways))
+    return replace(pools[0], options=tuple(options))
 
 
 def undominated(problem: Problem) -> Bools:
@@ -106,14 +109,14 @@ def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
     free = np.zeros(len(problem.columns), dtype=bool)
     for j, p in enumerate(problem.pool_of.tolist()):
         pool = problem.pools[p]
-        plain[j] = min((way.price for way in pool.ways if not way.committed), default=np.inf)
-        standing[j] = min((way.price for way in pool.ways if way.committed), default=np.inf)
-        bounded = any(np.isfinite(way.most) or (way.term == "spot" and problem.spot_share < 1) for way in pool.ways)
+        plain[j] = min((option.price for option in pool.options if not option.committed), default=np.inf)
+        standing[j] = min((option.price for option in pool.options if option.committed), default=np.inf)
+        bounded = any(np.isfinite(option.most) or (option.term == "spot" and problem.spot_share < 1) for option in pool.options)
         free[j] = problem.uses[j] == pool.size and not bounded
     return plain, standing, free
 
 
-def beaten_pools(problem: Problem) -> Bools:
+def dominated_pools(problem: Problem) -> Bools:
     """Pools without limits in whose place another's machines would always do: as many GPUs, no dearer in any way of having them,
     within the same quotas, and every copy there has copies here that are at least as fast on no more GPUs.
 
@@ -129,7 +132,7 @@ def beaten_pools(problem: Problem) -> Bools:
     quotas = [frozenset(q for q, quota in enumerate(problem.quotas) if p in quota.pools) for p in range(count)]
     asked = (problem.demand > 0).any(axis=0)
     rates = problem.rates[:, asked]
-    free = [all(not np.isfinite(way.most) for way in pool.ways) for pool in problem.pools]
+    free = [all(not np.isfinite(option.most) for option in pool.options) for pool in problem.pools]
     for p in range(count):
         if not free[p] or not columns[p]:
             continue
@@ -156,12 +159,12 @@ def _no_dearer(here: Pool, there: Pool) -> bool:
     times = there.size // here.size
     return all(
         any(
-            times * mine.price <= way.price
-            and (not mine.committed or way.committed)
-            and (mine.term != "spot" or way.term == "spot")
-            for mine in here.ways
+            times * mine.price <= option.price
+            and (not mine.committed or option.committed)
+            and (mine.term != "spot" or option.term == "spot")
+            for mine in here.options
         )
-        for way in there.ways
+        for option in there.options
     )
 
 

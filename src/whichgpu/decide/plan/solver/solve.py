@@ -8,11 +8,11 @@ from time import monotonic
 
 import numpy as np
 
-from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, costs, first_prices, raise_bound
-from whichgpu.decide.plan.solver.greedy import begin, suits
+from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
+from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, Solution
-from whichgpu.decide.plan.solver.program import Found, Program, Start, servable
-from whichgpu.decide.plan.solver.prune import beaten_pools, undominated
+from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
+from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
 
 WHOLE = 60_000  # shares up to which the relaxation of all columns is solved
 USED = 1e-6  # copies in the relaxation
@@ -28,7 +28,7 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     if not servable(problem).all():
         return None
     told = progress or (lambda _: None)
-    free = undominated(problem) & ~beaten_pools(problem)[problem.pool_of]
+    free = undominated(problem) & ~dominated_pools(problem)[problem.pool_of]
     if problem.levels > 1 and _apart(problem, free):
         return _by_level(problem, seconds, gap, told)
     width = int((problem.demand > 0).sum())
@@ -43,7 +43,7 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
 def _apart(problem: Problem, free: Bools) -> bool:
     """Whether nothing ties one level of load to another."""
     pools = {int(p) for p in problem.pool_of[free]}
-    tied = any(way.committed for p in pools for way in problem.pools[p].ways)
+    tied = any(option.committed for p in pools for option in problem.pools[p].options)
     return not (tied or problem.jobs or problem.current is not None or problem.budget is not None)
 
 
@@ -79,7 +79,7 @@ class _Search:
         self.free = free
         self.jobs = sum(_job_least(problem, k) for k in range(len(problem.jobs)))
         self.easy = False
-        self.best: tuple[Ints, Found] | None = None
+        self.best: tuple[Ints, ProgramSolution] | None = None
         self.bound = -np.inf
 
     def run(self) -> Solution | None:
@@ -100,11 +100,11 @@ class _Search:
             return
         self.bound = relaxed.cost
         self.told(0.2)
-        self.easy = suits(self.problem)
+        self.easy = greedy_applies(self.problem)
         used = everything[relaxed.used > USED]
         self._try(used, self._left(0.4))
         self.told(0.5)
-        cost = costs(self.problem, relaxed.fees)
+        cost = column_costs(self.problem, relaxed.fees)
         bound = raise_bound(self.problem, cost, self.loads, self._target(relaxed.prices, cost), self._left(0.2), relaxed.prices)
         self.bound = max(self.bound, bound.value + self.jobs)
         self._begin(bound.prices, cost, 0.1)
@@ -120,17 +120,17 @@ class _Search:
     def _by_bucket(self) -> None:
         """Too many columns for one linear program: those cheapest at some bucket first, then those the bound cannot rule out."""
         problem = self.problem
-        plain = costs(problem)
-        prices = first_prices(problem, self.loads, plain)
+        plain = column_costs(problem)
+        prices = initial_prices(problem, self.loads, plain)
         chosen = self._first(prices, plain)
         relaxed = Program(problem, chosen).relaxed(self._left(0.3))
         fees = relaxed.fees if relaxed else Fees()
-        cost = costs(problem, fees)
-        limited = bool(fees.ways or fees.quotas or fees.spot)
+        cost = column_costs(problem, fees)
+        limited = bool(fees.options or fees.quotas or fees.spot)
         if relaxed is not None and limited:
             prices = relaxed.prices
         self.told(0.1)
-        self.easy = suits(problem)
+        self.easy = greedy_applies(problem)
         if not self._begin(prices, cost, 0.15):
             self._try(chosen, min(self._left(0.25), 6.0))
         self.told(0.3)
@@ -153,17 +153,17 @@ class _Search:
         if not self.easy:
             return False
         each = np.minimum(cost.hourly[0], cost.standing)
-        copies = begin(self.problem, self.loads[0], prices[0], each, self.free, monotonic() + self._left(share))
+        copies = greedy_start(self.problem, self.loads[0], prices[0], each, self.free, monotonic() + self._left(share))
         if copies is None:
             return False
         problem = self.problem
         machines: dict[tuple[int, int, int], int] = {}
         for j in np.flatnonzero(copies).tolist():
             pool = problem.pools[int(problem.pool_of[j])]
-            best = min(range(len(pool.ways)), key=lambda w: pool.ways[w].price)
+            best = min(range(len(pool.options)), key=lambda w: pool.options[w].price)
             key = (0, int(problem.pool_of[j]), best)
             machines[key] = machines.get(key, 0) + int(copies[j])
-        known = Start(copies[None, :], machines)
+        known = StartingPlan(copies[None, :], machines)
         return self._try(np.flatnonzero(copies), min(2.0, self._left(0.1)), known) is not None
 
     def _left(self, share: float) -> float:
@@ -194,23 +194,29 @@ class _Search:
 
     def _limited(self) -> list[int]:
         pools = self.problem.pools
-        return [j for j, p in enumerate(self.problem.pool_of.tolist()) if any(np.isfinite(way.most) for way in pools[p].ways)]
+        return [
+            j for j, p in enumerate(self.problem.pool_of.tolist()) if any(np.isfinite(option.most) for option in pools[p].options)
+        ]
 
-    def _try(self, chosen: Ints, seconds: float, known: Start | None = None) -> Found | None:
+    def _try(self, chosen: Ints, seconds: float, known: StartingPlan | None = None) -> ProgramSolution | None:
         known = known or self._known(chosen)
         found = Program(self.problem, chosen).solve(seconds, self.gap, known)
         if found is not None and (self.best is None or found.cost < self.best[1].cost):
             self.best = chosen, found
         return found
 
-    def _known(self, chosen: Ints) -> Start | None:
+    def _known(self, chosen: Ints) -> StartingPlan | None:
         """The best plan so far, where these columns can tell it."""
         if self.best is None:
             return None
         mine, found = self.best
         copies = np.zeros((self.problem.levels, len(self.problem.columns)), dtype=np.int64)
         copies[:, mine] = found.copies
-        return Start(copies, found.machines) if set(np.flatnonzero(copies.any(axis=0)).tolist()) <= set(chosen.tolist()) else None
+        return (
+            StartingPlan(copies, found.machines)
+            if set(np.flatnonzero(copies.any(axis=0)).tolist()) <= set(chosen.tolist())
+            else None
+        )
 
     def _target(self, prices: Floats, cost: Costs) -> float:
         """What the bound may rise to."""
@@ -230,7 +236,7 @@ class _Search:
         used = self.best[0][self.best[1].copies.sum(axis=0) > 0].tolist() if self.best else []
         return np.unique(np.array([*kept, *used, *self._limited()[:FIRST]] or before.tolist(), dtype=np.int64))
 
-    def _prove(self, bound: Bound, chosen: Ints, found: Found | None) -> None:
+    def _prove(self, bound: Bound, chosen: Ints, found: ProgramSolution | None) -> None:
         """The program bounds plans of its columns; any other plan uses a column left out and costs at least its bound."""
         if found is None:
             return
@@ -248,7 +254,7 @@ class _Search:
         return _whole(self.problem, everything, found, max(self.bound, found.bound), monotonic() - self.start)
 
 
-def simplified(problem: Problem, solution: Solution, tolerance: float, seconds: float = 5.0) -> Solution:
+def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds: float = 5.0) -> Solution:
     """The plan with the fewest kinds of machines among those no dearer than so much; the same where none is found in time."""
     if tolerance <= 0 or problem.slices is not None or len(solution.machines) < 2:
         return solution
@@ -268,7 +274,9 @@ def _job_least(problem: Problem, k: int) -> float:
     """The least a job can cost, an average hour."""
     job = problem.jobs[k]
     told = [
-        min((way.price for way in pool.ways if not way.committed), default=np.inf) * float(job.hours[p]) / problem.horizon
+        min((option.price for option in pool.options if not option.committed), default=np.inf)
+        * float(job.hours[p])
+        / problem.horizon
         for p, pool in enumerate(problem.pools)
         if np.isfinite(job.hours[p])
     ]
@@ -282,7 +290,7 @@ def _nothing(problem: Problem) -> Solution:
     return Solution(0.0, 0.0, copies, shares, {}, (), len(problem.columns), 0, 0.0)
 
 
-def _whole(problem: Problem, chosen: Ints, found: Found, bound: float, seconds: float) -> Solution:
+def _whole(problem: Problem, chosen: Ints, found: ProgramSolution, bound: float, seconds: float) -> Solution:
     """Over all columns of the problem."""
     copies = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))

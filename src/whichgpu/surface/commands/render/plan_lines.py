@@ -6,7 +6,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.interrupted import PoliciesAnswer
-from whichgpu.decide.plan.plan_answer import BillRow, JobRow, PlanAnswer, ranged
+from whichgpu.decide.plan.plan_answer import BillRow, JobRow, PlanAnswer, format_range
 from whichgpu.decide.roles import DesignsAnswer, RolesAnswer
 
 
@@ -70,9 +70,9 @@ def lines(answer: PlanAnswer) -> list[Message]:
                 model=check.model,
                 n=check.requests,
                 percentile=f"{check.percentile:g}",
-                ttft=ranged(check.ttft),
-                tpot=ranged(check.tpot),
-                latency=ranged(check.latency),
+                ttft=format_range(check.ttft),
+                tpot=format_range(check.tpot),
+                latency=format_range(check.latency),
                 **met,
             )
         )

@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import SEVERAL, Span
 from whichgpu.api.request.read import read_field, refusal
-from whichgpu.base.dates import parse_known
+from whichgpu.base.dates import parse_as_known
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Refused
+from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.web.asking import catalog as kept_catalog
-from whichgpu.surface.web.guard import permitted
+from whichgpu.surface.web.command_replies import catalog as kept_catalog
+from whichgpu.surface.web.model_guard import permitted
 from whichgpu.surface.web.rest.endpoints import MODELS, PAGING, Endpoint, by_any_name, fields, largest_list, shown_name
 
 MAX_PARAMETERS = 200
@@ -80,7 +80,7 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
         return None
     try:
         found: int = read_field(fields(endpoint)[name], values[name][-1])
-    except Refused as refused:
+    except InvalidValue as refused:
         raise refusal(name, values[name][-1], refused) from refused
     return found
 
@@ -90,16 +90,16 @@ def _value(field: Field, given: Sequence[Any]) -> Any:
     name = shown_name(field)
     for value in given:
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
-            raise refusal(name, value, Refused(msg("wants.text", longest=MAX_CHARACTERS)))
+            raise refusal(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
     if not field.is_list or isinstance(field.kind, Span):
         if len(given) > 1:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
         return given[0]
     items = [part for value in given for one in _each(value) for part in _parts(one)]
     if any(isinstance(item, (*SEVERAL,)) for item in items):
-        raise refusal(name, given[0], Refused(msg("wants.one-value")))  # a list in a list
+        raise refusal(name, given[0], InvalidValue(msg("wants.one-value")))  # a list in a list
     if len(items) > largest_list(field):
-        raise refusal(name, ",".join(map(str, items[:9])), Refused(msg("wants.names", most=largest_list(field))))
+        raise refusal(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=largest_list(field))))
     return items
 
 
@@ -117,7 +117,7 @@ def _parts(value: Any) -> Sequence[Any]:
 def _catalog(values: Mapping[str, Sequence[Any]]) -> Catalog:
     """The catalog the command will use: models are checked in the one they are looked up in."""
     given = values.get(AS_KNOWN)
-    return kept_catalog(parse_known(str(given[0]), date.today()) if given else None)
+    return kept_catalog(parse_as_known(str(given[0]), date.today()) if given else None)
 
 
 def _guarded(field: Field, value: Any, catalog: Catalog) -> Any:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from whichgpu.base.messages import Language
-from whichgpu.surface.web.drawing import framed
+from whichgpu.surface.web.rendering import framed
 from whichgpu.surface.web.rest.endpoints import BY_PATH, PREFIX
 from whichgpu.surface.web.rest.openapi import document
 

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from whichgpu.surface.web.reading import json_body
-from whichgpu.surface.web.replies import Refusal, as_json, replied
+from whichgpu.surface.web.reader_language import language_of
+from whichgpu.surface.web.request_body import json_body
+from whichgpu.surface.web.responses import Refusal, as_json, replied
 from whichgpu.surface.web.rest.endpoints import ALIASES, BY_PATH, PREFIX
 from whichgpu.surface.web.routes import Endpoint, answering, asked, service_of
 from whichgpu.surface.web.server.gate import check_mark
 from whichgpu.surface.web.server.jobs import COMMANDS, FILES, OVER, Job
 from whichgpu.surface.web.server.service import Service, client_of
-from whichgpu.surface.web.speech import language_of
 
 EVENTS = "text/event-stream"
 MOST_REQUESTS = 20_000

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whichgpu.surface.web.replies import Refusal, refused
+from whichgpu.surface.web.responses import Refusal, refused
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 COOKIE = "whichgpu-token"

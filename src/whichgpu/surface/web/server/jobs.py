@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whichgpu.surface.web.replies import Refusal
+from whichgpu.surface.web.responses import Refusal
 from whichgpu.surface.web.rest.endpoints import PREFIX
 from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import Lost, Question, Settings, Worker

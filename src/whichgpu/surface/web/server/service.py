@@ -15,13 +15,13 @@ from typing import Any
 
 from starlette.requests import Request
 
-from whichgpu.surface.web.bundle import is_made
-from whichgpu.surface.web.replies import Refusal
+from whichgpu.surface.web.responses import Refusal
 from whichgpu.surface.web.server.cache import Answer, Answers
 from whichgpu.surface.web.server.jobs import Jobs
 from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import WORKER, Busy, Lost, Pool, Question, Settings, TooLongForUs
 from whichgpu.surface.web.uploads import Uploads
+from whichgpu.surface.web.vega_bundle import is_made
 from whichgpu.surface.web.views import PAGES
 
 

@@ -14,8 +14,8 @@ import sys
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import Language, language
-from whichgpu.surface.web.asking import Told, forget, internal, use
-from whichgpu.surface.web.guard import allow
+from whichgpu.surface.web.command_replies import HttpReply, forget, internal, use
+from whichgpu.surface.web.model_guard import allow
 from whichgpu.surface.web.server.frames import packed, read_frame
 
 SMALLEST_PACKED = 1024  # bytes; shorter answers are not compressed
@@ -76,7 +76,7 @@ def _bound(settings: dict[str, Any]) -> None:
             os.nice(kinder)
 
 
-def _answer(question: dict[str, Any], out: BinaryIO) -> Told:
+def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
     speech = language(question.get("lang", "en"))
 
     def progress(done: float) -> None:
@@ -93,13 +93,13 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> Told:
         return internal(problem, speech)
 
 
-def _answered(question: dict[str, Any], speech: Language, progress: Any) -> Told:
-    from whichgpu.surface.web.answering import ANSWERS  # loads much, and is timed by whoever waits for `ready`
+def _answered(question: dict[str, Any], speech: Language, progress: Any) -> HttpReply:
+    from whichgpu.surface.web.worker_answers import ANSWERS  # loads much, and is timed by whoever waits for `ready`
 
     return ANSWERS[question["kind"]](question, speech, progress)
 
 
-def _sent(told: Told, lang: str | None = None) -> dict[str, Any]:
+def _sent(told: HttpReply, lang: str | None = None) -> dict[str, Any]:
     """Compressed here, where there is a processor to spare, and once for all who ask; each language has tags of its own."""
     from hashlib import blake2b
     from zlib import compress

@@ -12,9 +12,9 @@ from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
 from whichgpu.estimate.time.pairs import COLUMNS, Pair, pairs
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.chart_parts import INK, SECONDS, SOFT, coloured, decades, picture, quantity, shaped, tips
 from whichgpu.surface.web.views.forms import Form, problem_of
-from whichgpu.surface.web.views.pictures import INK, SECONDS, SOFT, coloured, decades, picture, quantity, shaped, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 
 MOST_POINTS = 1500  # of a chart; all are in the table's twins
@@ -41,11 +41,11 @@ def accuracy(page: Page[State]) -> Shown:
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
         worst = max(1, min(state.worst, 500))
-        answer = verbs.accuracy(state.gpu, state.task, state.source, state.by, worst, desk().catalog)
+        answer = verbs.accuracy(state.gpu, state.task, state.source, state.by, worst, lookups().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("accuracy.html", context | {"error": told}, document={"ok": False, "error": told}, status=status)
-    names = {gpu.id: gpu.name for gpu in desk().catalog.gpus}
+    names = {gpu.id: gpu.name for gpu in lookups().catalog.gpus}
     shown = {
         "answer": answer,
         "scores": [(names.get(one.group, _said(answer.by, one.group, language)), one) for one in answer.scores],

@@ -15,9 +15,9 @@ from whichgpu.surface.charts.vega import GREYS
 from whichgpu.surface.commands.fit import sentence
 from whichgpu.surface.commands.render.workload import part_name
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.chart_parts import COLOURS, INK, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, given, problem_of
-from whichgpu.surface.web.views.pictures import COLOURS, INK, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.spelling import Spelled
@@ -83,7 +83,7 @@ def fit(page: Page[State]) -> Shown:
     }
     try:
         asked = workload(request, str, without=("gpu",))
-        needs = verbs.needs(asked, names, desk())
+        needs = verbs.needs(asked, names, lookups())
         charts = {"memory": memory_picture(needs.gpus[:MOST_BARS], page.language)}
         context |= {"needs": _cells(needs.gpus, page.language), "request": needs.request}
         if state.quick:
@@ -98,7 +98,7 @@ def fit(page: Page[State]) -> Shown:
 def _whole(asked: Spelled, names: tuple[str, ...]) -> FitAnswer:
     from whichgpu.api.workloads.fit import fit_spelled
 
-    return fit_spelled(asked, names, catalog=desk().catalog)
+    return fit_spelled(asked, names, catalog=lookups().catalog)
 
 
 def _told(answer: FitAnswer, language: Language) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
-from whichgpu.surface.web.asking import client_error, status_of
+from whichgpu.surface.web.command_replies import client_error, status_of
 from whichgpu.surface.web.page import Page
 
 Choice = tuple[str, str]

@@ -15,12 +15,12 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.units import parse_bandwidth, parse_bytes
 from whichgpu.catalog.gpu import PEAKS, Gpu
 from whichgpu.catalog.select import GpuFilter, parse_capability
+from whichgpu.surface.cells import chosen, field_named, flat_rows, human, label
 from whichgpu.surface.commands.compare import USUAL as COMPARED
-from whichgpu.surface.fields import chosen, field_named, flat_rows, human, label
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.chart_parts import PLAIN, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
-from whichgpu.surface.web.views.pictures import PLAIN, coloured, dashed, decades, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def gpus(page: Page[State]) -> Shown:
     """The table, the basket's GPUs side by side, and their rooflines."""
     from whichgpu.api.facts import catalog as verbs
 
-    state, language, catalog = page.state, page.language, desk().catalog
+    state, language, catalog = page.state, page.language, lookups().catalog
     texts = given(state, (*FILTERS, "sort", "columns"))
     command = "gpus", {**texts, "names": state.name}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "rows": None, "error": None, "compared": None}
@@ -160,7 +160,7 @@ def roofline(found: Sequence[Gpu], dtype: str, language: Language) -> dict[str, 
 @cache
 def _known() -> dict[str, tuple[str, ...]]:
     """Words the filters may be."""
-    found = desk().catalog.gpus
+    found = lookups().catalog.gpus
     return {
         "vendor": tuple(sorted({gpu.vendor for gpu in found})),
         "arch": tuple(sorted({gpu.architecture for gpu in found})),

@@ -12,10 +12,10 @@ from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.offer import TERMS
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.rest.endpoints import BY_PATH
-from whichgpu.surface.web.views.desks import context_of
+from whichgpu.surface.web.views.fleet_panel import fleets, planned
 from whichgpu.surface.web.views.forms import Form, given, problem_of
-from whichgpu.surface.web.views.planned import fleets, planned
-from whichgpu.surface.web.views.served import served
+from whichgpu.surface.web.views.server_panel import served
+from whichgpu.surface.web.views.shared_catalog import context_of
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
 

@@ -14,12 +14,12 @@ from whichgpu.base.units import parse_bytes, parse_seconds
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.select import parse_span
 from whichgpu.price.offers import GROUPS, Offer
+from whichgpu.surface.cells import field_named
 from whichgpu.surface.commands.offers import headline, money, notes, term_of, trip
-from whichgpu.surface.fields import field_named
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
+from whichgpu.surface.web.views.chart_parts import coloured, dashed, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
-from whichgpu.surface.web.views.pictures import coloured, dashed, picture, quantity, tips
+from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def prices(page: Page[State]) -> Shown:
     command = "offers", {"gpu": gpu, "per": state.per, **texts}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
-        answer = offers(_query(state, gpu, language), day_of(state.as_of), desk().catalog)
+        answer = offers(_query(state, gpu, language), day_of(state.as_of), lookups().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("prices.html", context | {"error": told}, command, status=status)
@@ -124,7 +124,7 @@ def _history(gpu: Sequence[str], state: State) -> HistoryAnswer | None:
     terms = tuple(term for term in state.term if term in TERMS) or ("on-demand", "spot")
     provider = state.provider[0] if len(state.provider) == 1 else None
     try:
-        return catalog_history(gpu[0], provider=provider, terms=terms, catalog=desk().catalog)
+        return catalog_history(gpu[0], provider=provider, terms=terms, catalog=lookups().catalog)
     except WhichGpuError:
         return None
 

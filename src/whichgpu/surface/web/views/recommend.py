@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu.api.recommend.offers import Query
+from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.verbs import workloads as verbs
@@ -14,9 +14,9 @@ from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.constraints import RANKS
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import context_of
 from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
-from whichgpu.surface.web.views.recommended import cards, front_picture, is_service, rows, terms_picture
+from whichgpu.surface.web.views.recommendation_panel import cards, front_picture, is_service, rows, terms_picture
+from whichgpu.surface.web.views.shared_catalog import context_of
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.tasks import RUN_TASKS
@@ -72,7 +72,7 @@ class State:
     as_of: str | None = None
 
 
-CONSTRAINTS = tuple(name for name in names_of(State) if name in Query.__dataclass_fields__)
+CONSTRAINTS = tuple(name for name in names_of(State) if name in Requirements.__dataclass_fields__)
 
 
 @view("recommend", State)

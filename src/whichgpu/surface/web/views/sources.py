@@ -11,8 +11,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.catalog.schema import schema
 from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.desks import desk
 from whichgpu.surface.web.views.forms import Form, problem_of
+from whichgpu.surface.web.views.shared_catalog import lookups
 
 COLUMNS = ("id", "title", "publisher", "url", "published", "read", "recorded", "rows", "checked")
 HEADS = ("title", "publisher", "published", "read", "rows", "checked")
@@ -36,7 +36,7 @@ def sources(page: Page[State]) -> Shown:
     state, language = page.state, page.language
     context: dict[str, Any] = {"form": _form(page), "answer": None, "error": None}
     try:
-        answer = verbs.sources(state.find, state.table, state.sort, desk().catalog)
+        answer = verbs.sources(state.find, state.table, state.sort, lookups().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("sources.html", context | {"error": told}, document={"ok": False, "error": told}, status=status)

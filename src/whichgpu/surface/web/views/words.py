@@ -7,7 +7,7 @@ from typing import Any, get_args
 from whichgpu.base.figure import Basis
 from whichgpu.base.messages import Language
 from whichgpu.catalog.offer import TERMS
-from whichgpu.surface.web.views.desks import gpu_names, model_names, provider_names
+from whichgpu.surface.web.views.shared_catalog import gpu_names, model_names, provider_names
 
 VERDICTS = ("fits", "tight", "no")
 

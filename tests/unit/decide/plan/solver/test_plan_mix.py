@@ -10,10 +10,10 @@ import pytest
 from tests.plan_cases import TWO_TYPES, brute, market
 from whichgpu.decide.plan.profiles import read
 from whichgpu.decide.plan.solver import solve as search
-from whichgpu.decide.plan.solver.bound import costs, first_prices, raise_bound
-from whichgpu.decide.plan.solver.problem import Job, Pool, Quota, Stay, Way
+from whichgpu.decide.plan.solver.bound import column_costs, initial_prices, raise_bound
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Pool, PriceOption, Quota
 from whichgpu.decide.plan.solver.prune import grouped, undominated
-from whichgpu.decide.plan.solver.solve import simplified, solve
+from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 
 PROFILES = read("two types", TWO_TYPES)
 
@@ -69,8 +69,8 @@ def test_a_large_market_is_searched_in_parts_and_its_bound_holds_for_the_whole(
 
 def test_prices_climb_above_the_relaxation() -> None:
     problem = market(40, 30, 5, rate=6.0)
-    cost, loads = costs(problem), problem.loads()
-    plain = float(first_prices(problem, loads, cost).sum())
+    cost, loads = column_costs(problem), problem.loads()
+    plain = float(initial_prices(problem, loads, cost).sum())
     best = solve(problem, gap=0.0)
     assert best is not None
     told = raise_bound(problem, cost, loads, best.cost, 3.0)
@@ -84,18 +84,23 @@ def test_offers_of_identical_performance_become_one_with_the_cheapest_price() ->
     rates = np.stack([problem.rates[0], problem.rates[0], problem.rates[2]])
     told = grouped(replace(problem, rates=rates))
     assert len(told.pools) == 2
-    assert told.pools[0].ways[0].price == min(problem.pools[0].ways[0].price, problem.pools[1].ways[0].price)
+    assert told.pools[0].options[0].price == min(problem.pools[0].options[0].price, problem.pools[1].options[0].price)
 
 
 def test_what_several_cheaper_copies_beat_is_left_out_and_nothing_else() -> None:
-    pools = tuple(Pool(name, name, 1, (Way(name, price),)) for name, price in (("small", 1.0), ("big", 2.5), ("odd", 1.5)))
+    pools = tuple(
+        Pool(name, name, 1, (PriceOption(name, price),)) for name, price in (("small", 1.0), ("big", 2.5), ("odd", 1.5))
+    )
     rates = np.array([[1.0, 1.0], [2.0, 2.0], [0.5, 1.8]])
     problem = market(3, 2, pools=pools, columns=("small", "big", "odd"), rates=rates)
     assert undominated(problem).tolist() == [True, False, True]
 
 
 def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
-    pools = (Pool("mine", "a", 1, (Way("mine", 0.1, most=2.0, term="owned"),)), Pool("rent", "b", 1, (Way("rent", 2.0),)))
+    pools = (
+        Pool("mine", "a", 1, (PriceOption("mine", 0.1, most=2.0, term="owned"),)),
+        Pool("rent", "b", 1, (PriceOption("rent", 2.0),)),
+    )
     problem = market(2, 1, pools=pools, columns=("mine", "rent"), rates=np.array([[1.0], [1.0]]), demand=np.array([[5.0]]))
     found = solve(problem)
     assert found is not None
@@ -106,7 +111,11 @@ def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
 def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
     problem = market(2, 1, rates=np.array([[2.0], [1.0]]), demand=np.array([[6.0]]))
     cheap = replace(
-        problem, pools=(replace(problem.pools[0], ways=(Way("x", 1.0),)), replace(problem.pools[1], ways=(Way("y", 1.0),)))
+        problem,
+        pools=(
+            replace(problem.pools[0], options=(PriceOption("x", 1.0),)),
+            replace(problem.pools[1], options=(PriceOption("y", 1.0),)),
+        ),
     )
     found = solve(replace(cheap, quotas=(Quota("x", frozenset([0]), 1.0),)))
     assert found is not None
@@ -115,11 +124,11 @@ def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
 
 
 def test_commitments_bear_the_floor_and_hourly_machines_the_peak() -> None:
-    ways = (Way("hourly", 2.0), Way("year", 1.2, committed=True, term="reserved-1y"))
+    options = (PriceOption("hourly", 2.0), PriceOption("year", 1.2, committed=True, term="reserved-1y"))
     problem = market(
         1,
         1,
-        pools=(Pool("p", "g", 1, ways),),
+        pools=(Pool("p", "g", 1, options),),
         columns=("p",),
         pool_of=np.zeros(1, dtype=np.int64),
         uses=np.ones(1, dtype=np.int64),
@@ -135,11 +144,11 @@ def test_commitments_bear_the_floor_and_hourly_machines_the_peak() -> None:
 
 
 def test_no_more_spot_than_its_share() -> None:
-    ways = (Way("plain", 2.0), Way("spot", 0.5, term="spot"))
+    options = (PriceOption("plain", 2.0), PriceOption("spot", 0.5, term="spot"))
     problem = market(
         1,
         1,
-        pools=(Pool("p", "g", 1, ways),),
+        pools=(Pool("p", "g", 1, options),),
         columns=("p",),
         pool_of=np.zeros(1, dtype=np.int64),
         uses=np.ones(1, dtype=np.int64),
@@ -154,7 +163,7 @@ def test_no_more_spot_than_its_share() -> None:
 
 def test_several_models_share_a_machine() -> None:
     """Two copies of half a machine each stand on one."""
-    pools = (Pool("p", "g", 2, (Way("p", 4.0),)),)
+    pools = (Pool("p", "g", 2, (PriceOption("p", 4.0),)),)
     rates = np.array([[1.0, 0.0], [0.0, 1.0]])
     problem = market(
         2, 2, pools=pools, columns=("a", "b"), pool_of=np.zeros(2, dtype=np.int64), rates=rates, demand=np.array([[0.9, 0.9]])
@@ -166,7 +175,9 @@ def test_several_models_share_a_machine() -> None:
 
 def test_a_job_takes_the_cheapest_machine_that_meets_its_deadline() -> None:
     problem = market(2, 1, rates=np.array([[1.0], [1.0]]), demand=np.array([[1.0]]))
-    pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 3.0), strict=True))
+    pools = tuple(
+        replace(pool, options=(PriceOption(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 3.0), strict=True)
+    )
     hours = np.array([30.0, 8.0])
     found = solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 24.0),), horizon=100.0))
     assert found is not None
@@ -179,8 +190,8 @@ def test_a_job_waits_for_hours_in_which_enough_owned_machines_are_free() -> None
     """Six of eight serve by day, two by night: a job of eight at once cannot run here, one of six only by night."""
     problem = market(2, 1, rates=np.array([[1.0], [1.0]]))
     pools = (
-        Pool("mine", "g0", 1, (Way("mine", 0.1, most=8.0, term="owned"),)),
-        replace(problem.pools[1], ways=(Way("rent", 9.0),)),
+        Pool("mine", "g0", 1, (PriceOption("mine", 0.1, most=8.0, term="owned"),)),
+        replace(problem.pools[1], options=(PriceOption("rent", 9.0),)),
     )
     day = replace(problem, pools=pools, demand=np.array([[6.0], [2.0]]), hours=np.array([0.5, 0.5]), horizon=100.0)
     for gpus, where in ((8.0, 1), (6.0, 0)):
@@ -196,9 +207,11 @@ def test_a_job_waits_for_hours_in_which_enough_owned_machines_are_free() -> None
 
 def test_a_dear_change_keeps_the_fleet_there_is() -> None:
     problem = market(2, 1, rates=np.array([[1.0], [1.0]]), demand=np.array([[4.0]]))
-    pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 1.1), strict=True))
+    pools = tuple(
+        replace(pool, options=(PriceOption(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 1.1), strict=True)
+    )
     free = solve(replace(problem, pools=pools))
-    kept = solve(replace(problem, pools=pools, current=Stay({"g1": 4.0}, 0.5)))
+    kept = solve(replace(problem, pools=pools, current=CurrentFleet({"g1": 4.0}, 0.5)))
     assert free is not None
     assert kept is not None
     assert free.copies[0].tolist() == [4, 0]
@@ -208,10 +221,12 @@ def test_a_dear_change_keeps_the_fleet_there_is() -> None:
 
 def test_fewer_kinds_for_a_little_more() -> None:
     problem = market(2, 1, rates=np.array([[4.2], [1.0]]), demand=np.array([[8.9]]))
-    pools = tuple(replace(pool, ways=(Way(pool.name, price),)) for pool, price in zip(problem.pools, (4.0, 1.02), strict=True))
+    pools = tuple(
+        replace(pool, options=(PriceOption(pool.name, price),)) for pool, price in zip(problem.pools, (4.0, 1.02), strict=True)
+    )
     mixed = replace(problem, pools=pools)
     best = solve(mixed, gap=0.0)
     assert best is not None
     assert best.copies[0].tolist() == [2, 1]
-    assert simplified(mixed, best, 0.05).copies[0].tolist() == [0, 9]
-    assert simplified(mixed, best, 0.0) is best
+    assert fewest_kinds(mixed, best, 0.05).copies[0].tolist() == [0, 9]
+    assert fewest_kinds(mixed, best, 0.0) is best

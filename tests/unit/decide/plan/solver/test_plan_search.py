@@ -10,18 +10,18 @@ import pytest
 
 from tests.plan_cases import market
 from whichgpu.decide.plan.solver import solve as search
-from whichgpu.decide.plan.solver.bound import Fees, costs, first_prices, raise_bound
-from whichgpu.decide.plan.solver.greedy import begin, suits
-from whichgpu.decide.plan.solver.problem import Job, Pool, Problem, Quota, Solution, Stay, Way
-from whichgpu.decide.plan.solver.program import Found, Program
-from whichgpu.decide.plan.solver.solve import simplified, solve
+from whichgpu.decide.plan.solver.bound import Fees, column_costs, initial_prices, raise_bound
+from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Pool, PriceOption, Problem, Quota, Solution
+from whichgpu.decide.plan.solver.program import Program, ProgramSolution
+from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 
 
 def two_levels(offers: int = 8, **more: Any) -> Problem:
     """By day four times as much as by night; every machine by the hour, or for the whole time at 60%."""
     plain = market(offers, 4, 3, rate=12.0)
     pools = tuple(
-        replace(pool, ways=(pool.ways[0], Way(f"{pool.name} year", 0.6 * pool.ways[0].price, committed=True)))
+        replace(pool, options=(pool.options[0], PriceOption(f"{pool.name} year", 0.6 * pool.options[0].price, committed=True)))
         for pool in plain.pools
     )
     demand = np.concatenate([plain.demand, plain.demand / 4])
@@ -32,7 +32,8 @@ def spotted() -> Problem:
     """Spot at a third of the price, of which half may be used."""
     plain = market(8, 4, 4, rate=12.0)
     pools = tuple(
-        replace(pool, ways=(pool.ways[0], Way(f"{pool.name} spot", pool.ways[0].price / 3, term="spot"))) for pool in plain.pools
+        replace(pool, options=(pool.options[0], PriceOption(f"{pool.name} spot", pool.options[0].price / 3, term="spot")))
+        for pool in plain.pools
     )
     return replace(plain, pools=pools, spot_share=0.5)
 
@@ -40,9 +41,10 @@ def spotted() -> Problem:
 def limited() -> Problem:
     """Of the two cheapest offers there are two each, and few GPUs of the first four in all."""
     plain = market(8, 4, 5, rate=12.0)
-    cheapest = sorted(range(8), key=lambda p: plain.pools[p].ways[0].price)[:2]
+    cheapest = sorted(range(8), key=lambda p: plain.pools[p].options[0].price)[:2]
     pools = tuple(
-        replace(pool, ways=(replace(pool.ways[0], most=2.0),)) if p in cheapest else pool for p, pool in enumerate(plain.pools)
+        replace(pool, options=(replace(pool.options[0], most=2.0),)) if p in cheapest else pool
+        for p, pool in enumerate(plain.pools)
     )
     return replace(plain, pools=pools, quotas=(Quota("few", frozenset(range(4)), 3.0),))
 
@@ -59,7 +61,7 @@ PROBLEMS: dict[str, Problem] = {
     "spot": spotted(),
     "limits": limited(),
     "job": with_job(),
-    "stay": replace(market(8, 4, 8, rate=12.0), current=Stay({"g1": 3.0}, 0.2)),
+    "stay": replace(market(8, 4, 8, rate=12.0), current=CurrentFleet({"g1": 3.0}, 0.2)),
 }
 
 
@@ -76,7 +78,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
     monkeypatch.setattr(search, "MOST", 5)
 
 
-def best_of_all(problem: Problem) -> Found:
+def best_of_all(problem: Problem) -> ProgramSolution:
     found = Program(problem, np.arange(len(problem.columns))).solve(5.0, 0.0)
     assert found is not None
     return found
@@ -86,7 +88,7 @@ def optimum(problem: Problem) -> float:
     return best_of_all(problem).cost
 
 
-def stands(problem: Problem, found: Solution) -> None:
+def gpu_pools(problem: Problem, found: Solution) -> None:
     """Every bucket is served whole at every level, and no copy has more to do than it can."""
     loads = problem.loads()
     for level in range(problem.levels):
@@ -95,7 +97,7 @@ def stands(problem: Problem, found: Solution) -> None:
         work = np.where(found.shares[level] > 0, loads[level] * found.shares[level], 0.0).sum(axis=1)
         assert (work <= problem.room * found.copies[level] + 1e-6).all()
     for (_, p, w), count in found.machines.items():
-        assert count <= problem.pools[p].ways[w].most
+        assert count <= problem.pools[p].options[w].most
     for quota in problem.quotas:
         assert sum(n * problem.pools[p].size for (_, p, _), n in found.machines.items() if p in quota.pools) <= quota.most
 
@@ -109,7 +111,7 @@ def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
     told: list[float] = []
     found = solve(problem, 2.0, 0.0, told.append)
     assert found is not None
-    stands(problem, found)
+    gpu_pools(problem, found)
     assert 0 < found.bound <= best * (1 + 1e-6)
     assert best * (1 - 1e-6) <= found.cost <= 1.35 * best
     assert found.considered == len(problem.columns)
@@ -119,7 +121,7 @@ def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
 def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No column chosen first may be had often enough; the others make up for it."""
     plain = market(6, 2, 9, rate=10.0)
-    pools = tuple(replace(pool, ways=(replace(pool.ways[0], most=2.0),)) for pool in plain.pools)
+    pools = tuple(replace(pool, options=(replace(pool.options[0], most=2.0),)) for pool in plain.pools)
     scarce = replace(plain, pools=pools)
     best = optimum(scarce)
     in_parts(monkeypatch, 0)
@@ -127,7 +129,7 @@ def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch:
     monkeypatch.setattr(search, "MOST", 1)
     found = solve(scarce, 1.0, 0.0)
     assert found is not None
-    stands(scarce, found)
+    gpu_pools(scarce, found)
     assert found.bound <= best * (1 + 1e-6) <= found.cost * (1 + 1e-5)
 
 
@@ -135,7 +137,7 @@ def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch:
 def test_what_nobody_can_serve_has_no_plan_in_parts_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = market(6, 2, 9, rate=10.0)
     in_parts(monkeypatch, whole)
-    pools = tuple(replace(pool, ways=(replace(pool.ways[0], most=0.0),)) for pool in plain.pools)
+    pools = tuple(replace(pool, options=(replace(pool.options[0], most=0.0),)) for pool in plain.pools)
     assert solve(replace(plain, pools=pools), 0.5) is None
 
 
@@ -146,7 +148,7 @@ def test_levels_that_nothing_ties_together_are_solved_apart_and_one_without_a_pl
     assert found is not None
     assert found.cost == pytest.approx(optimum(both))
     assert {level for level, _, _ in found.machines} == {0, 1}
-    few = tuple(replace(pool, ways=(replace(pool.ways[0], most=2.0),)) for pool in plain.pools)
+    few = tuple(replace(pool, options=(replace(pool.options[0], most=2.0),)) for pool in plain.pools)
     assert solve(replace(both, pools=few)) is not None
     assert solve(replace(both, pools=few, demand=both.demand * np.array([[10.0], [1.0]]))) is None  # the peak needs more
 
@@ -160,8 +162,8 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
     assert relaxed is not None
     loads = problem.loads()
     for fees in (Fees(), relaxed.fees):
-        cost = costs(problem, fees)
-        for prices in (None, relaxed.prices, 3.0 * first_prices(problem, loads, cost)):
+        cost = column_costs(problem, fees)
+        for prices in (None, relaxed.prices, 3.0 * initial_prices(problem, loads, cost)):
             told = raise_bound(problem, cost, loads, 2 * best, 0.02, prices)
             assert told.value <= best * (1 + 1e-6)
             assert (told.with_column[used] <= best * (1 + 1e-6)).all()  # nothing the optimum uses is ever ruled out
@@ -175,24 +177,24 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
         ({"quotas": (Quota("q", frozenset([0]), 1.0),)}, False),
         ({"budget": 5.0}, False),
         ({"slices": 2}, False),
-        ({"current": Stay({}, 1.0)}, False),
+        ({"current": CurrentFleet({}, 1.0)}, False),
         ({"spot_share": 0.5}, True),  # nobody offers spot
         ({"uses": np.array([1, 1, 2])}, False),
         ({"demand": np.ones((2, 2)), "hours": np.array([0.5, 0.5])}, False),
-        ({"pools": tuple(Pool(f"p{j}", "g", 1, (Way("w", 1.0, most=3.0),)) for j in range(3))}, False),
+        ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, most=3.0),)) for j in range(3))}, False),
     ],
 )
 def test_beginning_by_earnings_is_for_plain_problems(changes: dict[str, Any], fits: bool) -> None:
-    assert suits(market(3, 2, **changes)) is fits
-    assert not suits(spotted())
+    assert greedy_applies(market(3, 2, **changes)) is fits
+    assert not greedy_applies(spotted())
 
 
 def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_program() -> None:
     small, large = market(6, 3, 2, rate=8.0), market(6, 3, 2, rate=800.0)
     for problem, expected in ((small, True), (large, False)):
-        loads, cost = problem.loads(), costs(problem)
-        prices = first_prices(problem, loads, cost)
-        copies = begin(problem, loads[0], prices[0], cost.hourly[0], np.ones(6, dtype=bool), float("inf"))
+        loads, cost = problem.loads(), column_costs(problem)
+        prices = initial_prices(problem, loads, cost)
+        copies = greedy_start(problem, loads[0], prices[0], cost.hourly[0], np.ones(6, dtype=bool), float("inf"))
         assert (copies is not None) is expected
         if copies is not None:
             bill = float(copies @ cost.hourly[0])
@@ -205,10 +207,10 @@ def test_fewer_kinds_are_looked_for_where_there_are_two_and_something_may_be_pai
     assert found is not None
     one = replace(found, machines={(0, 0, 0): 3})
     same = replace(found, machines={(0, 0, 0): 3, (1, 0, 0): 2})
-    assert simplified(problem, one, 0.5) is one
-    assert simplified(problem, same, 0.5) is same  # two levels, one kind
+    assert fewest_kinds(problem, one, 0.5) is one
+    assert fewest_kinds(problem, same, 0.5) is same  # two levels, one kind
     several = replace(found, machines={(0, p, 0): 1 for p in range(3)}, cost=optimum(problem))
-    assert simplified(replace(problem, slices=2), several, 0.5) is several
-    simple = simplified(problem, several, 1.0)
+    assert fewest_kinds(replace(problem, slices=2), several, 0.5) is several
+    simple = fewest_kinds(problem, several, 1.0)
     assert len({(p, w) for _, p, w in simple.machines}) < 3
     assert simple.cost <= 2 * several.cost

@@ -10,11 +10,11 @@ import pytest
 
 from tests.toy_gpu import toy
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.need import laid_out
-from whichgpu.estimate.group.screen import Screen
-from whichgpu.estimate.group.step import Devices, evaluate_group, tokens_pass, told
-from whichgpu.estimate.group.steps import GroupSteps
+from whichgpu.estimate.group.layout_memory import apply_layout
+from whichgpu.estimate.group.layout_times import LayoutTimes
+from whichgpu.estimate.group.step import Devices, evaluate_group, inference_pass, pass_breakdown
 from whichgpu.estimate.time.fallbacks import fast, precision_warnings, usual_precision
 from whichgpu.estimate.time.grid import evaluate, terms_of
 from whichgpu.estimate.time.lower import lower
@@ -217,10 +217,12 @@ DEVICES = Devices.of([H100], [fabric_of(H100)])
 def test_passes_of_tokens_are_the_steps_of_a_server(parallel: Parallel) -> None:
     asked = Workload("serve", "small", precision="bf16", engine="vllm", seq_in=64, seq_out=16, parallel=parallel,
                      gpus=parallel.tp * parallel.pp)  # fmt: skip
-    steps = GroupSteps(asked, SMALL, H100, devices=DEVICES)
+    steps = EngineSteps(asked, SMALL, H100, devices=DEVICES)
 
     def wall(batch: float, tokens: float, context: float | None) -> float:
-        return float(told(asked, tokens_pass(asked, SMALL, DEVICES, batch, tokens, context, "generate"), DEVICES).wall[0, 0])
+        return float(
+            pass_breakdown(asked, inference_pass(asked, SMALL, DEVICES, batch, tokens, context, "generate"), DEVICES).wall[0, 0]
+        )
 
     assert wall(4.0, 64.0, None) == pytest.approx(float(steps.prefill(4.0, 64.0)))
     assert wall(4.0, 1.0, 200.0) == pytest.approx(float(steps.decode(4.0, 200.0)))
@@ -237,8 +239,10 @@ def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, 
     batch = 8 * rounds * micro
     asked = Workload("train", "small", precision="bf16", batch=batch, seq_in=64, engine="ngc", optimizer="adamw", gpus=8)
     parallel = Parallel(dp=8, zero=zero)
-    found = Screen(asked, SMALL, devices, 8, 1).seconds(parallel, "none", np.array([float(micro)]), np.array([float(rounds)]))
-    whole = evaluate_group(laid_out(asked, parallel, micro, rounds, "none"), SMALL, devices).told.wall
+    found = LayoutTimes(asked, SMALL, devices, 8, 1).seconds(
+        parallel, "none", np.array([float(micro)]), np.array([float(rounds)])
+    )
+    whole = evaluate_group(apply_layout(asked, parallel, micro, rounds, "none"), SMALL, devices).breakdown.wall
     assert found[0, 0] == pytest.approx(float(whole[0, 0]), rel=0.01)
 
 

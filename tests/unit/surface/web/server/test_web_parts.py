@@ -16,9 +16,9 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 from starlette.requests import Request
 
 from whichgpu.base.errors import UsageError
-from whichgpu.surface.web.asking import Told
+from whichgpu.surface.web.command_replies import HttpReply
 from whichgpu.surface.web.page import address, read_state
-from whichgpu.surface.web.replies import replied
+from whichgpu.surface.web.responses import replied
 from whichgpu.surface.web.server.cache import Answers
 from whichgpu.surface.web.server.pool import Line
 from whichgpu.surface.web.server.serve import is_loopback
@@ -112,7 +112,7 @@ def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
 @pytest.mark.parametrize("accepts", ["gzip", "identity"])
 def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(accepts: str) -> None:
     plain = b"".join(str(n).encode() for n in range(300_000))
-    kept = _sent(Told(200, "application/json", plain))
+    kept = _sent(HttpReply(200, "application/json", plain))
     scope = {
         "type": "http",
         "method": "GET",

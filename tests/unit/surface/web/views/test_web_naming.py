@@ -11,7 +11,7 @@ pytest.importorskip("jinja2", reason="the page needs the web extra")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.surface.web.views.naming import LETTER, PLACE, _box, _meet, _placed, place_names
+from whichgpu.surface.web.views.point_labels import LETTER, PLACE, _box, _meet, _placed, place_names
 
 HEIGHT, WIDTH = 340.0, 620.0
 amounts = st.floats(0.01, 1e5)

@@ -15,18 +15,19 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.allocator import MIB
 from whichgpu.estimate.course import replay
-from whichgpu.estimate.group.calibration import PLAIN as UNCORRECTED
-from whichgpu.estimate.group.calibration import GroupSetting
-from whichgpu.estimate.group.need import Needs, laid_out
+from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS as UNCORRECTED
+from whichgpu.estimate.group.group_calibration import GroupSetting
+from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
 from whichgpu.estimate.memory.blog2015 import blog_2015
 from whichgpu.estimate.memory.dispatch import memory
 from whichgpu.estimate.memory.parts import estimate
 from whichgpu.estimate.memory.quantisation import SCHEMES, split_weights
 from whichgpu.estimate.remedies import fitting
-from whichgpu.estimate.serving.answer import serve
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Station, fleet_answer
+from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.serving_answer import serving_answer
 from whichgpu.estimate.time.lower.eager import reductions
 from whichgpu.estimate.time.lower.eager.call import Call, Settings
 from whichgpu.estimate.time.lower.eager.training import eager_pass
@@ -103,8 +104,8 @@ def test_rounds_keep_the_gradients_of_those_before(rounds: int) -> None:
     """A layer of weights many times its activations: two rounds hold all gradients throughout, one does not."""
     shape = replace(TINY, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, layers=6, vocab=2000)
     asked = Workload("train", "tiny", precision="bf16", seq_in=512, optimizer="sgd", batch=16 * rounds, engine="pytorch")
-    exact = laid_out(asked, Parallel(), 16, rounds, "none")
-    lined = Needs(asked, shape).of(Parallel(), "none", np.array([16.0]), np.array([float(rounds)]))[0]
+    exact = apply_layout(asked, Parallel(), 16, rounds, "none")
+    lined = LayoutMemory(asked, shape).of(Parallel(), "none", np.array([16.0]), np.array([float(rounds)]))[0]
     assert lined == pytest.approx(memory(exact, shape).device.value, rel=0.05)
 
 
@@ -138,8 +139,8 @@ def test_kernels_that_make_statistics_ready() -> None:
 def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
     load = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # of which 36 are counted
     like = Figure(1.0, 0.5, 2.0, "s", "modelled")
-    (fleet,) = fleet_answer(Fleet((Station("one", linear(), 1),)), load, Objectives(), like).warnings
-    (alone,) = serve(linear(), load, Objectives(), like, drawn=False).warnings
+    (fleet,) = fleet_answer(Fleet((ReplicaPool("one", linear(), 1),)), load, Objectives(), like).warnings
+    (alone,) = serving_answer(linear(), load, Objectives(), like, drawn=False).warnings
     for told in (fleet, alone):
         assert (told.id, told.values["n"], told.values["percentiles"]) == ("serving.too-few", 36, ("p90", "p99"))
 

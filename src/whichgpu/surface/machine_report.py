@@ -1,0 +1,193 @@
+"""A report on this machine in words: facts of host and GPUs as labelled lines, findings and verdicts as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from whichgpu.base.messages import Language
+from whichgpu.base.numerals import Numeral
+from whichgpu.base.units import format_bandwidth, format_memory, significant
+from whichgpu.measure.drivers.card import Card, PcieLink, Sample
+from whichgpu.measure.host import Host
+from whichgpu.measure.report.diagnose import Verdict
+from whichgpu.measure.report.doctor import Report, SeenGpu
+from whichgpu.measure.report.finding import Finding
+
+Fact = tuple[str, str]
+SHOWN = frozenset(  # of what a variant supports, what decides how it is used
+    "fp64 tf32 fp16 bf16 fp8 fp6 fp4 int8 int4 tensor-cores flash-attention flash-attention-3 flash-attention-4 sparsity "
+    "nvlink mig ecc pytorch".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingText:
+    """A finding as it is shown: of which GPUs, how grave, what, and what to do."""
+
+    where: str
+    level: str
+    what: str
+    advice: str
+
+
+def host_facts(report: Report, language: Language) -> list[Fact]:
+    """The machine and its software."""
+    host, software, text = report.host, report.software, language.text
+    around = [text("doctor.container", name=host.container)] if host.container else []
+    around += [text(f"doctor.virtual.{host.virtual}")] if host.virtual else []
+    packages = [f"{name} {version}" for name, version in software.packages.items()]
+    built = [f"{name} {version}" for name, version in (("CUDA", software.torch_cuda), ("ROCm", software.torch_rocm)) if version]
+    facts = {
+        "system": " ".join(filter(None, (host.system, host.kernel and text("doctor.kernel", version=host.kernel)))),
+        "around": language.listed(around),
+        "cpu": host.cpu,
+        "cores": _cores(host, language),
+        "ram": _ram(host, language),
+        "shared": _memory(host.shared_memory_bytes),
+        "python": host.python,
+        "packages": language.listed(packages),
+        "torch-for": language.listed(built),
+        "toolkit": software.cuda_toolkit,
+        "absent": text("list.clauses").join(text("doctor.absent", vendor=one.vendor, why=one.message) for one in report.absent),
+    }
+    return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
+
+
+def card_facts(seen: SeenGpu, language: Language) -> list[Fact]:
+    """One GPU."""
+    card, match, now, text = seen.card, seen.match, seen.card.now, language.text
+    supports = language.listed(word for word in match.supports if word in SHOWN)
+    api = "ROCm" if card.vendor == "amd" else "CUDA"
+    facts = {
+        "name": card.name,
+        "variant": f"{match.name} ({match.gpu})" if match.gpu else language.listed(match.candidates),
+        "driver": language.listed(filter(None, (card.driver, card.api_version and f"{api} {card.api_version}"))),
+        "capability": card.compute_capability or card.target,
+        "supports": supports,
+        "memory": _pair(now.memory_used_bytes, now.memory_bytes, _memory),
+        "load": _load(now, language),
+        "clock": _pair(now.sm_clock_hz, now.sm_clock_max_hz, _clock),
+        "memory-clock": _pair(card.memory_clock_hz, card.memory_clock_max_hz, _clock),
+        "power": _pair(now.power_watts, now.power_limit_watts, _watts),
+        "temperature": _pair(now.temperature_celsius, card.slowdown_celsius, _degrees),
+        "slowed": None if now.throttle is None else language.listed(now.throttle) or text("word.no"),
+        "pcie": pcie_words(card.pcie),
+        "traffic": _traffic(now, language),
+        "nvlink": None if card.nvlinks is None else text("doctor.links", active=card.nvlinks_active, count=card.nvlinks),
+        "peers": language.listed(f"{peer.index}: {text(f'doctor.path.{peer.path}')}" for peer in card.peers),
+        "ecc": _switch(card.ecc, language),
+        "mig": _mig(card, language),
+        "partition": card.partition,
+        "persistence": _switch(card.persistence, language),
+        "processes": None if now.processes is None else str(now.processes),
+    }
+    return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
+
+
+def finding_texts(findings: Sequence[Finding], language: Language) -> list[FindingText]:
+    """Findings as sentences; what several GPUs share is said once."""
+    grouped: dict[tuple[str, str, str], list[int]] = {}
+    for one in findings:
+        key = (one.level, language.render(one.what), language.render(one.advice))
+        grouped.setdefault(key, []).extend([] if one.gpu is None else [one.gpu])
+    return [
+        FindingText(gpu_label(gpus, language), language.text(f"doctor.level.{level}"), what, advice)
+        for (level, what, advice), gpus in grouped.items()
+    ]
+
+
+def verdict_words(verdict: Verdict, language: Language) -> str:
+    """A verdict and the signs it rests on."""
+    what = language.render(verdict.what)
+    if not verdict.sure:
+        what = language.text("diagnose.likely", what=what)
+    return language.text("diagnose.signs", what=what, signs=verdict.because) if verdict.because else what
+
+
+def gpu_label(gpus: Sequence[int], language: Language) -> str:
+    """`GPU 0`, `GPU 0, 2`, `GPU 0–7`; the machine where no GPU is meant."""
+    if not gpus:
+        return language.text("doctor.machine")
+    first, last = min(gpus), max(gpus)
+    run = len(gpus) > 2 and sorted(gpus) == list(range(first, last + 1))
+    return "GPU " + (f"{first}–{last}" if run else language.listed(gpus))
+
+
+def pcie_words(link: PcieLink | None) -> str | None:
+    """`5.0 x16 (at most 5.0 x16)`."""
+    if link is None:
+        return None
+    now, best = _lanes(link.generation, link.width), _lanes(link.generation_max, link.width_max)
+    return f"{now} / {best}" if now and best else now or best
+
+
+def _lanes(generation: int | None, width: int | None) -> str | None:
+    parts = [f"{generation}.0" if generation else None, f"x{width}" if width else None]
+    return " ".join(part for part in parts if part) or None
+
+
+def _cores(host: Host, language: Language) -> str:
+    parts = [language.text(f"doctor.cores.{name}", n=count) for name, count in _counts(host) if count is not None]
+    return language.listed(parts)
+
+
+def _counts(host: Host) -> Iterable[tuple[str, int | None]]:
+    yield "physical", host.cores
+    yield "threads", host.threads
+    yield "allowed", host.threads_allowed if host.threads_allowed != host.threads else None
+    yield "limit", None if host.cpu_limit is None else max(1, round(host.cpu_limit))
+
+
+def _ram(host: Host, language: Language) -> str:
+    sizes = {"total": host.ram_bytes, "free": host.ram_free_bytes, "limit": host.ram_limit_bytes}
+    told = [language.cell(f"doctor.ram.{name}", size=_memory(size)) for name, size in sizes.items() if size]
+    return Numeral(language.text("list.separator").join(told))
+
+
+def _load(now: Sample, language: Language) -> str | None:
+    if now.utilisation_percent is None:
+        return None
+    memory = now.memory_utilisation_percent
+    if memory is None:
+        return f"{now.utilisation_percent}%"
+    return language.text("doctor.load", load=f"{now.utilisation_percent}%", memory=f"{memory}%")
+
+
+def _traffic(now: Sample, language: Language) -> str | None:
+    if now.pcie_rx_bandwidth is None or now.pcie_tx_bandwidth is None:
+        return None
+    rates = {"rx": format_bandwidth(now.pcie_rx_bandwidth), "tx": format_bandwidth(now.pcie_tx_bandwidth)}
+    return language.cell("doctor.traffic", **rates)
+
+
+def _mig(card: Card, language: Language) -> str | None:
+    if not card.mig:
+        return _switch(card.mig, language)
+    slices = [" ".join(filter(None, (part.profile, _memory(part.memory_bytes)))) for part in card.slices]
+    return language.listed([language.text("word.yes"), *slices])
+
+
+def _switch(value: bool | None, language: Language) -> str | None:
+    return None if value is None else language.text("word.yes" if value else "word.no")
+
+
+def _pair(now: float | None, most: float | None, show: Callable[[float], str | None]) -> str | None:
+    shown = [show(value) if value is not None else None for value in (now, most)]
+    return " / ".join(text or "?" for text in shown) if any(shown) else None
+
+
+def _memory(size: float | None) -> str | None:
+    return None if size is None else format_memory(int(size))
+
+
+def _clock(value: float) -> str:
+    return f"{value / 10**6:,.0f} MHz"
+
+
+def _watts(value: float) -> str:
+    return f"{significant(value, 4)} W"
+
+
+def _degrees(value: float) -> str:
+    return f"{value:.0f} °C"

@@ -1,0 +1,154 @@
+"""The meter in words: one line, a block for a terminal, or cells of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from whichgpu.base.codec import Cell
+from whichgpu.base.messages import Language
+from whichgpu.base.money import Money
+from whichgpu.base.text_width import cell_width, pad, truncate, wrap
+from whichgpu.base.units import GIB, significant
+from whichgpu.measure.drivers.card import Sample
+from whichgpu.measure.meter import Bill
+from whichgpu.measure.watcher import Reading
+from whichgpu.surface.machine_report import verdict_words
+
+
+def span(seconds: float) -> str:
+    """A length of time in its two largest units.
+
+    >>> span(45), span(754), span(3600 * 3 + 300), span(200000)
+    ('45 s', '12 min', '3 h 05 min', '2 d 7 h')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def coins(money: Money) -> str:
+    """Money to two places, or more where it is small: `0.0123 USD`."""
+    places = 2 if money.amount >= 1 else 4
+    return f"{money.amount:.{places}f} {money.currency}"
+
+
+def line(reading: Reading, language: Language) -> str:
+    """All GPUs and the bill on one line."""
+    alive = [sample for sample in reading.gpus if not sample.lost]
+    head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
+    parts = [head, *_summed(alive)]
+    if len(alive) < len(reading.gpus):
+        parts.append(language.text("watch.lost-count", n=len(reading.gpus) - len(alive)))
+    if not reading.answering:
+        parts.append(language.text("watch.no-answer"))
+    mains = {verdict.gpu: verdict for verdict in reversed(reading.verdicts)}  # the first of each GPU
+    why = language.listed(dict.fromkeys(verdict.what for verdict in mains.values()))
+    told = [" ".join(parts), bill_words(reading.bill, language), idle_words(reading, language), why]
+    return " | ".join(part for part in told if part)
+
+
+def bill_words(bill: Bill, language: Language) -> str:
+    """Money so far and what of it was idle."""
+    if bill.money is None or bill.idle_money is None:
+        return ""
+    return language.text("watch.bill", money=coins(bill.money), idle=coins(bill.idle_money))
+
+
+def idle_words(reading: Reading, language: Language) -> str:
+    """How long all have waited, and the countdown."""
+    if reading.countdown_seconds is not None:
+        return language.text("watch.counting", seconds=f"{reading.countdown_seconds:.0f}")
+    return language.text("watch.idle-for", time=span(reading.idle_seconds)) if reading.idle_seconds >= 1 else ""
+
+
+def block(reading: Reading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
+    """Lines for a terminal, none wider than it is: they are drawn over each time."""
+    text = language.text
+    header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
+    rows = [header, *(_row(sample, names, language) for sample in reading.gpus)]
+    widths = [max(cell_width(row[place]) for row in rows) for place in range(len(header))]
+    lines = ["  ".join(pad(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
+    time = text("watch.time", time=span(reading.bill.seconds))
+    idle = idle_words(reading, language)
+    if idle and limit and reading.countdown_seconds is None:
+        idle = text("watch.idle-of", idle=idle, limit=span(limit))
+    lines.append(" | ".join(part for part in (time, bill_words(reading.bill, language), idle) if part))
+    if not reading.answering:
+        lines.append(text("watch.no-answer"))
+    lines = [truncate(one, max(20, width - 1)) for one in lines]
+    for verdict in reading.verdicts:
+        words = text("watch.verdict", gpu=verdict.gpu, what=verdict_words(verdict, language), advice=verdict.advice)
+        lines += wrap(words, max(20, width - 1), rest="  ")
+    return lines
+
+
+def cells(reading: Reading, sample: Sample, name: str) -> dict[str, Cell]:
+    """One GPU's reading as a row of a table, in base units."""
+    bill = reading.bill
+    return {
+        "time": reading.time,
+        "index": sample.index,
+        "name": name,
+        "utilisation_percent": sample.utilisation_percent,
+        "memory_utilisation_percent": sample.memory_utilisation_percent,
+        "memory_used_bytes": sample.memory_used_bytes,
+        "memory_bytes": sample.memory_bytes,
+        "power_watts": sample.power_watts,
+        "temperature_celsius": sample.temperature_celsius,
+        "sm_clock_hz": sample.sm_clock_hz,
+        "throttle": None if sample.throttle is None else ";".join(sample.throttle),
+        "processes": sample.processes,
+        "lost": sample.lost or not reading.answering,
+        "seconds": round(bill.seconds, 3),
+        "idle_seconds": round(reading.idle_seconds, 3),
+        **_money("money", bill.money),
+        **_money("idle_money", bill.idle_money),
+    }
+
+
+def _money(name: str, money: Money | None) -> Mapping[str, Cell]:
+    return {f"{name}.amount": str(money.amount) if money else None, f"{name}.currency": money.currency if money else None}
+
+
+def _row(sample: Sample, names: Sequence[str], language: Language) -> list[str]:
+    notes = [word for word in sample.throttle or () if word != "idle"]
+    if sample.lost:
+        notes.insert(0, language.text("watch.lost"))
+    return [
+        f"{sample.index} {names[sample.index]}" if sample.index < len(names) else str(sample.index),
+        "–" if sample.utilisation_percent is None else f"{sample.utilisation_percent}%",
+        _memory([sample]),
+        _of(sample.power_watts, sample.power_limit_watts, "W"),
+        "–" if sample.temperature_celsius is None else f"{sample.temperature_celsius} °C",
+        "–" if sample.sm_clock_hz is None else f"{sample.sm_clock_hz // 10**6} MHz",
+        language.listed(notes),
+    ]
+
+
+def _summed(samples: Sequence[Sample]) -> list[str]:
+    """Mean load, memory and power of all."""
+    loads = [sample.utilisation_percent for sample in samples if sample.utilisation_percent is not None]
+    powers = [sample.power_watts for sample in samples if sample.power_watts is not None]
+    parts = [f"{sum(loads) / len(loads):.0f}%" if loads else "–%", _memory(samples)]
+    return [*parts, f"{sum(powers):.0f} W"] if powers else parts
+
+
+def _memory(samples: Sequence[Sample]) -> str:
+    used = [sample.memory_used_bytes for sample in samples if sample.memory_used_bytes is not None]
+    size = [sample.memory_bytes for sample in samples if sample.memory_bytes is not None]
+    return f"{_gib(sum(used)) if used else '–'}/{_gib(sum(size)) if size else '–'} GiB"
+
+
+def _gib(size: int) -> str:
+    return significant(size / GIB) if size >= GIB // 100 else "0"
+
+
+def _of(value: float | None, most: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0f}/{most:.0f} {unit}" if most else f"{value:.0f} {unit}"
