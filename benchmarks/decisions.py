@@ -31,8 +31,8 @@ from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.combine import combine
-from whichgpu.estimate.time.grid import settings
+from whichgpu.estimate.time.combine import step_seconds
+from whichgpu.estimate.time.grid import correction_keys
 from whichgpu.price.table import price_table, standing_rows
 from whichgpu.workload.spelling import fill_defaults, from_object
 
@@ -123,8 +123,8 @@ def _seconds(row: Measured, lookups: LookupCache) -> float:
     shape, gpu = lookups.shape(row.request["model"]), lookups.catalog.gpu_by_id[row.gpu]
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
-    factors = lookups.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
-    return float(combine(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
+    factors = lookups.calibration.factors(correction_keys(workload, kind, terms.unit, [gpu]))
+    return float(step_seconds(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
 
 
 def report(found: Sequence[Decision]) -> str:

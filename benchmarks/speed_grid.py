@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.mixed_requests import LINES, mixed
 from benchmarks.start import Result, process, table, timed
 from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 MODEL = "llama-3.1-8b"
@@ -36,7 +36,7 @@ def grid(task: str) -> tuple[Callable[[], object], int]:
 
     def action() -> None:
         for workload in workloads:
-            evaluate(workload, shape, gpus, BATCHES)
+            evaluate_grid(workload, shape, gpus, BATCHES)
 
     return action, len(workloads) * len(gpus) * len(BATCHES)
 

@@ -14,7 +14,7 @@ from calibration.h200 import lines
 from calibration.measured import Reason
 from calibration.names import gpu_id
 from calibration.published import Published, read_published
-from whichgpu.estimate.time.operators import KINDS, Op, gemm
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625}
 SOURCES = ("neusight", "vidur", "aiconfigurator", "stas00")
@@ -45,7 +45,7 @@ class Sample:
         """The curve it tells most about; convolutions and normalisations on planes tell of what is theirs alone."""
         if self.source in OURS:
             return OURS[self.source]
-        return KINDS[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
+        return CLASS_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
 def samples(folder: Path) -> list[Sample]:

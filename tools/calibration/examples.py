@@ -16,14 +16,14 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.fitted import generation
-from whichgpu.estimate.time.grid import generation_terms, in_hand, settings, terms_of
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
+from whichgpu.estimate.time.fitted_corrections import generation
+from whichgpu.estimate.time.grid import correction_keys, generation_terms, scheduled_sequences, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced import lower_model
-from whichgpu.estimate.time.terms import TERMS, Terms
+from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
+from whichgpu.estimate.time.terms import TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, Traced
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -61,10 +61,10 @@ def example(row: Measured, lookups: LookupCache, gpu: Gpu) -> Example:
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
     if workload.training and (row.apart or row.depth):
-        drawn = redrawn(model_of(workload, shape), row.depth) if row.depth and isinstance(shape, Traced) else None
+        drawn = redrawn(traced_model(workload, shape), row.depth) if row.depth and isinstance(shape, Traced) else None
         lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)
-        terms, later = passes_apart(lowered, gpu) if row.apart else (terms_of(lowered, columns([gpu])), None)
-    setting = settings(workload, kind, unit, [gpu])[0]
+        terms, later = passes_apart(lowered, gpu) if row.apart else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
+    setting = correction_keys(workload, kind, unit, [gpu])[0]
     copied = row.copied_bytes / PAGEABLE_COPY
     return Example(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
@@ -78,27 +78,27 @@ def example(row: Measured, lookups: LookupCache, gpu: Gpu) -> Example:
     )
 
 
-def redrawn(model: Model, depth: Depth) -> Model:
+def redrawn(model: TracedModel, depth: Depth) -> TracedModel:
     """A torchvision network as another library has it: no layers left out at random, or dropout in that place."""
     dropped = LEAVING if depth == "dropout" else (*LEAVING, "mul")
     kept = [one for one in model.operators if one.name not in dropped or A_SAMPLE not in (*one.inputs, *one.outputs)]
     return replace(model, operators=tuple(kept))
 
 
-def passes_apart(lowered: Lowered, gpu: Gpu) -> tuple[Terms, Terms]:
+def passes_apart(lowered: LoweredStep, gpu: Gpu) -> tuple[TimeTerms, TimeTerms]:
     """Terms of the forward pass, with what a step costs once, and of the rest of a training step."""
-    column = columns([gpu])
+    column = build_gpu_columns([gpu])
     forward, rest = (
-        terms_of(replace(lowered, ops=tuple(op for op in lowered.ops if (op.phase == "forward") == first)), column)
+        uncorrected_terms(replace(lowered, ops=tuple(op for op in lowered.ops if (op.phase == "forward") == first)), column)
         for first in (True, False)
     )
     rest.seconds[TERMS.index("step")] = 0.0
     return forward, rest
 
 
-def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[Terms, str]:
+def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[TimeTerms, str]:
     """Terms of what was timed, and the kind of step it is."""
-    column = columns([gpu])
+    column = build_gpu_columns([gpu])
     batch = float(workload.local_batch)
     if kind in ("generate", "serve"):
         asked = replace(workload, task="batch") if kind == "generate" else workload
@@ -106,8 +106,8 @@ def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[T
         length = float(max(1, workload.seq_out or 1))
         prompts = batch if asked.task == "serve" else 1.0
         return token * length + read if kind == "generate" else token + read * (prompts / length), "generate"
-    sequences = in_hand(workload, batch) if workload.task == "decode" else 0.0
-    return terms_of(lower(workload, shape, batch), column, sequences), workload.traits.step
+    sequences = scheduled_sequences(workload, batch) if workload.task == "decode" else 0.0
+    return uncorrected_terms(lower(workload, shape, batch), column, sequences), workload.traits.step
 
 
 def groups(row: Measured, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:

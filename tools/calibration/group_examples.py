@@ -22,8 +22,8 @@ from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS, GroupSetting, group_setting
 from whichgpu.estimate.group.step import Devices, RankPass, inference_pass, step_pass
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.fitted import generation
-from whichgpu.estimate.time.grid import NEWEST, evaluate
+from whichgpu.estimate.time.fitted_corrections import generation
+from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, evaluate_grid
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
@@ -107,14 +107,16 @@ def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> li
 
 
 def _setting(workload: Workload, fabric: Fabric, kind: str) -> GroupSetting:
-    return group_setting(fabric, workload.engine or "pytorch", workload.year or NEWEST, kind, workload.parallel.threads)
+    return group_setting(
+        fabric, workload.engine or "pytorch", workload.year or NEWEST_SOFTWARE_YEAR, kind, workload.parallel.threads
+    )
 
 
 def _alone(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration, kind: str) -> float:
     """The same on one GPU: of copies, one copy's share; of a model cut up, all of it."""
     copies = workload.parallel.dp
     single = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=max(1, (workload.batch or 1) // copies))
-    told = float(evaluate(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
+    told = float(evaluate_grid(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
     return told * max(1, workload.seq_out or 1) if kind == "generate" else told
 
 

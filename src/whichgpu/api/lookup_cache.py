@@ -74,9 +74,9 @@ class LookupCache:
             self._calibration = load_calibration()
             if self._own:
                 from whichgpu.api.measure.own_measurements import own_measurements
-                from whichgpu.estimate.time.own import with_own
+                from whichgpu.estimate.time.own_corrections import with_own_corrections
 
-                self._calibration = with_own(self._calibration, own_measurements(self.catalog))
+                self._calibration = with_own_corrections(self._calibration, own_measurements(self.catalog))
         return self._calibration
 
     def count(self, name: str) -> int | None:
@@ -98,6 +98,6 @@ def _kept(known: dict[str, T], key: str, find: Callable[[], T]) -> T:
 
 def _recognise(name: str) -> Shape | None:
     """Models beyond the built-in ones, where torch is installed to trace them; loaded only for a name that needs it."""
-    from whichgpu.estimate.memory.module import recognise
+    from whichgpu.estimate.memory.module import recognise_module
 
-    return recognise(name)
+    return recognise_module(name)

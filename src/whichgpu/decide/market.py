@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whichgpu.base.dates import first_day
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.currency import Exchanger
-from whichgpu.catalog.engines.engine import Engine
+from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount

@@ -78,7 +78,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Multipliers fitted from the steps: see `estimate.time.own.Own`."""
+    """Multipliers fitted from the steps: see `estimate.time.own_corrections.Own`."""
 
     against: str
     kinds: tuple[str, ...]

@@ -16,7 +16,7 @@ from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.own import Own, version
+from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
 from whichgpu.measure.record import Fitted, Record, from_json, sealed, shared, to_json
 
 MOST_BYTES = 2 << 20
@@ -91,10 +91,10 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
     return ready
 
 
-def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, Own]:
+def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
     """By GPU: the newest own record's corrections, else the newest imported one's. Files that cannot be read are passed over."""
     folder = folder or records_folder()
-    found: dict[str, Own] = {}
+    found: dict[str, OwnCorrections] = {}
     for kind in (OWN, IMPORTED):
         for record in sorted(_kept(kind, folder), key=lambda one: one.made, reverse=True):
             if record.where.gpu not in found and record.steps and record.where.gpu in catalog.gpu_by_id:
@@ -112,17 +112,17 @@ def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | 
 
 def renewed(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
     """The record itself, or where the shipped calibration has changed since, with its fit made anew."""
-    if record.fitted is not None and record.fitted.against == version(calibration):
+    if record.fitted is not None and record.fitted.against == calibration_version(calibration):
         return record
     return replace(record, fitted=fitted(record, catalog, calibration))
 
 
-def own_of(record: Record, kind: str) -> Own:
+def own_of(record: Record, kind: str) -> OwnCorrections:
     """A record's corrections."""
     fit = record.fitted
     assert fit is not None
     basis: Basis = "measured" if kind == OWN else "calibrated"
-    return Own(record.where.gpu, record.source, basis, fit.kinds, fit.multipliers, fit.spreads, fit.against)
+    return OwnCorrections(record.where.gpu, record.source, basis, fit.kinds, fit.multipliers, fit.spreads, fit.against)
 
 
 def fitted(record: Record, catalog: Catalog, calibration: Calibration) -> Fitted:

@@ -17,7 +17,7 @@ from whichgpu.base.messages import english, msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.own import NARROWEST, Own, with_own
+from whichgpu.estimate.time.own_corrections import MIN_LOG_HALF_WIDTH, OwnCorrections, with_own_corrections
 from whichgpu.measure import records
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.bench.steps import steps
@@ -143,7 +143,7 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
     """A machine that was busy with something else for one step, or a clock that jumped."""
     first, *rest = measured.steps
     records.keep(sealed(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
-    widest = load_calibration().spread("none", "train")
+    widest = load_calibration().log_range("none", "train")
     for request in (first.request, rest[-1].request):
         told = estimate(catalog=catalog, **request)
         assert told.time is not None
@@ -163,9 +163,9 @@ def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Re
 
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
 def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
-    own = Own(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
-    low, high = with_own(load_calibration(), {GPU: own}).spread("imported", "train", GPU, "pytorch")
-    lowest, highest = load_calibration().spread("none", "train")
+    own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
+    low, high = with_own_corrections(load_calibration(), {GPU: own}).log_range("imported", "train", GPU, "pytorch")
+    lowest, highest = load_calibration().log_range("none", "train")
     assert lowest <= low < 0 < high <= highest
 
 
@@ -203,7 +203,7 @@ def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Rec
         assert (after.basis, after.tier) == ("measured", "measured")
         assert any(source.startswith(f"measured-{GPU}-") for source in after.sources)
         low, high = after.time.relative_range
-        assert high >= exp(NARROWEST) - 1e-9
+        assert high >= exp(MIN_LOG_HALF_WIDTH) - 1e-9
         assert high / low < before.time.high / before.time.low
 
 

@@ -19,7 +19,7 @@ from whichgpu.api.workloads.estimate import estimate
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves.parameters import parameters
-from whichgpu.estimate.time.own import with_own
+from whichgpu.estimate.time.own_corrections import with_own_corrections
 from whichgpu.measure.bench.steps import steps
 from whichgpu.measure.fit import example
 from whichgpu.measure.record import MicroResult, Predicted, Record, StepResult, Where, sealed
@@ -144,7 +144,7 @@ def test_errors_before_and_after_are_those_of_the_two_fits(record: Record, catal
     actual = np.log([one.seconds for one in rows])
     own = accuracy_own.own_of(record, bare, catalog)
     before = accuracy_own.predicted(rows, bare) - actual
-    after = accuracy_own.predicted(rows, with_own(bare, {GPU: own})) - actual
+    after = accuracy_own.predicted(rows, with_own_corrections(bare, {GPU: own})) - actual
     assert before == pytest.approx(-log(SLOWER), abs=1e-6)
     assert np.abs(after).max() < 0.25 * log(SLOWER)
     told = list(accuracy_own.error_lines(accuracy_own.Compared(rows, before, after, before, own, bare, 7), record, True))

@@ -12,9 +12,9 @@ from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.api.workloads.estimate import understood
 from whichgpu.decide.work import work_of
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES, default_sequences
-from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Traced, WeightsOnly, as_transformer
 from whichgpu.workload.spelling import from_object
@@ -72,15 +72,17 @@ def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
     (embed, headless), (forward, whole) = asked("embed", "llama-3.1-8b"), asked("forward", "llama-3.1-8b")
     assert not as_transformer(headless).head
     assert as_transformer(whole).head
-    assert "kv_cache" not in memory(embed, headless).parts
+    assert "kv_cache" not in estimate_memory(embed, headless).parts
     head = 2 * whole.vocab * whole.hidden
-    assert memory(forward, whole).parts["weights"].value - memory(embed, headless).parts["weights"].value == head
+    assert (
+        estimate_memory(forward, whole).parts["weights"].value - estimate_memory(embed, headless).parts["weights"].value == head
+    )
 
 
 def test_embedding_counts_samples() -> None:
     for model in ("llama-3.1-8b", "bert-large"):
         workload, shape = asked("embed", model)
-        assert work(workload, shape) == (4.0, "samples/s")
+        assert work_per_step(workload, shape) == (4.0, "samples/s")
         assert work_of(replace(workload, samples=1000), shape, None).unit == "samples"
         assert work_of(replace(workload, samples=1000), shape, None).amount == 1000.0
 

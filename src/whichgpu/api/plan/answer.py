@@ -17,6 +17,7 @@ from whichgpu.api.recommend.verification import running_sequences, verify_comman
 from whichgpu.api.workloads.remarks import beyond_context
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
+from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.plan.first_failure import breaks_first

@@ -18,7 +18,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Verdict
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import refuse_nonsense
 from whichgpu.workload.shapes import Shape, WeightsOnly
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
     from whichgpu.estimate.group.group_answer import GroupTime
     from whichgpu.estimate.serving.serving_answer import ServingAnswer
-    from whichgpu.estimate.time.answer import TimeEstimate
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,7 +127,7 @@ def understood(spelled: Spelled, lookups: LookupCache) -> Asked:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
         filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
     if gpu:
-        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
+        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: estimate_memory(one, shape, gpu))
         filled = with_offline_batch(filled, shape, gpu, spelled.given, lookups)
     return Asked(filled, spelled.given, shape, gpu)
 
@@ -141,8 +141,8 @@ def answered(
 ) -> EstimateAnswer:
     """The answer; its time, where that is already known, is taken as it is."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
-    found = memory(workload, shape, gpu)
-    need = fitting.needed(found, workload)
+    found = estimate_memory(workload, shape, gpu)
+    need = fitting.required_memory(found, workload)
     fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
     timed, group = (known, None) if known else _time(asked, lookups)
     serving, said = _serving(asked, lookups, timed, loading)
@@ -164,7 +164,7 @@ def answered(
         memory=found.allocated,
         memory_device=found.device
         if fits is None or allowed is None
-        else fitting.filled(need, found.device, fits.usable, workload),
+        else fitting.device_usage(need, found.device, fits.usable, workload),
         memory_parts=found.parts,
         fits=fits.fits if fits else None,
         usable=fits.usable if fits else None,
@@ -190,9 +190,9 @@ def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, Grou
         from whichgpu.estimate.group.group_answer import group_time_of
 
         return group_time_of(workload, shape, gpu, machine_of(workload, gpu, lookups.catalog), lookups.calibration)
-    from whichgpu.estimate.time.answer import time_of
+    from whichgpu.estimate.time.time_estimate import estimate_time
 
-    return time_of(workload, shape, gpu, lookups.calibration), None
+    return estimate_time(workload, shape, gpu, lookups.calibration), None
 
 
 def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
@@ -217,7 +217,7 @@ def _serving(
     return (loading or under_load)(workload, asked.shape, gpu, lookups.catalog, timed.time)
 
 
-def _lacks(fits: fitting.Fit | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
+def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
     """What a verdict warns of; units that a GPU lacks by what that does to its time, where time is told."""
     found = fits.warnings if fits else ()
     return tuple(one for one in found if timed is None or one.id != "warning.no-dtype")

@@ -16,7 +16,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.workload.spelling import from_object
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.answer import TimeEstimate
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 Numbered = tuple[int, bytes]  # a line with its place among all, from 1
 TOGETHER_BYTES = 4 * LONGEST_LINE  # of lines held at a time
@@ -94,7 +94,7 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
 
 def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstimate]:
     """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
-    from whichgpu.estimate.time.answer import times_of
+    from whichgpu.estimate.time.time_estimate import estimate_times
 
     alike: dict[object, list[tuple[Asked, Gpu]]] = {}
     for one in asked:
@@ -104,7 +104,7 @@ def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstima
     for pairs in alike.values():
         try:
             times = (
-                times_of(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
+                estimate_times(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
                 if len(pairs) > 1
                 else ()
             )

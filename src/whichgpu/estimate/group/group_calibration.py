@@ -19,7 +19,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.time.fitted import Fitted, Nearness, read_fitted
+from whichgpu.estimate.time.fitted_corrections import FittedCorrections, Nearness, read_corrections
 
 DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
 Tier = Literal["group", "group-kin", "group-other"]
@@ -59,7 +59,7 @@ class GroupSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCalibration(Fitted):
+class GroupCalibration(FittedCorrections):
     """Corrections of a group's step."""
 
     known: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
@@ -107,4 +107,4 @@ NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 @cache
 def load_group_calibration(path: Path = DATA_FILE) -> GroupCalibration:
     """The fitted numbers."""
-    return read_fitted(path, GroupCalibration)
+    return read_corrections(path, GroupCalibration)

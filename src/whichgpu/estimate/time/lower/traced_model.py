@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedOperator:
     """An operator of the table with all that does not depend on the batch worked out."""
 
     name: str
@@ -56,16 +56,16 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Model:
+class TracedModel:
     """One pass of a model, and what the optimizer goes over; compared by identity, since each is made once."""
 
-    operators: tuple[Prepared, ...]
+    operators: tuple[PreparedOperator, ...]
     parameters: float
     tensors: float
     image: int  # the size it was traced at
 
 
-def model_of(workload: Workload, shape: Traced) -> Model:
+def traced_model(workload: Workload, shape: Traced) -> TracedModel:
     """The pass a request asks for: from the tables, or traced on the spot."""
     traced = trace_of(workload.precision)
     image = workload.image or shape.image
@@ -75,30 +75,30 @@ def model_of(workload: Workload, shape: Traced) -> Model:
 
 
 @lru_cache(maxsize=128)
-def _table_model(name: str, image: int, training: bool, traced: str) -> Model:
+def _table_model(name: str, image: int, training: bool, traced: str) -> TracedModel:
     table = load_table(name, image)
     run = table.run(training, traced)
     gradients = {number for number, kind in enumerate(table.kinds) if kind.label == "gradients"}
     tensors = sum(1 for move in run.moves if not move % 2 and move // 2 in gradients)
-    return Model(_prepared(run.operators, training, traced), float(table.parameters), float(tensors), table.image)
+    return TracedModel(_prepared(run.operators, training, traced), float(table.parameters), float(tensors), table.image)
 
 
 @lru_cache(maxsize=16)
-def _live_model(name: str, image: int, training: bool, traced: str, channels_last: bool) -> Model:
-    from whichgpu.estimate.time.lower.live import live_operators
+def _live_model(name: str, image: int, training: bool, traced: str, channels_last: bool) -> TracedModel:
+    from whichgpu.estimate.time.lower.live_trace import live_operators
 
     precision = {"amp": "amp-bf16"}.get(traced, traced)
     operators, parameters, tensors = live_operators(name, image, training, precision, channels_last)
-    return Model(_prepared(operators, training, traced), float(parameters), float(tensors), image)
+    return TracedModel(_prepared(operators, training, traced), float(parameters), float(tensors), image)
 
 
-def _prepared(operators: Sequence[TableOperator], training: bool, traced: str) -> tuple[Prepared, ...]:
+def _prepared(operators: Sequence[TableOperator], training: bool, traced: str) -> tuple[PreparedOperator, ...]:
     return tuple(_prepare(operator) for operator in retouched(operators, training, traced == "amp"))
 
 
-def _prepare(operator: TableOperator) -> Prepared:
+def _prepare(operator: TableOperator) -> PreparedOperator:
     growing = tuple(tuple(slope > 0 for _, slope in dims) for dims in operator.inputs)
-    return Prepared(
+    return PreparedOperator(
         short_name(operator),
         "backward" if operator.phase == "backward" else "forward",
         operator.dtype,

@@ -9,35 +9,35 @@ from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.operators import Op
 
 # The host's time for lighter calls, in calls of an operator that launches a kernel.
-VIEW = 0.05  # a view, or room for a result
-LIGHT = 0.25  # adding up gradients inside autograd's engine; counting batches
-CAST = 0.6  # by autocast, or of a gradient back
+VIEW_CALL_WEIGHT = 0.05  # a view, or room for a result
+LIGHT_CALL_WEIGHT = 0.25  # adding up gradients inside autograd's engine; counting batches
+CAST_CALL_WEIGHT = 0.6  # by autocast, or of a gradient back
 
 
-def weight(call: Call) -> float:
+def host_call_weight(call: Call) -> float:
     """What one call costs the host."""
     if call.name in VIEWS or not call.outputs:
-        return VIEW
+        return VIEW_CALL_WEIGHT
     if call.dtype == "int64" or (call.phase == "backward" and call.name in ("add", "add_strided")):
-        return LIGHT
-    return CAST if call.name == "_to_copy" else 1.0
+        return LIGHT_CALL_WEIGHT
+    return CAST_CALL_WEIGHT if call.name == "_to_copy" else 1.0
 
 
-def view_shares(calls: Iterable[Call]) -> dict[str, float]:
+def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
     """By phase: the cost of all calls over that of those which launch a kernel, who bear that of the views."""
     every, launching = {"forward": 0.0, "backward": 0.0}, {"forward": 0.0, "backward": 0.0}
     for call in calls:
-        cost = weight(call) * call.count
+        cost = host_call_weight(call) * call.count
         every[call.phase] += cost
         if call.outputs and call.name not in VIEWS:
             launching[call.phase] += cost
     return {phase: every[phase] / cost if cost else 1.0 for phase, cost in launching.items()}
 
 
-def hosted(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
+def with_host_calls(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
     """The operators of a call, the first of which bears its cost."""
     if not ops:
         return ops
     first, *rest = ops
-    cost = weight(call) * shares[call.phase] * call.count / float(first.count)
-    return [first.called(cost), *rest]
+    cost = host_call_weight(call) * shares[call.phase] * call.count / float(first.count)
+    return [first.with_calls(cost), *rest]

@@ -6,58 +6,58 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from whichgpu.estimate.allocation_sequence import replay_events
 from whichgpu.estimate.allocator import Event, Replay
-from whichgpu.estimate.course import replay
 
-Phase = Literal["setup", "forward", "backward", "optimizer"]
+TracePhase = Literal["setup", "forward", "backward", "optimizer"]
 LABELS = ("weights", "gradients", "optimizer", "input", "activations", "temporary")
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class TracedOperator:
     """One call: its name (aten.mm.default), the shapes it read and wrote, and what else decides its cost."""
 
     name: str
     inputs: tuple[tuple[int, ...], ...]
     outputs: tuple[tuple[int, ...], ...]
     dtype: str  # of the first output: float32, bfloat16, …
-    phase: Phase
+    phase: TracePhase
     attributes: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
     event: int = 0  # how many events came before its own
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ModuleTrace:
     """A run without a GPU: births and deaths of storages in order, what each was for, and the operators of the last step."""
 
     events: tuple[Event, ...]
     labels: Mapping[int, str]
     makers: Mapping[int, str]  # the operator that made each storage
-    operators: tuple[Operator, ...]
+    operators: tuple[TracedOperator, ...]
     parameters: int
     trainable: int
     marks: Mapping[str, int] = field(default_factory=dict)  # phase and step to the number of events before it
 
     def replay(self) -> Replay:
         """Peaks of the caching allocator over this trace, with the holdings of each label at the peak."""
-        return replay(self.events, self.labels)
+        return replay_events(self.events, self.labels)
 
 
-class Ledger:
+class TraceLog:
     """Collects a trace while it runs."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.labels: dict[int, str] = {}
         self.makers: dict[int, str] = {}
-        self.operators: list[Operator] = []
+        self.operators: list[TracedOperator] = []
         self.marks: dict[str, int] = {}
-        self.phase: Phase = "setup"
+        self.phase: TracePhase = "setup"
         self.step = 0
         self._alive: dict[int, int] = {}
 
-    def begin(self, phase: Phase, step: int) -> None:
+    def begin(self, phase: TracePhase, step: int) -> None:
         """From here on everything belongs to this phase of this step."""
         if phase == "backward" and self.phase == "forward":
             self.relabel({id for id in self._alive if self.labels[id] == "temporary"}, "activations")

@@ -19,13 +19,13 @@ Nearness = Literal["same", "kin", "far"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedCorrections:
     """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
 
     multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
     ranges: Mapping[str, Mapping[str, Sequence[float]]]
     evidence: Mapping[str, Any]
-    made: Mapping[str, Any]
+    provenance: Mapping[str, Any]
 
     def nearness(self, engine: str, gpu: Gpu) -> Nearness:
         """How near the measurements are: this GPU under this engine, its kin or another engine, or others."""
@@ -40,7 +40,7 @@ class Fitted:
         return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
 
 
-Kind = TypeVar("Kind", bound=Fitted)
+Corrections = TypeVar("Corrections", bound=FittedCorrections)
 
 
 def generation(gpu: Gpu) -> str:
@@ -48,7 +48,7 @@ def generation(gpu: Gpu) -> str:
     return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
 
 
-def read_fitted(path: Path, kind: type[Kind]) -> Kind:
+def read_corrections(path: Path, kind: type[Corrections]) -> Corrections:
     """The numbers of a file."""
     try:
         raw = json.loads(read_data(path))

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from whichgpu.estimate.allocator import ROUND, SMALL_SIZE, Event, Replay, pooled, segment_size
+from whichgpu.estimate.allocator import GRANULARITY, SMALL_SIZE, Event, Replay, replay_pool, segment_size
 
 Array = np.ndarray[Any, Any]
-BIRTH = -1  # any other number is the death of the birth so numbered
-SMALL = SMALL_SIZE // ROUND
-WORD = 1 << 44  # sums below it fit a machine word thousands of times over; larger ones are made in Python's own numbers
+ALLOCATE = -1  # any other number is the death of the birth so numbered
+SMALL_UNITS = SMALL_SIZE // GRANULARITY
+MAX_INT64_SUM = 1 << 44  # sums below it fit a machine word thousands of times over; larger ones are made in Python's own numbers
 
 
-class Course:
+class AllocationSequence:
     """Moves in order: BIRTH, or the number of the birth that ends. One course serves every batch: only the sizes change."""
 
     __slots__ = ("_births", "_labels", "_names", "_until", "_when", "_who")
@@ -42,29 +42,29 @@ class Course:
         """Peaks where the births are of these bytes (`whole_numbers`); without `pools` as if nothing were ever split or kept."""
         if not len(self._who):
             return Replay(0, 0)
-        units = np.maximum(-(-sizes // ROUND), 1)
-        small = (units <= SMALL).astype(bool)
+        units = np.maximum(-(-sizes // GRANULARITY), 1)
+        small = (units <= SMALL_UNITS).astype(bool)
         bits = (2 * (int(units.sum()) + len(units) * segment_size(SMALL_SIZE + 1))).bit_length()
         taken, reserved = units.copy(), 0
-        for chosen, least in ((small, 1), (~small, SMALL + 1)) if pools else ():
+        for chosen, least in ((small, 1), (~small, SMALL_UNITS + 1)) if pools else ():
             mine = chosen[self._who]
             who = self._who[mine]
             codes = np.where(self._births[mine], units[who], 1 - np.cumsum(chosen)[who])
-            took, held = pooled(codes.tolist(), least, bits)
+            took, held = replay_pool(codes.tolist(), least, bits)
             taken[chosen] = took
             reserved += held
         # Segments are never given back, so what is reserved at the end is the peak.
         changes = taken[self._who]
         allocated = np.cumsum(np.where(self._births, changes, -changes))
         peak = int(np.argmax(allocated))
-        return Replay(int(allocated[peak]) * ROUND, reserved * ROUND, self._holdings(units, peak), peak)
+        return Replay(int(allocated[peak]) * GRANULARITY, reserved * GRANULARITY, self._holdings(units, peak), peak)
 
     def _holdings(self, units: Array, peak: int) -> dict[str, int]:
         """Bytes by label of what lives after a move, the label of the oldest first."""
         alive = (self._when <= peak) & (self._until > peak)
         labels, held = self._labels[alive], units[alive]
         order = dict.fromkeys(labels.tolist())
-        return {self._names[label]: int(held[labels == label].sum()) * ROUND for label in order}
+        return {self._names[label]: int(held[labels == label].sum()) * GRANULARITY for label in order}
 
 
 def _first_deaths(moves: Array, births: int) -> Array:
@@ -76,16 +76,16 @@ def _first_deaths(moves: Array, births: int) -> Array:
     return np.delete(moves, again) if len(again) else moves
 
 
-def whole_numbers(sizes: Sequence[int]) -> Array:
+def exact_sizes(sizes: Sequence[int]) -> Array:
     """Sizes as an array that holds any sum of them."""
-    return np.array(sizes, dtype=np.int64 if sum(sizes) < WORD else object)
+    return np.array(sizes, dtype=np.int64 if sum(sizes) < MAX_INT64_SUM else object)
 
 
-def replay(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> Replay:
+def replay_events(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> Replay:
     """Follow `events` through an empty allocator; `labels` say what each id is for.
 
     >>> from whichgpu.estimate.allocator import MIB
-    >>> found = replay([(1, 3 * MIB), (2, 600), (1, -3 * MIB)])
+    >>> found = replay_events([(1, 3 * MIB), (2, 600), (1, -3 * MIB)])
     >>> found.peak_allocated == 3 * MIB + 1024, found.peak_reserved == 22 * MIB
     (True, True)
     """
@@ -97,7 +97,7 @@ def replay(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> 
     for place, (id, size) in enumerate(events):
         if size > 0:
             alive[id] = len(sizes)
-            moves.append(BIRTH)
+            moves.append(ALLOCATE)
             sizes.append(size)
             names.append((labels or {}).get(id, "other"))
         elif id in alive:
@@ -105,5 +105,5 @@ def replay(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> 
         else:
             continue
         places.append(place)
-    found = Course(moves, names).replay(whole_numbers(sizes))
+    found = AllocationSequence(moves, names).replay(exact_sizes(sizes))
     return replace(found, peak_event=places[found.peak_event]) if places else found

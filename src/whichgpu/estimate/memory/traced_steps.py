@@ -8,15 +8,15 @@ from functools import lru_cache
 
 import numpy as np
 
+from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, Array, exact_sizes
 from whichgpu.estimate.allocator import Replay
-from whichgpu.estimate.course import BIRTH, Array, Course, whole_numbers
 from whichgpu.estimate.memory.training.optimizer import STATES, optimizer_bytes, step_temporary
 from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class StepRecipe:
     """All that decides the events of a step but the batch. Precisions and layouts that allocate alike are one."""
 
     table: str
@@ -44,14 +44,14 @@ class Recipe:
         return 2 if self.trace == "bf16" else 4
 
 
-def replayed(recipe: Recipe, batch: int) -> Replay:
+def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
     """What the caching allocator holds over two steps."""
     table = load_table(recipe.table, recipe.image)
     # None of these decides the order.
     plain = replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=())
     steps = _steps(plain)
     kinds, spaces = _sized(recipe, table, batch)
-    sizes = whole_numbers([*kinds, *spaces, *steps.fixed])[steps.source]
+    sizes = exact_sizes([*kinds, *spaces, *steps.fixed])[steps.source]
     for label, over in recipe.shards:
         sizes = np.where(steps.labels == label, np.maximum(-(-sizes // over), 1), sizes)
     return steps.course.replay(sizes)
@@ -61,26 +61,26 @@ def replayed(recipe: Recipe, batch: int) -> Replay:
 class _Steps:
     """Two steps. Each birth's size is found at its `source`: among kinds of allocations, their workspaces, then `fixed` ones."""
 
-    course: Course
+    course: AllocationSequence
     source: Array
     fixed: Sequence[int]
     labels: Array
 
 
 @lru_cache(maxsize=64)
-def _steps(recipe: Recipe) -> _Steps:
+def _steps(recipe: StepRecipe) -> _Steps:
     table = load_table(recipe.table, recipe.image)
     run = table.run(recipe.training, recipe.trace)
     writer = _Writer(recipe, table)
     writer.build(run.moves[: run.before], run.moves[run.before :])
-    course = Course(writer.moves, writer.labels)
+    course = AllocationSequence(writer.moves, writer.labels)
     return _Steps(course, np.array(writer.source, dtype=np.int64), writer.fixed, np.array(writer.labels))
 
 
 class _Writer:
     """Births and deaths of two steps, with what each is for."""
 
-    def __init__(self, recipe: Recipe, table: OperatorTable) -> None:
+    def __init__(self, recipe: StepRecipe, table: OperatorTable) -> None:
         self.moves: list[int] = []
         self.labels: list[str] = []
         self.source: list[int] = []
@@ -102,7 +102,7 @@ class _Writer:
             self._work(gradients)
 
     def _born(self, label: str, source: int) -> int:
-        self.moves.append(BIRTH)
+        self.moves.append(ALLOCATE)
         self.labels.append(label)
         self.source.append(source)
         return len(self.source) - 1
@@ -151,7 +151,7 @@ class _Writer:
         return self._born(label, 2 * len(self._kinds) + len(self.fixed) - 1)
 
 
-def _sized(recipe: Recipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
+def _sized(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
     """Bytes of each kind of allocation, and of its workspace; what a sample needs grows with the area of the image."""
     space, share = recipe.space, recipe.weights
     area = 1 if recipe.image == table.image else (recipe.image / table.image) ** 2

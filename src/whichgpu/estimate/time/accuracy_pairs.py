@@ -14,7 +14,7 @@ PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AccuracyPair:
     """One measured step and what a fit that never saw its GPU (for our own H200: its model) says of it. Seconds."""
 
     source: str
@@ -50,18 +50,18 @@ class Pair:
         return self.low <= self.measured <= self.high
 
 
-COLUMNS = tuple(Pair.__dataclass_fields__)
+PAIR_COLUMNS = tuple(AccuracyPair.__dataclass_fields__)
 _WHOLE = ("batch", "seq_in", "seq_out", "image")
 _SECONDS = ("measured", "predicted", "low", "high")
 
 
 @cache
-def pairs() -> tuple[Pair, ...]:
+def accuracy_pairs() -> tuple[AccuracyPair, ...]:
     """All of them."""
     return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
 
 
-def _pair(row: dict[str, str]) -> Pair:
+def _pair(row: dict[str, str]) -> AccuracyPair:
     cells: dict[str, Any] = dict(row)
     cells |= {name: int(float(row[name])) if row[name] else None for name in ("year", *_WHOLE)}
-    return Pair(**cells | {name: float(row[name]) for name in _SECONDS})
+    return AccuracyPair(**cells | {name: float(row[name]) for name in _SECONDS})

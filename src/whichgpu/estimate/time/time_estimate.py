@@ -11,13 +11,18 @@ from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
-from whichgpu.estimate.time.grid import Grid, evaluate
+from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
 from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-SOURCE = "speed-calibration"
-BASES: dict[str, Basis] = {"measured": "measured", "imported": "calibrated", "gpu": "calibrated", "generation": "calibrated"}
+CALIBRATION_SOURCE = "speed-calibration"
+BASIS_BY_TIER: dict[str, Basis] = {
+    "measured": "measured",
+    "imported": "calibrated",
+    "gpu": "calibrated",
+    "generation": "calibrated",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +41,31 @@ class TimeEstimate:
     warnings: tuple[Message, ...] = ()
 
 
-def time_of(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration | None = None) -> TimeEstimate:
+def estimate_time(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration | None = None) -> TimeEstimate:
     """Time of one step, pass or token on a GPU. `workload` has its defaults filled in."""
-    return times_of(workload, shape, [gpu], calibration)[0]
+    return estimate_times(workload, shape, [gpu], calibration)[0]
 
 
-def times_of(workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration: Calibration | None = None) -> list[TimeEstimate]:
+def estimate_times(
+    workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration: Calibration | None = None
+) -> list[TimeEstimate]:
     """The same on each of several GPUs, in one call."""
     calibration = calibration or load_calibration()
-    grid = evaluate(workload, shape, gpus, calibration=calibration)
+    grid = evaluate_grid(workload, shape, gpus, calibration=calibration)
     return [_told(workload, shape, gpu, grid, place, calibration) for place, gpu in enumerate(gpus)]
 
 
-def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: Grid, place: int, calibration: Calibration) -> TimeEstimate:
+def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
     """Figures of one GPU of a grid."""
     tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
-    low, high = calibration.spread(tier, grid.kind, gpu.id, grid.engine)
-    basis = BASES.get(tier, "modelled")
-    sources = (SOURCE, *calibration.sources_of(grid.engine, gpu.id))
+    low, high = calibration.log_range(tier, grid.kind, gpu.id, grid.engine)
+    basis = BASIS_BY_TIER.get(tier, "modelled")
+    sources = (CALIBRATION_SOURCE, *calibration.sources_of(grid.engine, gpu.id))
 
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
 
-    done, unit = work(workload, shape)
+    done, unit = work_per_step(workload, shape)
     floor = float(grid.floor[place, 0])
     time = figure(float(grid.seconds.wall[place, 0]), floor)
     return TimeEstimate(
@@ -66,16 +73,16 @@ def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: Grid, place: int, ca
         time_device=figure(float(grid.seconds.device[place, 0]), floor),
         time_host=figure(float(grid.seconds.host[place, 0])),
         throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
-        ttft=figure(float(grid.first[place, 0])) if workload.serving and grid.first is not None else None,
+        ttft=figure(float(grid.ttft[place, 0])) if workload.serving and grid.ttft is not None else None,
         tpot=time if workload.serving else None,
         bound=str(grid.bound(place, 0)),
         tier=tier,
-        calibrated=str(calibration.made["date"]),
+        calibrated=str(calibration.provenance["date"]),
         warnings=(*precision_warnings(workload, gpu), *grid.notes),
     )
 
 
-def work(workload: Workload, shape: Shape) -> tuple[float, str]:
+def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
     """What one step gets done, over all GPUs, and in which unit."""
     batch = float(workload.batch or 1)
     if shape.is_language_model:

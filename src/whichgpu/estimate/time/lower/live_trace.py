@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.estimate.memory.module import factory
+from whichgpu.estimate.memory.module import model_factory
 from whichgpu.workload.tables import Affine, TableOperator
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.trace import Operator
+    from whichgpu.estimate.trace import TracedOperator
 
 # Sizes become lines through what is seen at these batch sizes.
 BATCHES = 2, 3
@@ -32,13 +32,13 @@ def live_operators(
     if kind == "python":
         runs = [trace_factory(rest, **options)]
     else:
-        made = factory(kind, rest)
+        made = model_factory(kind, rest)
         runs = [trace(made, images(batch, image), channels_last=channels_last, **options) for batch in BATCHES]
     operators = tuple(_merged([run.operators for run in runs]))
     return operators, runs[0].trainable, Counter(runs[0].labels.values())["gradients"]
 
 
-def _merged(runs: Sequence[Sequence[Operator]]) -> Iterator[TableOperator]:
+def _merged(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOperator]:
     """Calls of one kind together, each size as a line over the batch."""
     counts: Counter[str] = Counter()
     known: dict[str, TableOperator] = {}
