@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whichgpu.base.dates import first_day
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.currency import Exchanger
-from whichgpu.catalog.engines.engine import Engine, engine_runs_on
+from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount
@@ -102,7 +102,7 @@ def _exchange_rates(table: PriceTable, exchanger: Exchanger, target: str) -> Flo
     """The target's units for one unit of each currency, by word of the table; nan without an exchange rate."""
     rates = np.full(len(table.words), np.nan)
     for code in np.unique(table.column("currency")).tolist():
-        if exchanger.converts(table.words[code], target):
+        if exchanger.can_convert(table.words[code], target):
             rates[code] = float(exchanger.rate(table.words[code], target).value)
     return rates
 
@@ -138,7 +138,7 @@ def _tests(
     yield "slice", table.gpus >= (0.0 if constraints.slices else 1.0)
     yield "old-price", _fresh(table, catalog, constraints)
     if engine is not None:
-        yield "engine", by_gpu(lambda gpu: engine_runs_on(engine, gpu))
+        yield "engine", by_gpu(lambda gpu: may_run_on(engine, gpu))
     if constraints.gpu_ids is None and constraints.machines is None:  # A GPU that the user names is considered, whatever it is.
         yield "framework", by_gpu(lambda gpu: runs_frameworks(gpu, constraints.day))
         yield "unmeasured", by_gpu(lambda gpu: gpu.vendor in MEASURED_VENDORS)

@@ -16,7 +16,7 @@ from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
 from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
-from whichgpu.catalog.live.offers import live_offers
+from whichgpu.catalog.live.stored_offers import live_offers
 from whichgpu.catalog.live.overlay import read_overlay
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
@@ -64,7 +64,7 @@ def select_offers(
         assumed = msg("assumed.owning", power=f"{power_price:g}", price=f"{POWER_PRICE:g}")
         return OfferSelection(constraints, on_sale, query.spelled(), (assumed,), purchase, frozenset(card_prices))
     own_prices = read_overlay(overlay, catalog, day)
-    offers = list(live_offers(day, catalog.known, gpus=constraints.gpu_ids)) if catalog.folder == DATA_DIR else []
+    offers = list(live_offers(day, catalog.known_by, gpus=constraints.gpu_ids)) if catalog.folder == DATA_DIR else []
     offers += own_prices.offers if own_prices else ()
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None

@@ -19,7 +19,7 @@ from whichgpu.base.names import nearest, split_count, words
 from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 from whichgpu.catalog.currency import parse_rates
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, gpus_named
-from whichgpu.catalog.live.importing import day_of
+from whichgpu.catalog.live.import_files import day_of
 from whichgpu.catalog.live.sources.gpuhunt import version_day
 from whichgpu.catalog.places.country import countries_named
 from whichgpu.catalog.places.distance import city_point

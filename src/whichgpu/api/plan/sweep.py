@@ -64,7 +64,7 @@ def sweep(
     document = json.dumps(to_mapping(_anywhere(request)), sort_keys=True)
     place = (
         "" if lookups.catalog.folder == DATA_DIR else str(lookups.catalog.folder.resolve()),
-        str(lookups.catalog.known or ""),
+        str(lookups.catalog.known_by or ""),
     )
     points = [
         Point(document, day.isoformat(), name, value, headroom, *place, str(overlay.resolve()) if overlay else "", lookups.own)

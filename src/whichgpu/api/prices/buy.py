@@ -138,7 +138,7 @@ def buy(
     filled, defaults = _filled(inputs)
     cited = [row.rent.source for row in rows if row.rent]
     gpus = tuple(source for row in rows for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    sources = catalog.cited(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
+    sources = catalog.cited_sources(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
     drawn = msg("buy.power-usual", load=f"{LOAD:.0%}", idle=f"{IDLE:.0%}", host=f"{HOST_WATTS:g} W")
     return BuyAnswer(day.isoformat(), filled, defaults, rows, sources, (drawn,))
 

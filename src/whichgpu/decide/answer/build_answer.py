@@ -183,7 +183,7 @@ class Telling:
         asked = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
         charged = extras_sources(rows[0].provider, asked)
         said = lacks_sources(lacking)
-        return self.lookups.catalog.cited(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
+        return self.lookups.catalog.cited_sources(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
 
     def _verify(self, best: Candidate) -> tuple[str, Message]:
         """The command that measures what this rests on, on that hardware, and what it does not tell."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.catalog.pricing import ANYWHERE
+from whichgpu.catalog.pricing import ANY_REGION
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
@@ -102,7 +102,7 @@ def _price(one: Candidate, listed: str | None) -> Message:
     if one.term == "owned":
         return msg("because.price-owned", hour=hour)
     values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}
-    id = "because.price-anywhere" if one.region in ("", ANYWHERE) else "because.price-term"
+    id = "because.price-anywhere" if one.region in ("", ANY_REGION) else "because.price-term"
     return msg(id, term=msg(f"term.{one.term}"), **values)
 
 

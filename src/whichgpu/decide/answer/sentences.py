@@ -8,11 +8,11 @@ from math import ceil
 from typing import Any
 
 from whichgpu.base.messages import Fact, Message, msg
-from whichgpu.base.units import format_amount, format_duration, format_seconds, significant
-from whichgpu.catalog.engines.engine import Engine, support
+from whichgpu.base.units import format_seconds, significant
+from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.pricing import ANYWHERE
+from whichgpu.catalog.pricing import ANY_REGION
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
@@ -55,7 +55,7 @@ def sentence(one: Candidate, kind: str, listed: str | None = None) -> Message:
         return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=seen, **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
-    where = msg("recommend.anywhere" if one.region in ("", ANYWHERE) else "recommend.where", **values)
+    where = msg("recommend.anywhere" if one.region in ("", ANY_REGION) else "recommend.where", **values)
     seen = msg("recommend.seen-stale" if one.price_stale else "recommend.seen", day=one.price_observed_at, n=one.price_age_days)
     return msg(f"recommend.sentence-{kind}", where=where, seen=seen, **values)
 
@@ -166,7 +166,7 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     if best.tier in UNSURE:
         said.append(msg("recommend.unmeasured", gpu=best.gpu_name))
     told = engine is not None and engine.framework is not None  # what a GPU lacks names the framework's last release
-    if engine is not None and not told and (how := support(engine, gpu)) in ("earlier", "unsure"):
+    if engine is not None and not told and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
         said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
     return said + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:QUIRKS]]
 
