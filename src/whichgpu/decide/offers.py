@@ -16,8 +16,8 @@ from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
 from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.find import find_gpu
-from whichgpu.catalog.live.stored_offers import live_offers
 from whichgpu.catalog.live.overlay import read_overlay
+from whichgpu.catalog.live.stored_offers import live_offers
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import check_supports

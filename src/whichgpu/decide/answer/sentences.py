@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from whichgpu.base.messages import Fact, Message, msg
-from whichgpu.base.units import format_seconds, significant
+from whichgpu.base.units import format_amount, format_duration, format_seconds, significant
 from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
