@@ -27,10 +27,11 @@ from calibration.measured import Measured
 from calibration.rows import measured_rows, read_all
 from calibration.scores import gpu_of
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.combine import step_seconds
 from whichgpu.estimate.time.grid import correction_keys
 from whichgpu.price.table import price_table, standing_rows
@@ -54,7 +55,7 @@ class Decision:
 def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
     """Every group that can be decided; `held` are seconds by fits without the row's GPU, of each source and row."""
     catalog = Catalog()
-    lookups = LookupCache(catalog, own=False)
+    lookups = lookup_cache(catalog, own=False)
     years = _years(truth)
     groups: dict[tuple[str, str], dict[str, list[Measured]]] = defaultdict(lambda: defaultdict(list))
     for row in measured_rows(truth):

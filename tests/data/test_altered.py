@@ -18,8 +18,8 @@ from whichgpu.base import bundled_data
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.missing_support import FOLDER as LACKS
 from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
-from whichgpu.decide.missing_support import FOLDER as LACKS
 from whichgpu.estimate.group.fabric import DATA_DIR as LINKS
 from whichgpu.estimate.group.group_calibration import DATA_FILE as GROUPS
 from whichgpu.estimate.time.accuracy_pairs import PAIRS_FILE

@@ -11,11 +11,12 @@ import numpy as np
 
 from calibration.fit_steps import Example
 from calibration.measured import Depth, Measured
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import correction_keys, generation_terms, scheduled_sequences, uncorrected_terms
@@ -37,7 +38,7 @@ A_SAMPLE = ((0, 1), (1, 0), (1, 0), (1, 0))
 
 def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
     """Examples of the single-GPU rows; rows that cannot be asked for are named on stderr."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
     found, failed = [], dict[str, int]()
     for row in rows:

@@ -13,7 +13,7 @@ import numpy as np
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
 from calibration.measured import Measured
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -21,6 +21,7 @@ from whichgpu.estimate.group.breakdown import StepParts
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS, GroupSetting, group_setting
 from whichgpu.estimate.group.step import Devices, RankPass, inference_pass, step_pass
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, evaluate_grid
@@ -53,7 +54,7 @@ def group_examples(
     rows: Sequence[Measured], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
     """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     found, failed = [], dict[str, int]()
     for row in rows:
         try:

@@ -22,12 +22,13 @@ from calibration.group_examples import group_examples
 from calibration.group_rows import group_rows
 from calibration.rows import measured_rows
 from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.group_calibration import GroupCalibration
 from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
@@ -150,7 +151,7 @@ def main() -> int:
     parser.add_argument("--seen", action="store_true", help="with the product's own fit, which saw these rows")
     asked = parser.parse_args()
     runs = served_rows(asked.truth) + served_rows(asked.truth, flood=True)
-    lookups = LookupCache(Catalog())
+    lookups = lookup_cache(Catalog())
     found: list[HeldRun] = []
     leaving: Any = None if asked.seen else Leaving(asked.truth)
     for source in sorted({run.source for run in runs}):

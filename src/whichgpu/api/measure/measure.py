@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.measure.machine import no_gpu
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.base.display import Displayable
@@ -17,6 +17,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure import records
 from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
@@ -83,7 +84,7 @@ def measure(
     """Measure this machine's GPU, fit its own calibration, and keep the record."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     with _Machine(catalog, opener) as machine:
-        gpu, lookups = machine.gpu, LookupCache(catalog, own=False)
+        gpu, lookups = machine.gpu, lookup_cache(catalog, own=False)
         runner = Runner(machine.bench, seconds, clock.now, machine.reading, progress)
         runner.micros(operator_cases(gpu, machine.bench.free_bytes(), len(machine.cards) > 1))
         runner.steps(step_cases(gpu), lambda step: _claim(step.request, lookups))
@@ -96,7 +97,7 @@ def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, o
     """Run what an estimate claims, as far as this hardware allows."""
     catalog = catalog or Catalog()
     with _Machine(catalog, opener) as machine:
-        lookups = LookupCache(catalog, own=own)
+        lookups = lookup_cache(catalog, own=own)
         spelled = _on_this_gpu(spelled, machine.gpu, lookups)
         claim = estimate_spelled(spelled, lookups)
         if claim.time is None:

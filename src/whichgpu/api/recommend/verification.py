@@ -12,8 +12,6 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, to_argv
 from whichgpu.workload.workload import Parallel, Workload
 
-WHOLE = "whichgpu measure"  # of the GPU, where there is no step to run
-
 
 def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
     """The command for a request laid out as recommended, with so many sequences or samples at once on one copy; and its note.
@@ -27,15 +25,6 @@ def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Messa
     why = why_not_runnable(fill_defaults(step, shape), shape)
     note = msg("verify-note.unable", why=why) if why else msg(f"verify-note.{step.task}", n=batch, task=told.task)
     return join(["whichgpu", "measure", "--verify", claim]), note
-
-
-def running_sequences(rate: float, first: float, each: float, tokens: int, most: int) -> int:
-    """Sequences a copy has at work on average under a rate (Little's law), no more than it takes at once.
-
-    >>> [running_sequences(rate, 0.1, 0.02, 200, 128) for rate in (5.0, 0.1, 90.0)]
-    [20, 1, 128]
-    """
-    return max(1, min(most, round(rate * (first + tokens * each))))
 
 
 def _pass(told: Workload) -> Workload:

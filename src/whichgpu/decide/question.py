@@ -8,10 +8,6 @@ from datetime import date
 from math import ceil
 from pathlib import Path
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.recommend.answer import ANY_MODEL
-from whichgpu.api.recommend.limits import refuse_for_task, refuse_percentile
-from whichgpu.api.recommend.offers import OfferSelection, Requirements, select_offers
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.decide.candidates import Candidates, candidates
@@ -19,14 +15,19 @@ from whichgpu.decide.configurations.configuration import Configuration, GroupRes
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of
 from whichgpu.decide.market import terms_of
+from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.refine import settled
 from whichgpu.decide.relax import only_first
+from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
 from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.price.run import Terms
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.spelling import Spelled, fill_defaults
 
+ANY_MODEL = Mlp("reference mix", (1, 1))
 MACHINE = 8.0  # GPUs of one machine; more are sought over several
 
 
@@ -111,7 +112,7 @@ class Question:
             workload = replace(workload, rate=SERVICE_RATE)
         shape = lookups.shape_for(workload)
         refuse_nonsense(workload, shape)
-        refuse_for_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
+        check_against_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
         if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
             workload = replace(workload, tpot_max=SERVICE_TPOT)
         if workload.seq_out == 1:
@@ -119,7 +120,7 @@ class Question:
         if workload.tokens is not None and not (shape.is_language_model):
             raise UsageError("bad-field", msg("error.tokens-of-samples", model=shape.name), msg("hint.tokens-of-samples"))
         if workload.serving and shape.is_generative and workload.rate is not None:
-            refuse_percentile(workload.percentile)
+            check_percentile(workload.percentile)
         if workload.steps is not None:
             given = given | {"batch"}
         return WorkloadRequest(fill_defaults(workload, shape, given), given, shape, lookups.calibration, self.spelled.workload)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.question import MACHINE, EvaluatedQuestion, Question
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult
+from whichgpu.decide.question import MACHINE, EvaluatedQuestion, Question
 from whichgpu.decide.relax import MOVED, WAIVED, change_of_both, least_change, round_up, short_of
+from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.workload import Parallel, Workload
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from whichgpu.api.workloads.concurrency import concurrency_note
 from whichgpu.base.messages import Fact, Message, msg
-from whichgpu.base.units import format_seconds, significant
-from whichgpu.catalog.engines.engine import Engine, support
+from whichgpu.base.units import format_amount, format_duration, format_seconds, significant
+from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.pricing import ANYWHERE
+from whichgpu.catalog.pricing import ANY_REGION
+from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
 from whichgpu.decide.constraints import Constraints, Rank
-from whichgpu.decide.explain import gpu_count_label
 from whichgpu.decide.work import Work
 from whichgpu.estimate.loading import Loading
+from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
 from whichgpu.price.billing import assumed_extras, billing_on
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -56,7 +55,7 @@ def sentence(one: Candidate, kind: str, listed: str | None = None) -> Message:
         return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=seen, **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
-    where = msg("recommend.anywhere" if one.region in ("", ANYWHERE) else "recommend.where", **values)
+    where = msg("recommend.anywhere" if one.region in ("", ANY_REGION) else "recommend.where", **values)
     seen = msg("recommend.seen-stale" if one.price_stale else "recommend.seen", day=one.price_observed_at, n=one.price_age_days)
     return msg(f"recommend.sentence-{kind}", where=where, seen=seen, **values)
 
@@ -167,7 +166,7 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
     if best.tier in UNSURE:
         said.append(msg("recommend.unmeasured", gpu=best.gpu_name))
     told = engine is not None and engine.framework is not None  # what a GPU lacks names the framework's last release
-    if engine is not None and not told and (how := support(engine, gpu)) in ("earlier", "unsure"):
+    if engine is not None and not told and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
         said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
     return said + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:QUIRKS]]
 
@@ -188,22 +187,3 @@ def near_limits(best: Candidate, constraints: Constraints, work: Work, workload:
 
 def _several(one: Candidate) -> str:
     return one.instance if one.machines == 1 or one.copies > 1 else f"{one.machines}x {one.instance}"
-
-
-def format_duration(seconds: float) -> str:
-    """A run's length for people.
-
-    >>> format_duration(90), format_duration(400), format_duration(5400), format_duration(400000)
-    ('90 s', '6.67 min', '1.5 h', '4.63 d')
-    """
-    if seconds < 120:
-        return format_seconds(seconds)
-    for unit, size, most in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
-        if seconds < most:
-            return f"{significant(seconds / size)} {unit}"
-    return f"{significant(seconds / 86400.0)} d"
-
-
-def format_amount(value: Decimal) -> str:
-    """Money for people: three digits, thousands grouped."""
-    return significant(float(value))

@@ -21,7 +21,7 @@ from whichgpu.base.dates import first_day, is_date, last_day
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
-from whichgpu.catalog.live.rows import EVERYWHERE, HOURS_A_MONTH, OfferRow, Read, Refused, amount, share
+from whichgpu.catalog.live.rows import ANY_REGION, HOURS_PER_MONTH, OfferRow, ReadCounts, RejectedRow, parse_discount, parse_price
 
 NEEDED = frozenset({"provider", "gpu", "price"})
 _LETTER = re.compile(r"[A-Za-z]")
@@ -38,7 +38,7 @@ def is_dated(header: Iterable[str]) -> bool:
     return bool({"observed", "observed_at"} & set(header))
 
 
-def own_csv_rows(lines: Iterable[str], read: Read) -> Iterator[OfferRow | Refused]:
+def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     """Prices of a CSV list."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
@@ -47,7 +47,7 @@ def own_csv_rows(lines: Iterable[str], read: Read) -> Iterator[OfferRow | Refuse
     for cells in reader:
         read.rows += 1
         if None in cells:  # more cells than the header has names
-            yield Refused("malformed", str(list(cells.values())))
+            yield RejectedRow("malformed", str(list(cells.values())))
         else:
             yield from _read(cells)
 
@@ -62,18 +62,18 @@ def own_json_items(content: bytes) -> list[dict[str, Any]]:
         raise DataError("not-a-list", msg("error.not-json-list", why=str(problem)), msg("hint.not-a-catalog")) from problem
 
 
-def own_json_rows(items: Iterable[Mapping[str, Any]], read: Read) -> Iterator[OfferRow | Refused]:
+def own_json_rows(items: Iterable[Mapping[str, Any]], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     """Prices of a JSON list."""
     for item in items:
         read.rows += 1
         yield from _read(item)
 
 
-def _read(cells: Mapping[str, Any]) -> Iterator[OfferRow | Refused]:
+def _read(cells: Mapping[str, Any]) -> Iterator[OfferRow | RejectedRow]:
     try:
         yield from _rows(cells)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, UsageError):
-        yield Refused("malformed", str({key: value for key, value in cells.items() if value}))
+        yield RejectedRow("malformed", str({key: value for key, value in cells.items() if value}))
 
 
 def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
@@ -87,7 +87,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
         yield OfferRow(
             provider=str(cells["provider"] or ""),
             instance=str(cells.get("instance") or f"{gpus:g}x {gpu}"),
-            region=str(cells.get("region") or EVERYWHERE),
+            region=str(cells.get("region") or ANY_REGION),
             accelerator=gpu,
             count=gpus,
             memory_mib=None,
@@ -95,7 +95,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
             price=price,
             currency=currency,
             payment=str(cells["payment"]) if cells.get("payment") else None,
-            upfront=amount(upfront) if upfront not in (None, "") else None,
+            upfront=parse_price(upfront) if upfront not in (None, "") else None,
             includes=str(cells.get("includes") or "gpu+host"),
             seen=day,
         )
@@ -115,9 +115,9 @@ def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
         stated, currency, period = money.amount, money.currency, named or period
     discount = cells.get("discount")
     if period == "hour" and not discount:
-        return amount(stated), str(currency).upper()
-    scale = {"hour": Decimal(1), "gpu-hour": Decimal(str(gpus)), "month": 1 / Decimal(HOURS_A_MONTH)}[period]
-    return amount(amount(stated) * scale * (1 - share(discount))), str(currency).upper()
+        return parse_price(stated), str(currency).upper()
+    scale = {"hour": Decimal(1), "gpu-hour": Decimal(str(gpus)), "month": 1 / Decimal(HOURS_PER_MONTH)}[period]
+    return parse_price(parse_price(stated) * scale * (1 - parse_discount(discount))), str(currency).upper()
 
 
 def _days(cells: Mapping[str, Any]) -> tuple[date | None, ...]:

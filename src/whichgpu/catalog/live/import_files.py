@@ -19,15 +19,15 @@ from typing import IO, cast
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.live.http import MIB
-from whichgpu.catalog.live.keep import keep
-from whichgpu.catalog.live.layouts import gpuhunt, own, skypilot
-from whichgpu.catalog.live.refresh import Outcome, Problem, begun, reader_of
+from whichgpu.catalog.live.layouts import gpuhunt, price_list, skypilot
+from whichgpu.catalog.live.price_store import open_for_writing_lazily
+from whichgpu.catalog.live.refresh import RefreshOutcome, SourceProblem, read_first_row, reader_digest
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Batch, Read
+from whichgpu.catalog.live.rows import PriceBatch, ReadCounts
+from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.live.sources.gpuhunt import version_day, zip_batches
 from whichgpu.catalog.live.sources.skypilot import known_content
-from whichgpu.catalog.live.store import writing_later
-from whichgpu.catalog.live.take import Taken
+from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
 ENDINGS = (".csv", ".csv.gz", ".json", ".zip")
@@ -45,14 +45,14 @@ class _File:
 
 def import_prices(
     path: Path, catalog: Catalog, today: date, *, seen: date | None = None, folder: Path | None = None, trusting: bool = False
-) -> tuple[tuple[Outcome, ...], tuple[str, ...]]:
+) -> tuple[tuple[RefreshOutcome, ...], tuple[str, ...]]:
     """Keep what a file or every file of a folder holds; gives the outcomes by layout and the files passed over."""
     files = _files(path)
     resolver, passed = Resolver(catalog), []
-    taken: dict[str, list[Taken]] = {}
-    problems: dict[str, list[Problem]] = {}
-    with writing_later(folder) as store:
-        reader = reader_of(catalog)
+    taken: dict[str, list[BatchSummary]] = {}
+    problems: dict[str, list[SourceProblem]] = {}
+    with open_for_writing_lazily(folder) as store:
+        reader = reader_digest(catalog)
         for file in files:
             with ExitStack() as stack:
                 try:
@@ -61,7 +61,9 @@ def import_prices(
                         passed.append(file.path.name)
                         continue
                     for batch in batches:
-                        taken.setdefault(batch.source, []).append(keep(store(), begun(batch), resolver, today, reader, trusting))
+                        taken.setdefault(batch.source, []).append(
+                            save_batch(store(), read_first_row(batch), resolver, today, reader, trusting)
+                        )
                 except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError, zlib.error) as problem:
                     if isinstance(problem, WhichGpuError) and problem.kind.startswith("store-"):
                         raise
@@ -69,7 +71,7 @@ def import_prices(
     if not taken and not problems:
         raise DataError("not-a-catalog", msg("error.nothing-to-import", path=str(path)), msg("hint.not-a-catalog"))
     names = dict.fromkeys((*taken, *problems))
-    return tuple(Outcome(name, tuple(taken.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(passed)
+    return tuple(RefreshOutcome(name, tuple(taken.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(passed)
 
 
 def day_of(path: Path) -> date | None:
@@ -95,7 +97,7 @@ def _files(path: Path) -> list[_File]:
     return [_File(path, True)]
 
 
-def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> Iterator[Batch] | None:
+def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
     """The batches of a file; None for one that is no price list."""
     path, name = file.path, file.path.name
     stream = stack.enter_context(_opened(path))
@@ -105,26 +107,26 @@ def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> I
         content = stream.read(MOST_JSON + 1)
         if len(content) > MOST_JSON:
             raise _too_large(MOST_JSON)
-        items, read = own.own_json_items(content), Read(digest=hashlib.sha256(content).hexdigest())
-        complete = not any(own.is_dated(item) for item in items)
-        return iter([Batch("own", _stem(path), own.own_json_rows(items, read), seen, complete=complete, read=read)])
+        items, read = price_list.own_json_items(content), ReadCounts(digest=hashlib.sha256(content).hexdigest())
+        complete = not any(price_list.is_dated(item) for item in items)
+        return iter([PriceBatch("own", _stem(path), price_list.own_json_rows(items, read), seen, complete=complete, read=read)])
     if name.endswith(".gz"):
         stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
     header = next(csv.reader([stream.readline(65536).decode("utf-8-sig")]), [])
     stream.seek(0)
-    read = Read()
+    read = ReadCounts()
     lines = _lines(stream, read)
     scope = path.parent.name if name == "vms.csv" else _stem(path)
     if skypilot.is_layout(header):
         rows = skypilot.skypilot_rows(lines, scope, resolver.machine_of, read)
-        return iter([Batch("skypilot", scope, rows, seen, read=read, seen_of_digest=known_content())])
+        return iter([PriceBatch("skypilot", scope, rows, seen, read=read, seen_of_digest=known_content())])
     if gpuhunt.is_layout(header):
         return iter(
-            [Batch("gpuhunt", scope, gpuhunt.gpuhunt_rows(lines, scope, resolver.machine_of, read), seen, seen, read=read)]
+            [PriceBatch("gpuhunt", scope, gpuhunt.gpuhunt_rows(lines, scope, resolver.machine_of, read), seen, seen, read=read)]
         )
-    if own.is_layout(header):
-        complete = not own.is_dated(header)
-        return iter([Batch("own", scope, own.own_csv_rows(lines, read), seen, complete=complete, read=read)])
+    if price_list.is_layout(header):
+        complete = not price_list.is_dated(header)
+        return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), seen, complete=complete, read=read)])
     if file.named:
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
     return None
@@ -139,7 +141,7 @@ def _opened(path: Path) -> IO[bytes]:
     return file
 
 
-def _lines(stream: IO[bytes], read: Read) -> Iterator[str]:
+def _lines(stream: IO[bytes], read: ReadCounts) -> Iterator[str]:
     """Lines as text, their digest taken on the way."""
     digest, size = hashlib.sha256(), 0
     for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b"")):
@@ -161,8 +163,8 @@ def _stem(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def _problem(path: Path, problem: Exception) -> Problem:
+def _problem(path: Path, problem: Exception) -> SourceProblem:
     if isinstance(problem, WhichGpuError):
-        return Problem(path.name, problem.kind, problem.message)
+        return SourceProblem(path.name, problem.kind, problem.message)
     why = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-    return Problem(path.name, "cannot-import", msg("error.cannot-import", path=str(path), why=why))
+    return SourceProblem(path.name, "cannot-import", msg("error.cannot-import", path=str(path), why=why))

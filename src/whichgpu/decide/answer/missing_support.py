@@ -12,7 +12,7 @@ from whichgpu.base.units import GIB
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.workload import Workload
 
-FOLDER = Path(__file__).parent / "data"
+FOLDER = Path(__file__).parents[1] / "data"
 SMALL = 17 * GIB  # cards of 16 GB and less
 
 

@@ -11,16 +11,16 @@ from itertools import islice
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.inspect import UNKNOWN, row_doubt
-from whichgpu.catalog.live.resolve import Doubt, Resolver
-from whichgpu.catalog.live.rows import Batch, OfferRow, Refused
+from whichgpu.catalog.live.plausibility import UNKNOWN, row_rejection
+from whichgpu.catalog.live.resolve import Rejection, Resolver
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
 CHUNK = 5000
 MOST_OFFERS = 2_000_000  # of one batch: each is held in memory while its rows are read
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BatchSummary:
     """What became of a batch's rows: prices = kept + quarantined + unknown."""
 
     source: str
@@ -63,7 +63,7 @@ TEMPORARY = ("kind", "incoming", "refused", "matched", "reference")
 class _Stage:
     """Rows of one batch being sorted."""
 
-    def __init__(self, batch: Batch, resolver: Resolver, today: date) -> None:
+    def __init__(self, batch: PriceBatch, resolver: Resolver, today: date) -> None:
         self.batch = batch
         self.resolver = resolver
         self.today = today
@@ -73,18 +73,18 @@ class _Stage:
         self.good: list[tuple[object, ...]] = []
         self.bad: list[tuple[object, ...]] = []
 
-    def sort(self, row: OfferRow | Refused) -> None:
+    def sort(self, row: OfferRow | RejectedRow) -> None:
         """One row to the believable or to the refused."""
-        if isinstance(row, Refused):
+        if isinstance(row, RejectedRow):
             self.bad.append((row.reason, row.row[:500], *[None] * 8))
             return
         found = self.resolver.resolve(row)
-        if isinstance(found, Doubt):
+        if isinstance(found, Rejection):
             self.bad.append((found.reason, found.detail, *_named(row)))
             return
         day = row.seen or self.batch.seen
         dollars = self.resolver.rates.dollars(row.price, row.currency, day)
-        doubt = row_doubt(self.batch.source, row, found, day, self.today, dollars)
+        doubt = row_rejection(self.batch.source, row, found, day, self.today, dollars)
         if doubt is not None:
             self.bad.append((*doubt, *_named(row)))
             return
@@ -122,9 +122,9 @@ class _Stage:
             rows.clear()
 
 
-def stage(connection: sqlite3.Connection, batch: Batch, resolver: Resolver, today: date) -> tuple[int, date]:
+def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date) -> tuple[int, date]:
     """Read a batch into temporary tables; gives how many prices it held and the day they are of."""
-    clear(connection)
+    drop_staging_tables(connection)
     for table in _TABLES:
         connection.execute(table)
     prices, rows = 0, iter(batch.rows)
@@ -141,13 +141,13 @@ def stage(connection: sqlite3.Connection, batch: Batch, resolver: Resolver, toda
     return prices, seen
 
 
-def clear(connection: sqlite3.Connection) -> None:
+def drop_staging_tables(connection: sqlite3.Connection) -> None:
     """Drop what is left of another batch."""
     for table in TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
 
-def counted(connection: sqlite3.Connection) -> tuple[int, dict[str, int], dict[str, int]]:
+def count_staged(connection: sqlite3.Connection) -> tuple[int, dict[str, int], dict[str, int]]:
     """Move what the batch's own questions refused to the others; prices kept, refused by reason, unknown GPUs by name."""
     connection.execute(
         """INSERT INTO temp.refused

@@ -9,7 +9,7 @@ from decimal import Decimal
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.names import split_count, squash, unknown_word
 from whichgpu.catalog.find import exact_instances, find_gpus, find_instances, find_provider, find_regions, gpus_named
-from whichgpu.catalog.live.offers import Named, live_names
+from whichgpu.catalog.live.stored_offers import StoredOfferName, live_names
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.places.country import countries_named, is_group
 from whichgpu.catalog.schema import DATA_DIR
@@ -116,7 +116,7 @@ def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
     return {name: countries_named(name) for name in listed(query.region) if is_group(name)}
 
 
-def _own(catalog: Catalog, what: str, name: str) -> tuple[Named, ...]:
+def _own(catalog: Catalog, what: str, name: str) -> tuple[StoredOfferName, ...]:
     return live_names(what, name) if catalog.folder == DATA_DIR else ()
 
 

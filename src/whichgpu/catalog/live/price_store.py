@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from whichgpu.base.errors import DataError
 from whichgpu.base.files import user_folder
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.schema import APPLICATION, MIGRATIONS
+from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
 
 NAME = "prices.sqlite3"
 WAIT_MS = 120_000  # for another refresh to finish its batch
@@ -42,13 +42,13 @@ def store_path(folder: Path | None = None) -> Path | None:
 
 
 @contextmanager
-def reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
+def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
     """The store to read from, as it stood when the first question was asked; None where there is none, or nothing in it yet."""
     path = store_path(folder)
     if path is None or not _exists(path):
         yield None
         return
-    with told(path):
+    with translate_sqlite_errors(path):
         connection = _open_to_read(path)
         try:
             _check(connection, path)
@@ -72,31 +72,31 @@ def check_writable(folder: Path | None = None) -> None:
         except OSError as problem:
             message = msg("error.store-unopenable", path=str(path), why=problem.strerror or str(problem))
             raise DataError("store-unopenable", message, msg("hint.store-unopenable")) from problem
-    with writing(folder):
+    with open_for_writing(folder):
         return
 
 
 @contextmanager
-def writing_later(folder: Path | None = None) -> Iterator[Callable[[], sqlite3.Connection]]:
+def open_for_writing_lazily(folder: Path | None = None) -> Iterator[Callable[[], sqlite3.Connection]]:
     """The store to write to, opened or made once there is something to write."""
     opened: list[sqlite3.Connection] = []
     with ExitStack() as stack:
 
         def connection() -> sqlite3.Connection:
             if not opened:
-                opened.append(stack.enter_context(writing(folder)))
+                opened.append(stack.enter_context(open_for_writing(folder)))
             return opened[0]
 
         yield connection
 
 
 @contextmanager
-def writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]:
+def open_for_writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]:
     """The store to write to, made or brought forward where needed."""
     path = store_path(folder)
     if path is None:
         raise DataError("store-homeless", msg("error.store-homeless"), msg("hint.store-homeless"))
-    with told(path):
+    with translate_sqlite_errors(path):
         _make_folder(path)
         connection = _open_to_write(path)
         try:
@@ -120,7 +120,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
     """SQLite's errors in our words."""
     try:
         yield

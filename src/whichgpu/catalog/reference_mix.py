@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
-from whichgpu.catalog.tables import Row, bad_data
+from whichgpu.catalog.tables import Row, bad_data_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class MixItem:
     recorded: str
 
 
-def build_item(row: Row) -> MixItem:
+def build_mix_item(row: Row) -> MixItem:
     """The workload of a table row."""
     try:
         request = parse_request(row["request"])
     except ValueError as problem:
-        raise bad_data("reference_mix.csv", row["id"], "request", msg("finding.bad-request")) from problem
+        raise bad_data_error("reference_mix.csv", row["id"], "request", msg("finding.bad-request")) from problem
     plain = {name: row[name] for name in MixItem.__dataclass_fields__}
     return MixItem(**plain | {"request": request, "weight": float(row["weight"])})
 

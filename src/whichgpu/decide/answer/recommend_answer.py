@@ -9,13 +9,10 @@ from typing import Any
 from whichgpu.base.display import Displayable
 from whichgpu.base.messages import Message
 from whichgpu.catalog.host import Source
+from whichgpu.decide.answer.other_engines import EngineLine
+from whichgpu.decide.answer.spot_shares import Shared
 from whichgpu.decide.candidate import Candidate, TermLine
 from whichgpu.decide.constraints import Rank
-from whichgpu.decide.other_engines import EngineLine
-from whichgpu.decide.spot_shares import Shared
-from whichgpu.workload.shapes import Mlp
-
-ANY_MODEL = Mlp("reference mix", (1, 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -10,40 +10,43 @@ from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.recommend.answer import RecommendAnswer, Rejected, Reproduce
-from whichgpu.api.recommend.offers import OfferSelection
-from whichgpu.api.recommend.sentences import assumptions, kind_of, near_limits, sentence, starved, warnings
-from whichgpu.api.recommend.verification import WHOLE, running_sequences, verify_command
-from whichgpu.api.workloads.remarks import beyond_context
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.catalog.host import Instance, Source
-from whichgpu.decide import explain
+from whichgpu.decide.answer import explain
+from whichgpu.decide.answer.host_fit import build_advice, host_advice
+from whichgpu.decide.answer.missing_support import lacks, lacks_sources
+from whichgpu.decide.answer.other_engines import alternatives
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected, Reproduce
+from whichgpu.decide.answer.sentences import assumptions, kind_of, near_limits, sentence, starved, warnings
+from whichgpu.decide.answer.spot_shares import shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.configurations.mix_amounts import indices
 from whichgpu.decide.constraints import Rank
-from whichgpu.decide.host_fit import build_advice, host_advice
 from whichgpu.decide.market import machine_of
-from whichgpu.decide.missing_support import lacks, lacks_sources
-from whichgpu.decide.other_engines import alternatives
-from whichgpu.decide.shortlist import rows_of
-from whichgpu.decide.spot_shares import shares
-from whichgpu.decide.work import Work
+from whichgpu.decide.offers import OfferSelection
+from whichgpu.decide.shortlist import best_of, rows_of
+from whichgpu.decide.work import Work, running_sequences
 from whichgpu.estimate.loading import loading
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.table import Ints
+from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
 from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo, to_argv
 from whichgpu.workload.unused import unused
+from whichgpu.workload.workload import Workload
 
 PAGE = "/recommend"
+VERIFY_GPU = "whichgpu measure"  # measures the GPU itself, if there is no step to run
+Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Telling:
     work: Work
     lookups: LookupCache
     modelled: bool
+    verify: Verify
     overlay: Path | None = None  # the file of own prices the user named
 
     def answer(self, asked_after: Sequence[str], limit: int) -> RecommendAnswer:
@@ -130,7 +134,7 @@ class Telling:
     def _why_not(self, asked: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         why = {}
         for gpu in (self.lookups.catalog.gpu_by_id[id] for id in asked):
-            at = explain.best_of(gpu.id, self.told, self.groups, self.order)
+            at = best_of(gpu.id, self.told, self.groups, self.order)
             row = rows.get(at) or self._row(at) if at is not None else None
             serving = self.work.hours is not None
             why[gpu.id] = explain.why_not(gpu.id, gpu.name, self.told, self.groups, self.outcomes, best, row, serving)
@@ -179,18 +183,18 @@ class Telling:
         asked = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
         charged = extras_sources(rows[0].provider, asked)
         said = lacks_sources(lacking)
-        return self.lookups.catalog.cited(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
+        return self.lookups.catalog.cited_sources(prices, spot, gpus[:2], rows[0].time.sources, billing, charged, said)
 
     def _verify(self, best: Candidate) -> tuple[str, Message]:
         """The command that measures what this rests on, on that hardware, and what it does not tell."""
         if not self.modelled:
-            return WHOLE, msg("verify-note.gpu")
+            return VERIFY_GPU, msg("verify-note.gpu")
         told = replace(
             self.asked.bare, gpu=best.gpu, gpus=max(1, int(best.gpus / best.copies)), parallel=best.parallel,
             precision=best.precision, batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation,
             checkpointing=best.checkpointing, rate=None,
         )  # fmt: skip
-        return verify_command(told, self.asked.shape, self._at_once(best))
+        return self.verify(told, self.asked.shape, self._at_once(best))
 
     def _at_once(self, best: Candidate) -> int:
         """Sequences of one copy: as many as the load keeps at work, else the batch it was chosen by."""

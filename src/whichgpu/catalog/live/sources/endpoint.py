@@ -8,8 +8,8 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
 
-def address(source: str, usual: str, environ: Mapping[str, str]) -> str:
-    """The address to ask, without a slash at its end."""
+def source_url(source: str, usual: str, environ: Mapping[str, str]) -> str:
+    """The address to request, without a slash at its end."""
     named = environ.get(f"WHICHGPU_URL_{source.upper()}", "").strip()
     if named and not named.startswith(("https://", "http://")):
         raise UsageError("bad-address", msg("error.bad-address", name=named), msg("hint.bad-address"))

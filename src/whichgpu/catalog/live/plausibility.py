@@ -10,9 +10,9 @@ import sqlite3
 from datetime import date
 from functools import cache
 
-from whichgpu.catalog.live.resolve import Variant
+from whichgpu.catalog.live.resolve import ResolvedGpu
 from whichgpu.catalog.live.rows import OfferRow
-from whichgpu.catalog.live.tables import Fault, faults
+from whichgpu.catalog.live.source_tables import Fault, faults
 from whichgpu.catalog.offer import INCLUDES, PAYMENTS, TERMS
 from whichgpu.catalog.pricing import implausible_price
 
@@ -44,8 +44,8 @@ SAME_PRICE = 1.25  # a machine of n GPUs for less than this many times the machi
 LONGEST = 200
 
 
-def row_doubt(
-    source: str, row: OfferRow, variant: Variant, seen: date, today: date, dollars: float | None
+def row_rejection(
+    source: str, row: OfferRow, variant: ResolvedGpu, seen: date, today: date, dollars: float | None
 ) -> tuple[str, str] | None:
     """The first reason not to accept a row, with its detail; None if it is acceptable.
 
@@ -107,7 +107,7 @@ def _wrong_word(row: OfferRow) -> str | None:
     return None
 
 
-def batch_doubts(connection: sqlite3.Connection) -> None:
+def mark_contradictions(connection: sqlite3.Connection) -> None:
     """Mark the staged rows that contradict other rows of their batch."""
     connection.execute("CREATE INDEX temp.kind_place ON kind(place, term)")
     connection.execute(_SPOT, {"slack": SLACK})

@@ -9,12 +9,12 @@ from datetime import date
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.inspect import batch_doubts
 from whichgpu.catalog.live.jumps import mark_jumps
+from whichgpu.catalog.live.plausibility import mark_contradictions
+from whichgpu.catalog.live.price_store import transaction
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Batch
-from whichgpu.catalog.live.store import transaction
-from whichgpu.catalog.live.take import Taken, clear, counted, stage
+from whichgpu.catalog.live.rows import PriceBatch
+from whichgpu.catalog.live.staging import BatchSummary, count_staged, drop_staging_tables, stage_batch
 
 KEY = "gpu, provider, instance, region, gpus, term, payment, includes, currency"
 FEWEST, SHARE = 50, 0.2  # a list of so many that shrinks below this share is more likely broken than short
@@ -27,39 +27,39 @@ class _Series:
     side: int | None  # a look older than the last: the day of the look after it
 
 
-def keep(
-    connection: sqlite3.Connection, batch: Batch, resolver: Resolver, today: date, reader: str, trusting: bool = False
-) -> Taken:
+def save_batch(
+    connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date, reader: str, trusting: bool = False
+) -> BatchSummary:
     """Stage, inspect and keep a batch. An error at any point leaves the store as it was."""
     if batch.unchanged:
         with transaction(connection):
             return _unchanged(connection, batch, today)
-    prices, seen = stage(connection, batch, resolver, today)
+    prices, seen = stage_batch(connection, batch, resolver, today)
     with transaction(connection):
         series = _series(connection, batch, seen)
         if connection.execute("SELECT 1 FROM offer LIMIT 1").fetchone():
             connection.execute(_FIND)
         goes_on = batch.complete and series.side is None and not trusting
-        batch_doubts(connection)
+        mark_contradictions(connection)
         if not trusting:
             mark_jumps(connection, series.id, seen, resolver)
-        kept, reasons, unknown = counted(connection)
+        kept, reasons, unknown = count_staged(connection)
         offers = _match(connection, dated=not batch.complete)
         if goes_on:
             _refuse_shrunk(connection, series.id, offers, batch)
         content = batch.content or (seen if seen != batch.seen else None)
         read = (batch.read.rows, batch.read.aside, prices, kept, offers, sum(unknown.values()))
-        taken = Taken(batch.source, batch.scope, seen, *read, reasons, unknown, content)
+        taken = BatchSummary(batch.source, batch.scope, seen, *read, reasons, unknown, content)
         id = _record(connection, series.id, taken, today, batch.read.digest)
         changed = _write(connection, batch, series, id, seen)
         connection.execute("UPDATE batch SET changes = ? WHERE id = ?", (changed, id))
         _quarantine(connection, series.id, id)
         _validators(connection, batch, reader)
-    clear(connection)
+    drop_staging_tables(connection)
     return replace(taken, changed=changed)
 
 
-def _series(connection: sqlite3.Connection, batch: Batch, seen: date) -> _Series:
+def _series(connection: sqlite3.Connection, batch: PriceBatch, seen: date) -> _Series:
     """The series a batch goes on with; a look older than the last one gets a series of its own beside it."""
     found = _series_id(connection, batch.source, batch.scope)
     newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (found,)).fetchone()[0]
@@ -110,14 +110,14 @@ def _match(connection: sqlite3.Connection, dated: bool) -> int:
     return found
 
 
-def _refuse_shrunk(connection: sqlite3.Connection, series: int, offers: int, batch: Batch) -> None:
+def _refuse_shrunk(connection: sqlite3.Connection, series: int, offers: int, batch: PriceBatch) -> None:
     before = connection.execute("SELECT count(*) FROM price WHERE series = ? AND last IS NULL", (series,)).fetchone()[0]
     if (before and not offers) or (before >= FEWEST and offers < before * SHARE):
         name = f"{batch.source}/{batch.scope}"
         raise DataError("shrunk", msg("error.shrunk", name=name, before=before, now=offers), msg("hint.shrunk"))
 
 
-def _record(connection: sqlite3.Connection, series: int, taken: Taken, today: date, digest: str | None) -> int:
+def _record(connection: sqlite3.Connection, series: int, taken: BatchSummary, today: date, digest: str | None) -> int:
     cursor = connection.execute(
         """INSERT INTO batch(series, seen, recorded, content, digest, rows, aside, prices, kept, offers, unknown, reasons)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
@@ -140,7 +140,7 @@ def _record(connection: sqlite3.Connection, series: int, taken: Taken, today: da
     return cursor.lastrowid
 
 
-def _write(connection: sqlite3.Connection, batch: Batch, series: _Series, id: int, seen: date) -> int:
+def _write(connection: sqlite3.Connection, batch: PriceBatch, series: _Series, id: int, seen: date) -> int:
     """The runs; how many offers are new, gone or at another price."""
     days = {"seen": seen.toordinal(), "before": series.newest, "after": series.side}
     values = {"series": series.id, "batch": id, "source": batch.source, "scope": batch.scope, **days}
@@ -232,14 +232,14 @@ def _quarantine(connection: sqlite3.Connection, series: int, id: int) -> None:
     )
 
 
-def _validators(connection: sqlite3.Connection, batch: Batch, reader: str) -> None:
+def _validators(connection: sqlite3.Connection, batch: PriceBatch, reader: str) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO validator(url, etag, modified, reader) VALUES (?, ?, ?, ?)",
         [(known.url, known.etag, known.modified, reader) for known in batch.validators if known.etag or known.modified],
     )
 
 
-def _unchanged(connection: sqlite3.Connection, batch: Batch, today: date) -> Taken:
+def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -> BatchSummary:
     """One more look that saw what the last one saw."""
     series = _series_id(connection, batch.source, batch.scope)
     last = connection.execute(
@@ -252,7 +252,7 @@ def _unchanged(connection: sqlite3.Connection, batch: Batch, today: date) -> Tak
     old, content, digest, rows, aside, prices, kept, offers, unknown, reasons, seen = last
     day = date.fromordinal(seen) if content is not None and content == seen else max(batch.seen, date.fromordinal(seen))
     known = date.fromordinal(content) if content is not None else None
-    taken = Taken(
+    taken = BatchSummary(
         batch.source, batch.scope, day, rows, aside, prices, kept, offers, unknown, json.loads(reasons), {}, known, 0, True
     )
     id = _record(connection, series, taken, today, digest)

@@ -19,7 +19,7 @@ STALE_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class OfferQuery:
     """Which offers are asked for; None asks nothing."""
 
     gpus: frozenset[str] | None = None
@@ -94,7 +94,7 @@ class _Looks:
         )
 
 
-def horizon(connection: sqlite3.Connection, known: date | int | None) -> int:
+def snapshot_horizon(connection: sqlite3.Connection, known: date | int | None) -> int:
     """The last batch recorded by a day, or that of a number."""
     if known is None:
         return NO_BATCH
@@ -108,12 +108,12 @@ def offers_on(
     connection: sqlite3.Connection,
     day: date | None,
     known: date | int | None = None,
-    wish: Wish = Wish(),  # noqa: B008 - frozen
+    wish: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
 ) -> list[Observation]:
     """The last run of each offer in each series that had begun by a day and was still listed then, or `also_ended`."""
     where, values = _wished(wish)
-    looks = _Looks(connection, horizon(connection, known))
+    looks = _Looks(connection, snapshot_horizon(connection, known))
     values |= {"day": FOREVER if day is None else day.toordinal(), "h": looks.horizon}
     # For each offer of each series one step into the key of `price`, however long its history is: CROSS JOIN keeps the order.
     query = f"""
@@ -132,17 +132,17 @@ def offers_on(
     return list(map(looks.observation, connection.execute(query, values)))
 
 
-def runs(connection: sqlite3.Connection, wish: Wish, known: date | int | None = None) -> Iterator[Observation]:
+def price_history(connection: sqlite3.Connection, wish: OfferQuery, known: date | int | None = None) -> Iterator[Observation]:
     """Every run of the offers asked for, oldest first, as they are read."""
     where, values = _wished(wish)
-    looks = _Looks(connection, horizon(connection, known))
+    looks = _Looks(connection, snapshot_horizon(connection, known))
     values["h"] = looks.horizon
     query = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
     WHERE {where} AND p.batch <= :h ORDER BY p.first, p.batch, o.id"""
     return map(looks.observation, connection.execute(query, values))
 
 
-def snapshot(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
+def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
     """What one look saw; None where there is no such look."""
     found = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
     if found is None:
@@ -153,7 +153,7 @@ def snapshot(connection: sqlite3.Connection, number: int) -> list[Observation] |
     return list(map(looks.observation, connection.execute(query, {"series": found[0], "h": number})))
 
 
-def changes_since(connection: sqlite3.Connection, number: int, wish: Wish) -> Iterator[tuple[Observation, bool]]:
+def changes_since(connection: sqlite3.Connection, number: int, wish: OfferQuery) -> Iterator[tuple[Observation, bool]]:
     """Runs begun (True) or ended (False) by looks after a given one."""
     where, values = _wished(wish)
     values["since"] = number
@@ -164,7 +164,7 @@ def changes_since(connection: sqlite3.Connection, number: int, wish: Wish) -> It
         yield looks.observation(tuple(row)), began > number
 
 
-def last_batch(connection: sqlite3.Connection) -> int:
+def newest_snapshot(connection: sqlite3.Connection) -> int:
     """The number of the newest look."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()[0])
 
@@ -180,7 +180,7 @@ def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesSta
     return [_status(connection, row, today) for row in connection.execute(query)]
 
 
-def quarantined(connection: sqlite3.Connection, source: str | None = None) -> list[dict[str, str]]:
+def quarantined_rows(connection: sqlite3.Connection, source: str | None = None) -> list[dict[str, str]]:
     """Rows of the newest looks that were not believed, each with its reason."""
     names = ("source", "scope", "reason", "detail", "provider", "instance", "region", "accelerator", "term", "price", "currency")
     query = """SELECT s.source, s.scope, q.reason, q.detail, q.provider, q.instance, q.region, q.accelerator, q.term, q.price,
@@ -211,7 +211,7 @@ def _status(connection: sqlite3.Connection, row: Row, today: date) -> SeriesStat
     )
 
 
-def _wished(wish: Wish) -> tuple[str, dict[str, object]]:
+def _wished(wish: OfferQuery) -> tuple[str, dict[str, object]]:
     """Conditions on `o`, and their values."""
     parts, values = ["1"], dict[str, object]()
     if wish.gpus is not None:

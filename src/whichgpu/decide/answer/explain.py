@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.catalog.pricing import ANYWHERE
+from whichgpu.catalog.pricing import ANY_REGION
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
@@ -104,7 +102,7 @@ def _price(one: Candidate, listed: str | None) -> Message:
     if one.term == "owned":
         return msg("because.price-owned", hour=hour)
     values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}
-    id = "because.price-anywhere" if one.region in ("", ANYWHERE) else "because.price-term"
+    id = "because.price-anywhere" if one.region in ("", ANY_REGION) else "because.price-term"
     return msg(id, term=msg(f"term.{one.term}"), **values)
 
 
@@ -155,10 +153,3 @@ def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
         "bound": msg(f"bound.{one.bound}"),
     }
     return msg("why-not.worse-service", **values) if serving else msg("why-not.worse", time=significant(time), **values)
-
-
-def best_of(gpu: str, told: Candidates, groups: Groups, order: np.ndarray) -> int | None:
-    """The best place of a GPU."""
-    mine = np.array([group.gpu.id == gpu for group in groups.groups], dtype=bool)
-    found = order[mine[told.group[order]]] if len(order) else order
-    return int(found[0]) if len(found) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from whichgpu.catalog.engines.engine import Engine, engine_does, support
+from whichgpu.catalog.engines.engine import Engine, engine_support, supports_task
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
@@ -25,7 +25,7 @@ class EngineLine:
 def legal(engine: Engine, asked: WorkloadRequest, group: Group) -> bool:
     """Whether an engine of this day does such work on such GPUs."""
     text = asked.shape.is_generative
-    return engine_does(engine, asked.workload.task, text) and support(engine, group.gpu) == "yes"
+    return supports_task(engine, asked.workload.task, text) and engine_support(engine, group.gpu) == "yes"
 
 
 def alternatives(asked: WorkloadRequest, group: Group, way: Configuration, engines: Sequence[Engine]) -> tuple[EngineLine, ...]:
