@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 from calibration.fit import digest
 from calibration.group_examples import group_examples
-from evidence.group_rows import loaded_rows
 from calibration.group_scores import Held, HeldRow, load
 from calibration.ranges import coverage, ranges
 from calibration.scores import Score, score
+from evidence.group_rows import loaded_rows
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import load_group_calibration
-from whichgpu.estimate.group.parts import together
+from whichgpu.estimate.group.breakdown import combine_parts
+from whichgpu.estimate.group.group_calibration import load_group_calibration
 
 GOAL = 0.18  # median error of a source, each GPU left out
 NEAR, CASES = 0.08, 0.80  # scaling efficiency: so near, in so many cases
@@ -145,7 +145,7 @@ def loaded(truth: Path) -> Iterator[str]:
     told = []
     for example in found:
         factors = groups.factors([example.setting])
-        whole = sum(times * float(together(parts, factors).wall[0, 0]) for times, parts in example.passes)
+        whole = sum(times * float(combine_parts(parts, factors).wall[0, 0]) for times, parts in example.passes)
         told.append(np.log(whole / example.seconds))
     result = score(np.array(told))
     yield "## TensorRT-LLM at maximum load"

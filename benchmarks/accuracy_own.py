@@ -23,20 +23,20 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit_steps import Design, Example
-from evidence.rows import measured_rows
 from calibration.scores import Score, by, score
+from evidence.rows import measured_rows
 
 from benchmarks import own_page
 from benchmarks.accuracy_speed import h200_task
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import combine
+from whichgpu.estimate.time.combine import step_seconds
 from whichgpu.estimate.time.curves import parameters as curve_parameters
-from whichgpu.estimate.time.own import Own, with_own
-from whichgpu.estimate.time.terms import Terms
+from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corrections
+from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.measure.fit import example, fit_steps
 from whichgpu.measure.record import Record
-from whichgpu.measure.records import read
+from whichgpu.measure.records import read_record
 
 BEGIN, END = "<!-- accuracy_own: begin -->", "<!-- accuracy_own: end -->"
 TITLE = "# What was measured on an H200, beside what is predicted"
@@ -51,7 +51,7 @@ class Compared:
     before: np.ndarray
     after: np.ndarray
     shipped: np.ndarray
-    own: Own
+    own: OwnCorrections
     bare: Calibration
     fitted_on: int
 
@@ -68,16 +68,16 @@ def predicted(found: Sequence[Example], calibration: Calibration) -> np.ndarray:
     blank = np.zeros((1, 1))
     told = []
     for one in found:
-        terms = Terms(one.terms[:, None, None], one.floors[:, None, None], blank, blank, one.setting.unit)
-        told.append(combine(terms, calibration.factors([one.setting]), one.eager).wall[0, 0])
+        terms = TimeTerms(one.terms[:, None, None], one.floors[:, None, None], blank, blank, one.setting.unit)
+        told.append(step_seconds(terms, calibration.factors([one.setting]), one.eager).wall[0, 0])
     return np.asarray(np.log(told))
 
 
-def own_of(record: Record, calibration: Calibration, catalog: Catalog) -> Own:
+def own_of(record: Record, calibration: Calibration, catalog: Catalog) -> OwnCorrections:
     """The record's corrections of a fit."""
     gpu = catalog.gpu_by_id[record.where.gpu]
     fit = fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
-    return Own(gpu.id, record.source, "measured", fit.kinds, fit.multipliers, fit.spreads)
+    return OwnCorrections(gpu.id, record.source, "measured", fit.kinds, fit.multipliers, fit.spreads)
 
 
 def use_curves(file: Path | None) -> None:
@@ -109,7 +109,7 @@ def compared(record: Record, truth: Path, curves: Path | None) -> Compared:
         bare = without(found, gpu)
         own = own_of(record, bare, catalog)
         actual = np.log([one.seconds for one in about])
-        logs = [predicted(about, one) - actual for one in (bare, with_own(bare, {gpu: own}))]
+        logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: own}))]
     finally:
         use_curves(None)
     count = sum(one.setting.gpu != gpu for one in found)
@@ -140,7 +140,7 @@ def error_lines(told: Compared, record: Record, without_curves: bool) -> Iterato
     lower = 1 - everything[1].mean / everything[0].mean
     nearer = np.mean(np.abs(told.after) < np.abs(told.before))
     yield f"The mean error falls by {lower:.0%}; {nearer:.0%} of the rows come nearer to what was measured."
-    widths = [told.own.spread(one.setting.task)[1] for one in told.rows]
+    widths = [told.own.log_range(one.setting.task)[1] for one in told.rows]
     inside = np.mean([abs(log) <= most for log, most in zip(told.after, widths, strict=True)])
     width = float(np.exp(np.mean(widths)))
     yield f"{inside:.0%} of them lie inside the range that the record's own residuals give (on average ×/÷ {width:.2f})."
@@ -167,7 +167,7 @@ def never_seen(record: Record, bare: Calibration, curves: Path | None) -> list[f
 
 def page(folder: Path, truth: Path, curves: Path | None) -> Iterator[str]:
     """Every section."""
-    record = read(folder / "record.json")
+    record = read_record(folder / "record.json")
     told = compared(record, truth, curves)
     yield from own_page.where_lines(record, folder)
     yield from own_page.reach_lines(record, folder)
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         curves = None if asked.quick else asked.curves or Path(scratch) / "curves.json"
         if curves and not curves.exists():
-            fit_curves_without(read(asked.folder / "record.json").where.gpu, asked.truth, curves)
+            fit_curves_without(read_record(asked.folder / "record.json").where.gpu, asked.truth, curves)
         told = list(page(asked.folder, asked.truth, curves))
     print("\n".join(told))
     if asked.write:

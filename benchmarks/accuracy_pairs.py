@@ -17,11 +17,11 @@ import numpy as np
 from calibration.examples import examples
 from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
 from calibration.fit_steps import Design, Example
-from evidence.rows import measured_rows
 from calibration.scores import Held, load, source_of
+from evidence.rows import measured_rows
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.pairs import COLUMNS, PAIRS_FILE
+from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, PAIRS_FILE
 
 
 def rows(design: Design, held: Held) -> Iterator[list[object]]:
@@ -59,7 +59,7 @@ def main() -> int:
     design = Design(examples(measured_rows(truth), Catalog()))
     with PAIRS_FILE.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        writer.writerow(PAIR_COLUMNS)
         found = sorted(rows(design, load(kept)), key=_named)
         writer.writerows(found)
     print(f"{len(design.examples)} pairs", file=sys.stderr)

@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from calibration.fit import digest
 from calibration.scores import score
-from evidence.serving_rows import served_rows
 from calibration.serving_scores import HeldRun, load
+from evidence.serving_rows import served_rows
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import estimate_spelled
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import from_object
 
 GOALS = {"tpot": 0.15, "throughput": 0.20}
@@ -151,7 +152,7 @@ def covered(truth: Path, held: Sequence[HeldRun]) -> Iterator[str]:
 
 @cache
 def _desk() -> LookupCache:
-    return LookupCache(Catalog(), own=False)
+    return lookup_cache(Catalog(), own=False)
 
 
 def _range(request: Mapping[str, Any]) -> tuple[float, float]:

@@ -20,8 +20,8 @@ from calibration.examples import examples
 from calibration.fit import all_ranges, digest, kinds_of
 from calibration.fit_steps import Design, Example
 from calibration.ranges import coverage
-from evidence.rows import measured_rows
 from calibration.scores import Held, Score, by, held_out, load, rank_order, source_of
+from evidence.rows import measured_rows
 
 from benchmarks import peer_aiconfigurator
 from whichgpu.catalog.store import Catalog

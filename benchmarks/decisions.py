@@ -23,16 +23,17 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples, step_terms
 from calibration.fit_steps import Design, leave_each_out
-from whichgpu.catalog.evidence import Measurement
-from evidence.rows import measured_rows, read_all
 from calibration.scores import gpu_of
+from evidence.rows import measured_rows, read_all
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.combine import combine
-from whichgpu.estimate.time.grid import settings
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.time.combine import step_seconds
+from whichgpu.estimate.time.grid import correction_keys
 from whichgpu.price.table import price_table, standing_rows
 from whichgpu.workload.spelling import fill_defaults, from_object
 
@@ -54,7 +55,7 @@ class Decision:
 def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
     """Every group that can be decided; `held` are seconds by fits without the row's GPU, of each source and row."""
     catalog = Catalog()
-    lookups = LookupCache(catalog, own=False)
+    lookups = lookup_cache(catalog, own=False)
     years = _years(truth)
     groups: dict[tuple[str, str], dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     for row in measured_rows(truth):
@@ -123,8 +124,8 @@ def _seconds(row: Measurement, lookups: LookupCache) -> float:
     shape, gpu = lookups.shape(row.request["model"]), lookups.catalog.gpu_by_id[row.gpu]
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
-    factors = lookups.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
-    return float(combine(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
+    factors = lookups.calibration.factors(correction_keys(workload, kind, terms.unit, [gpu]))
+    return float(step_seconds(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
 
 
 def report(found: Sequence[Decision]) -> str:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from whichgpu.catalog.evidence import Measurement
-from evidence.rows import measured_rows
 from calibration.scores import Score, score
+from evidence.rows import measured_rows
 
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
 
 PACKAGE = "aiconfigurator"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.stack import Stack, stack
+from whichgpu.estimate.time.curves.stack import OperatorStack, stack_operators
 from whichgpu.estimate.time.operators import Op
 from whichgpu.estimate.time.units import UNITS
 
@@ -63,9 +63,9 @@ def toy(**changed: Any) -> GpuColumns:
     return replace(found, **new)
 
 
-def of(*ops: Op) -> Stack:
+def of(*ops: Op) -> OperatorStack:
     """These operators, all of one unit."""
-    return stack(ops[0].unit, ops)
+    return stack_operators(ops[0].unit, ops)
 
 
 def told(values: Any) -> float:

@@ -24,13 +24,13 @@ class Correction:
     rows: int
 
 
-def write_corrections(path: Path, corrections: Iterable[Correction]) -> None:
-    """Write the table, a line per correction."""
+def write_corrections(folder: Path, corrections: Iterable[Correction]) -> None:
+    """Write the folder's table, a line per correction, in the order of levels and groups."""
     lines = [
         f"{one.level},{one.group},{one.term},{one.log_factor},{one.standard_error:.2g},{one.rows}"
-        for one in corrections
+        for one in sorted(corrections, key=lambda one: (one.level, one.group, one.term))
     ]
-    path.write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
+    (folder / "corrections.csv").write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
 
 
 def standard_errors(slopes: np.ndarray, information: np.ndarray, prior_widths: np.ndarray) -> np.ndarray:

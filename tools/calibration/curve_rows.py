@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from whichgpu.catalog.evidence import Measurement, operators
-from whichgpu.estimate.time.operators import KINDS, Op, gemm
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625}
 # Curves fitted after the others, on rows of their own: NCHW convolutions and batch normalisation measured on an H200.
@@ -31,7 +31,7 @@ class Sample:
         """The curve these seconds say most about: that of the operator with the most FLOPs."""
         if self.source in OWN_CURVES:
             return OWN_CURVES[self.source]
-        return KINDS[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
+        return CLASS_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
 def samples(rows: Iterable[Measurement]) -> list[Sample]:

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from calibration.examples import examples
 from calibration.correction_table import write_corrections
+from calibration.examples import examples
 from calibration.fit_steps import Design, Example
 from calibration.ranges import ranges, widening
 from calibration.scores import Held, held_out, save
 from whichgpu.catalog.evidence import TABLE, measurements, steps
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import CORRECTIONS_FILE, DATA_FILE
+from whichgpu.estimate.time.calibration import DATA_FOLDER
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # Whose results they are, as the catalog's sources name them.
@@ -33,8 +33,8 @@ def refit() -> None:
     """Fit the corrections on the evidence table and write them with their ranges."""
     design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    write_corrections(CORRECTIONS_FILE, design.correction_rows(theta))
-    write_summary(DATA_FILE, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
+    write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    write_summary(DATA_FOLDER, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
 
 
 def main() -> int:
@@ -47,10 +47,11 @@ def main() -> int:
     return 0
 
 
-def write_summary(path: Path, ranges: Mapping[str, Any], evidence: Mapping[str, Any], rows: int) -> None:
+def write_summary(folder: Path, ranges: Mapping[str, Any], evidence: Mapping[str, Any], rows: int) -> None:
     """Write what a fit says of itself: ranges by tier, evidence by engine, and what it was fitted on."""
     made = {"command": "make refit", "evidence": digest(), "rows": rows}
-    path.write_text(json.dumps({"evidence": evidence, "made": made, "ranges": ranges}, indent=1, sort_keys=True) + "\n")
+    text = json.dumps({"evidence": evidence, "made": made, "ranges": ranges}, indent=1, sort_keys=True) + "\n"
+    (folder / "calibration.json").write_text(text, encoding="utf-8")
 
 
 def all_ranges(design: Design, held: Held) -> dict[str, Any]:

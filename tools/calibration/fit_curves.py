@@ -21,11 +21,11 @@ from calibration.curve_rows import Sample, samples
 from calibration.parameter_table import CONFOUNDED, FIXED, Fit, ParameterRow, read_table, with_fits, write_table
 from whichgpu.catalog.evidence import Measurement, measurements
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.evaluate import CURVES, bounds, groups
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.curves.evaluate import CURVES, roofline_seconds, stacks_by_curve
+from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
 from whichgpu.estimate.time.curves.parameters import parameters
-from whichgpu.estimate.time.curves.stack import Stack
-from whichgpu.estimate.time.operators import KINDS
+from whichgpu.estimate.time.curves.stack import OperatorStack
+from whichgpu.estimate.time.operators import CLASS_BY_KIND
 
 Parameters = dict[str, float]
 
@@ -41,7 +41,7 @@ class Piece:
     """Operators of one curve, unit and GPU, and the samples they belong to."""
 
     curve: str
-    stack: Stack
+    stack: OperatorStack
     gpu: GpuColumns
     owners: np.ndarray
 
@@ -56,9 +56,9 @@ class Problem:
         self.sources = np.array([sample.source for sample in chosen])
         for gpu in sorted({sample.gpu for sample in chosen}):
             found = [(place, op) for place, sample in enumerate(chosen) if sample.gpu == gpu for op in sample.ops]
-            for places, group in groups([op for _, op in found]):
+            for places, group in stacks_by_curve([op for _, op in found]):
                 owners = np.array([found[place][0] for place in places])
-                self.pieces.append(Piece(KINDS[group.ops[0].kind], group, gpus[gpu], owners))
+                self.pieces.append(Piece(CLASS_BY_KIND[group.ops[0].kind], group, gpus[gpu], owners))
         counts = Counter((sample.source, sample.gpu) for sample in chosen)
         capped = [
             min(1.0, ROWS / counts[sample.source, sample.gpu]) if not sample.source.startswith("h200") else 1.0
@@ -70,7 +70,7 @@ class Problem:
         """Seconds of each sample."""
         told = np.zeros(len(self.samples))
         for piece in self.pieces:
-            floor = np.maximum(*bounds(piece.stack, piece.gpu, p))
+            floor = np.maximum(*roofline_seconds(piece.stack, piece.gpu, p))
             seconds = np.maximum(CURVES[piece.curve](piece.stack, piece.gpu, p), floor)[0, :, 0]
             told += np.bincount(piece.owners, seconds, minlength=len(told))
         for source in set(self.sources):
@@ -150,7 +150,7 @@ def usable(rows: Iterable[Measurement]) -> list[Sample]:
 def gpu_columns(chosen: Iterable[Sample]) -> dict[str, GpuColumns]:
     """Columns of each GPU that was measured."""
     known = Catalog().gpu_by_id
-    return {gpu: columns([known[gpu]]) for gpu in sorted({sample.gpu for sample in chosen})}
+    return {gpu: build_gpu_columns([known[gpu]]) for gpu in sorted({sample.gpu for sample in chosen})}
 
 
 def refit() -> None:

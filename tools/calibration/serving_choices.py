@@ -15,7 +15,7 @@ import numpy as np
 from evidence.serving_rows import served_rows
 
 from calibration.serving_scores import Leaving, held
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group import eager
 
@@ -35,7 +35,7 @@ CHOICES: tuple[tuple[str, dict[str, float]], ...] = (
 def told(truth: Path) -> list[dict[str, float | str]]:
     """Median, 90th percentile and bias of the time between tokens, by choice undone."""
     runs = [run for run in served_rows(truth) if run.source == SOURCE]
-    fits, lookups, found = Leaving(truth).without(SOURCE), LookupCache(Catalog()), []
+    fits, lookups, found = Leaving(truth).without(SOURCE), lookup_cache(Catalog()), []
     for name, changes in CHOICES:
         with changed(changes):
             errors = np.array([run.told["tpot"] / run.seen["tpot"] - 1.0 for run in held(runs, lookups, *fits)])

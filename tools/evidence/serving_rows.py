@@ -21,8 +21,8 @@ from evidence.published import Published, read_published
 from evidence.reasons import Reason
 from evidence.requests import measured
 from whichgpu.catalog.evidence import Measurement
-from whichgpu.estimate.serving.limits import Overrides
-from whichgpu.estimate.serving.simulator import Routing
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+from whichgpu.estimate.serving.simulator import RoutingPolicy
 
 # What each printed metric is in our words, and what one unit of it is worth.
 METRICS = {
@@ -48,8 +48,8 @@ class Served:
     concurrency: int | None
     rate: float | None
     mean: bool  # means were printed, not medians
-    limits: Overrides = field(default_factory=Overrides)
-    routing: Routing = "least"
+    limits: LimitOverrides = field(default_factory=LimitOverrides)
+    routing: RoutingPolicy = "least"
     lines: list[int] = field(default_factory=list)
     seen: dict[str, float] = field(default_factory=dict)  # tpot and ttft in seconds, throughput in output tokens a second
 
@@ -87,7 +87,9 @@ def _cloudrift(row: Published, layout: str) -> Served | None:
     capped = CAPPED in row.path and "/tensor-parallel/" not in row.path
     run = _served(row, "clients", more, int(count), row.batch, None, False)
     return (
-        replace(run, limits=Overrides(max_sequences=256 if capped else None, memory_share=0.9), routing="random") if run else None
+        replace(run, limits=LimitOverrides(max_sequences=256 if capped else None, memory_share=0.9), routing="random")
+        if run
+        else None
     )
 
 

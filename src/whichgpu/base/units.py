@@ -150,6 +150,25 @@ def format_seconds(seconds: float) -> Numeral:
     return Numeral(f"{significant(seconds / 1e-6)} µs" if seconds > 0 else "0 s")
 
 
+def format_duration(seconds: float) -> str:
+    """A run's length in seconds, minutes, hours or days, for people.
+
+    >>> format_duration(90), format_duration(400), format_duration(5400), format_duration(400000)
+    ('90 s', '6.67 min', '1.5 h', '4.63 d')
+    """
+    if seconds < 120:
+        return format_seconds(seconds)
+    for unit, size, most in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
+        if seconds < most:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 86400.0)} d"
+
+
+def format_amount(value: Decimal) -> Numeral:
+    """Money for people: three significant digits, thousands grouped."""
+    return significant(float(value))
+
+
 def format_memory(size: int) -> Numeral:
     """Bytes as GiB (MiB and KiB below one), four digits: 1,152 GiB is a fact, 1,150 a rounding.
 

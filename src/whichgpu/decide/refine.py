@@ -14,14 +14,14 @@ from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group, Groups
 from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.relax import leaning
-from whichgpu.estimate.fit import fit, needed, verdict, with_training_defaults
+from whichgpu.estimate.fit import fit, required_memory, verdict, with_training_defaults
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
-from whichgpu.estimate.offline import offline_batch, replica_of, replica_seconds
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.offline import offline_batch, replica_seconds, single_replica
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
@@ -106,14 +106,14 @@ def _concurrency(
     gpu, dp = group.gpu, way.parallel.dp
     key = gpu.id, replace(way.parallel, dp=1), group.fabric
     if key not in known:
-        one = replica_of(laid(with_precision(asked.workload, way.precision), group, way))
+        one = single_replica(laid(with_precision(asked.workload, way.precision), group, way))
 
         def memory_of(workload: Workload) -> MemoryEstimate:
-            return memory(workload, asked.shape, gpu)
+            return estimate_memory(workload, asked.shape, gpu)
 
         seconds_of = replica_seconds(one, asked.shape, gpu, lambda: group.fabric, asked.calibration)
         one = replace(one, batch=offline_batch(one, asked.shape, gpu, memory_of, seconds_of))
-        need = needed(memory_of(one), one)
+        need = required_memory(memory_of(one), one)
         known[key] = Concurrency(one.batch or 1, *timed(asked, group, one), need, usable_bytes(gpu, one))
     found = known[key]
     fits = verdict(found.need, found.usable)
@@ -183,13 +183,15 @@ def exactly(asked: WorkloadRequest, group: Group, way: Configuration) -> GroupRe
     """
     one = laid(asked.workload, group, way)
     if "batch" not in asked.given or way.parallel.pp == 1:
-        one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
-    need = needed(memory(one, asked.shape, group.gpu), one)
+        one = with_training_defaults(
+            one, asked.shape, group.gpu, asked.given, lambda it: estimate_memory(it, asked.shape, group.gpu)
+        )
+    need = required_memory(estimate_memory(one, asked.shape, group.gpu), one)
     found = fit(need, one, group.gpu)
     if found.fits == "no":
         return Infeasibility("memory", need.value / found.usable - 1.0)
     seconds, bound, floor = timed(asked, group, one)
-    done, _ = work(one, asked.shape)
+    done, _ = work_per_step(one, asked.shape)
     return replace(
         way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
         checkpointing=one.checkpointing, micro_batch=one.local_batch, accumulation=one.accumulation,
@@ -207,10 +209,10 @@ def laid(workload: Workload, group: Group, way: Configuration) -> Workload:
 def timed(asked: WorkloadRequest, group: Group, one: Workload) -> tuple[float, str, float]:
     """Seconds of a step on a group, what bounds it, and the seconds it takes at the least."""
     if one.gpus == 1:
-        grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
+        grid = evaluate_grid(one, asked.shape, [group.gpu], calibration=asked.calibration)
         return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
     told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
-    seconds, floor = float(told.told.wall[0, 0]), float(told.floor[0, 0])
+    seconds, floor = float(told.breakdown.wall[0, 0]), float(told.floor[0, 0])
     flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
-    waits = float(told.told.communication[0, 0]) > 0.4 * seconds
+    waits = float(told.breakdown.communication[0, 0]) > 0.4 * seconds
     return seconds, "interconnect" if waits else "compute" if flops >= moved else "bandwidth", floor

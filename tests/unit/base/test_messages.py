@@ -21,7 +21,7 @@ from whichgpu.base.po import PoCatalog
 from whichgpu.base.units import format_memory, with_unit
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
-from whichgpu.catalog.live.read import SeriesStatus
+from whichgpu.catalog.live.queries import SeriesStatus
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.store import Catalog

@@ -16,7 +16,7 @@ from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.decide.plan.verify import server
 from whichgpu.decide.roles import DesignsAnswer, GpuKind, ModelLoad, RolesAnswer, assign_roles, designs
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.shapes import as_transformer
 
@@ -77,7 +77,7 @@ def policies_of(told: Solved, progress: Callable[[str, float], None]) -> tuple[P
             name, share = f"{column.replica.tp}x {gpu_pool.gpu.name} ({j})", column.replica.tp / gpu_pool.pool.size
             weight = float(told.formulation.problem.rates[j].max()) / column.copies
             engine = server(told.formulation, one, column, 1, one.traffic.longest)
-            stations.append(Station(name, engine, count, gpus=column.replica.tp, weight=weight))
+            stations.append(ReplicaPool(name, engine, count, gpus=column.replica.tp, weight=weight))
             price = min(option.price for option in gpu_pool.pool.options if option.term != "spot")
             cheap = spot.get(gpu_pool.gpu.id)
             currency = told.selection.constraints.currency

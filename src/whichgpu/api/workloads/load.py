@@ -16,14 +16,14 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.serving.answer import ServingAnswer
-from whichgpu.estimate.serving.answer import serve as simulated
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.limits import Overrides
-from whichgpu.estimate.serving.load import Lengths, Load, longest, means
-from whichgpu.estimate.serving.screen import screen
+from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths
+from whichgpu.estimate.serving.load_screen import screen_load
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.summary import BEYOND, WARM_UP
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
+from whichgpu.estimate.serving.serving_answer import serving_answer as simulated
+from whichgpu.estimate.serving.summary import MIN_REQUESTS_BEYOND, WARM_UP_SHARE
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.traces.reader import Trace
@@ -46,7 +46,7 @@ class Asked:
     out_spread: float = 0.0
     in_histogram: Mapping[float, float] = field(default_factory=dict)
     out_histogram: Mapping[float, float] = field(default_factory=dict)
-    limits: Overrides = field(default_factory=Overrides)
+    limits: LimitOverrides = field(default_factory=LimitOverrides)
     curve: bool = True
 
 
@@ -59,11 +59,11 @@ def under_load(
         return None, (msg("serving.no-tokens", model=shape.name),)
     asked = asked or Asked(curve=False)
     load = load_of(workload, asked, trace)
-    prompt, output = means(load)
+    prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
     try:
-        server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), asked.limits, longest(load))
+        server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), asked.limits, longest_request(load))
         if trace is None and asked.requests is None:
             load = load.at(load.rate, _drawn(server, load, goals))
         _refuse_beyond(load, goals)
@@ -93,7 +93,7 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
     """So many that the batch is filled often and some requests lie beyond the percentile of the objectives."""
-    told = screen(server, load)
+    told = screen_load(server, load)
     wanted = wanted_for(goals.percentile) if goals.any else LEAST
     return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.copies * server.stages)))
 
@@ -104,12 +104,12 @@ def wanted_for(percentile: float) -> int:
     >>> wanted_for(95.0), wanted_for(99.9)
     (223, 11112)
     """
-    return ceil(round(BEYOND / (1.0 - percentile / 100.0) / (1.0 - WARM_UP), 6))
+    return ceil(round(MIN_REQUESTS_BEYOND / (1.0 - percentile / 100.0) / (1.0 - WARM_UP_SHARE), 6))
 
 
 def _refuse_beyond(load: Load, goals: Objectives) -> None:
     """A percentile that no request drawn lies beyond says nothing; a trace has as many as it has, and a warning says it."""
-    counted = int(load.requests * (1.0 - WARM_UP))
+    counted = int(load.requests * (1.0 - WARM_UP_SHARE))
     if load.trace is not None or not goals.any or counted * (100.0 - goals.percentile) / 100.0 >= 1.0:
         return
     most = f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import understood
 from whichgpu.api.workloads.layouts import laid_out_best
@@ -14,8 +13,9 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.layouts import legal_layouts
-from whichgpu.estimate.serving.load import Load, longest, means
-from whichgpu.estimate.serving.screen import Screen, screen
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.load import Load, longest_request, mean_lengths
+from whichgpu.estimate.serving.load_screen import LoadScreen, screen_load
 from whichgpu.estimate.serving.server import server_of
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import Spelled
@@ -49,16 +49,16 @@ def laid_out_for_load(spelled: Spelled, lookups: LookupCache, asked: Asked | Non
 
 def screened_layouts(
     workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, asked: Asked
-) -> list[tuple[Screen, Parallel]]:
+) -> list[tuple[LoadScreen, Parallel]]:
     """What formulas say of every layout that has room for the model."""
-    prompt, output = means(load)
+    prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     machine, found = machine_of(workload, gpu, catalog), []
     for layout in legal_layouts(workload, shape, workload.gpus, workload.nodes):
         laid = replace(sized, parallel=layout, batch=layout.dp, micro_batch=None)
         try:
-            server = server_of(laid, shape, gpu, machine, asked.limits, longest(load))
+            server = server_of(laid, shape, gpu, machine, asked.limits, longest_request(load))
         except NoAnswer:  # no room for keys and values
             continue
-        found.append((screen(server, load), layout))
+        found.append((screen_load(server, load), layout))
     return found

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import Asked, EstimateAnswer, answered, understood
 from whichgpu.api.workloads.remarks import LONGEST_LINE
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import from_object
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.answer import TimeEstimate
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 Numbered = tuple[int, bytes]  # a line with its place among all, from 1
 TOGETHER_BYTES = 4 * LONGEST_LINE  # of lines held at a time
@@ -55,7 +56,7 @@ def estimate_requests(
 
 def requests_desk(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
     """A desk for lines of anybody: none of them makes it run code."""
-    return LookupCache(catalog, trusting=False, own=own)
+    return lookup_cache(catalog, trusting=False, own=own)
 
 
 def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
@@ -94,7 +95,7 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
 
 def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstimate]:
     """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
-    from whichgpu.estimate.time.answer import times_of
+    from whichgpu.estimate.time.time_estimate import estimate_times
 
     alike: dict[object, list[tuple[Asked, Gpu]]] = {}
     for one in asked:
@@ -104,7 +105,7 @@ def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstima
     for pairs in alike.values():
         try:
             times = (
-                times_of(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
+                estimate_times(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
                 if len(pairs) > 1
                 else ()
             )

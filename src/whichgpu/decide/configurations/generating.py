@@ -12,12 +12,12 @@ from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.capacity_bound import hopes, stands
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.fit import needed, verdict
-from whichgpu.estimate.group.layouts import cuts
+from whichgpu.estimate.fit import required_memory, verdict
+from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import CONCURRENCY
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer, as_transformer
@@ -86,9 +86,9 @@ def _degrees(asked: WorkloadRequest, workload: Workload, shape: Transformer, gro
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
     if "parallel" in asked.given and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
-    found = [(tp, 1) for tp in DEGREES if tp <= widest and cuts(workload, shape, tp, 1, 1)]
+    found = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
     if machines > 1:
-        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and cuts(workload, shape, tp, pp, 1)]
+        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and divides_evenly(workload, shape, tp, pp, 1)]
     return found or [(1, 1)]
 
 
@@ -113,7 +113,7 @@ def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Float
     def at(place: int) -> Floats:
         if place not in counted:
             one = _laid(workload, tp, pp, sizes[place])
-            figure = needed(memory(one, shape), one)
+            figure = required_memory(estimate_memory(one, shape), one)
             counted[place] = np.array([figure.low, figure.value, figure.high])
         return counted[place]
 
@@ -143,12 +143,12 @@ def _timed(
 ) -> Copies:
     one, gpus = _laid(workload, tp, pp, 1), [group.gpu for group in devices]
     if tp * pp == 1:
-        grid = evaluate(one, shape, gpus, sizes, asked.calibration)
-        wall, first, floor = grid.seconds.wall, grid.first, grid.floor
+        grid = evaluate_grid(one, shape, gpus, sizes, asked.calibration)
+        wall, first, floor = grid.seconds.wall, grid.ttft, grid.floor
         flops, moved = grid.flop_seconds, grid.byte_seconds
     else:
         told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
-        wall, first, floor = told.told.wall, told.first, told.floor
+        wall, first, floor = told.breakdown.wall, told.first, told.floor
         flops, moved = told.flop_seconds, told.byte_seconds
     assert first is not None
     shaped = np.broadcast_to

@@ -28,17 +28,17 @@ from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.growth import most_borne
 from whichgpu.decide.configurations.ranges import time_range
+from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.group.steps import GroupSteps
-from whichgpu.estimate.serving.alike import serve_alike
-from whichgpu.estimate.serving.curve import SPARE, Objectives
-from whichgpu.estimate.serving.limits import Limits, lanes, limits_of
+from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
+from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.pace import MeanLengths, Pace
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.server import Server
-from whichgpu.estimate.serving.summary import summary
-from whichgpu.estimate.serving.tables import Questions, Sizes, StepTables
-from whichgpu.estimate.serving.tail import stretched, tpot_tail
+from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes
+from whichgpu.estimate.serving.step_tables import StepQueries, StepTables, TableSizes
+from whichgpu.estimate.serving.summary import summarise
+from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import as_transformer
@@ -71,7 +71,7 @@ class Simulator:
     def __init__(self, asked: WorkloadRequest) -> None:
         self._asked = asked
         self._copies: dict[Hashable, _Copy | None] = {}  # None where there is no room for a cache
-        self._servers: dict[Hashable, tuple[Server, Pace]] = {}
+        self._servers: dict[Hashable, tuple[Server, ServiceTimes]] = {}
         self._tried: dict[Hashable, ReplicaSimulation | None] = {}
 
     def hopes(self, group: Group, way: Configuration) -> GroupResult:
@@ -105,13 +105,13 @@ class Simulator:
         sure = time_range(self._asked, group, way)
         told = served.ttft, served.tpot
         fast, slow = (
-            stretched(pace, served.rate, self._asked.workload.percentile, told, factor, REQUESTS)
+            scaled_waits(pace, served.rate, self._asked.workload.percentile, told, factor, REQUESTS)
             for factor in (sure.low, sure.high)
         )
         borne = self._borne(way, server, pace, copies)
         return replace(way, capacity=_shared(self._rate / copies), served=replace(served, fast=fast, slow=slow), bears=borne)
 
-    def _borne(self, way: Configuration, server: Server, pace: Pace, copies: int) -> float:
+    def _borne(self, way: Configuration, server: Server, pace: ServiceTimes, copies: int) -> float:
         """Requests a second that a copy bears: by formula, which knows nothing of first tokens; these are simulated."""
         workload, lanes = self._asked.workload, copies * way.parallel.dp
 
@@ -150,7 +150,7 @@ class Simulator:
         fewest, sure = (max(way.fewest, ceil(self._rate / each - 1e-9)) for each in (way.most or inf, way.capacity or inf))
         return fewest, ceil(sure * FARTHEST + 0.5)
 
-    def _least(self, way: Configuration, pace: Pace, leeway: float = 1.0) -> int | None:
+    def _least(self, way: Configuration, pace: ServiceTimes, leeway: float = 1.0) -> int | None:
         """Copies that may hold by formula."""
         workload, lanes = self._asked.workload, way.parallel.dp
         return _fewest(*self._range(way), lambda count: _may_hold(workload, pace, self._rate / count / lanes, leeway))
@@ -187,28 +187,28 @@ def _means(workload: Workload) -> MeanLengths:
     return MeanLengths(float(workload.seq_in or 1), float(workload.seq_out or 1))
 
 
-def _pace(workload: Workload, server: Server) -> Pace:
+def _pace(workload: Workload, server: Server) -> ServiceTimes:
     means = _means(workload)
-    return Pace.of(server, means.prompt, means.output)
+    return ServiceTimes.of(server, means.prompt, means.output)
 
 
-def _hoped(copy: _Copy, way: Configuration) -> Pace:
+def _hoped(copy: _Copy, way: Configuration) -> ServiceTimes:
     """The pace of the steps a way was chosen by, at the best: prompts are read in the shade of others' steps."""
     means = _means(copy.workload)
     places = np.array([batch / way.parallel.dp for batch, _, _ in way.curve])
     seconds = np.array([one for _, one, _ in way.curve])
     steps = seconds - way.read * places / means.output
     shade = steps * ceil(means.prompt / copy.lane.max_batched_tokens)
-    return Pace(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.read - shade))
+    return ServiceTimes(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.read - shade))
 
 
-def _may_hold(workload: Workload, pace: Pace, rate: float, leeway: float) -> bool:
+def _may_hold(workload: Workload, pace: ServiceTimes, rate: float, leeway: float) -> bool:
     """Whether a simulation is worth the while: the queue comes to rest, and by formula the objective is kept."""
-    most = inf if workload.tpot_max is None else leeway * SPARE * workload.tpot_max
+    most = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
     return rate <= leeway * BUSIEST * pace.saturation and tpot_tail(pace, rate, workload.percentile) < most
 
 
-def _tried(workload: Workload, server: Server, pace: Pace, rate: float) -> ReplicaSimulation | None:
+def _tried(workload: Workload, server: Server, pace: ServiceTimes, rate: float) -> ReplicaSimulation | None:
     """What users of one copy wait under a load; None where the objectives fail or the queue grows.
 
     Between tokens it is the longer of what a simulation and formulas say: where many are at work, few hundred requests are few
@@ -217,11 +217,11 @@ def _tried(workload: Workload, server: Server, pace: Pace, rate: float) -> Repli
     load = _load(workload, rate)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).spared
     lengths = round(load.prompts.mean), round(load.outputs.mean)
-    outcome = serve_alike(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
+    outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
     outcome = outcome or server.run(load.arrivals())
     if outcome.refused:
         return None
-    told = summary(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
+    told = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
     if told.growing or (goals.any and not goals.hold(told)):
         return None
     return ReplicaSimulation(
@@ -240,8 +240,8 @@ class _Copy:
 
     workload: Workload
     group: Group
-    limits: Limits
-    lane: Limits
+    limits: SchedulerLimits
+    lane: SchedulerLimits
 
 
 def _copy(asked: WorkloadRequest, group: Group, way: Configuration) -> _Copy | None:
@@ -251,10 +251,10 @@ def _copy(asked: WorkloadRequest, group: Group, way: Configuration) -> _Copy | N
     base = with_precision(asked.workload, way.precision)
     one = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     try:
-        limits = limits_of(one, shape, group.gpu, None, _context(one))
+        limits = scheduler_limits(one, shape, group.gpu, None, _context(one))
     except NoAnswer:
         return None
-    lane = lanes(limits, pp)
+    lane = batch_limits(limits, pp)
     most = min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens), WIDEST)
     return _Copy(one, group, limits, replace(lane, max_sequences=most))
 
@@ -263,18 +263,18 @@ def _context(workload: Workload) -> int:
     return (workload.seq_in or 1) + (workload.seq_out or 0)
 
 
-def _steps(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> GroupSteps:
+def _steps(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> EngineSteps:
     """Of one layout on each of these groups' GPUs."""
     gpus = [group.gpu for group in groups]
     devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
-    return GroupSteps(workload, as_transformer(asked.shape), gpus[0], None, devices)
+    return EngineSteps(workload, as_transformer(asked.shape), gpus[0], None, devices)
 
 
 def _servers(asked: WorkloadRequest, copies: Sequence[_Copy]) -> Iterator[Server]:
     """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
     workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, as_transformer(asked.shape)
     pp, context = workload.parallel.pp, 1 << (_context(copies[0].workload) - 1).bit_length()
-    wanted = Questions(Sizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
+    wanted = StepQueries(TableSizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
     keys = [
         (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
         for copy in copies

@@ -12,11 +12,11 @@ from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.fit import adapts_by_default, verdict
-from whichgpu.estimate.group.layouts import cuts
-from whichgpu.estimate.group.need import Needs
-from whichgpu.estimate.group.screen import Screen, micro_sizes
+from whichgpu.estimate.group.layout_memory import LayoutMemory
+from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
+from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer, as_transformer
@@ -60,7 +60,7 @@ def train(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
 
 def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
     shape = as_transformer(asked.shape)
-    needs = Needs(workload, shape)
+    needs = LayoutMemory(workload, shape)
     kinds = {group.kind: group for group in groups}
     chosen, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
     devices = Devices.of([group.gpu for group in chosen], [group.fabric for group in chosen], asked.calibration)
@@ -68,12 +68,12 @@ def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group
     sizes = sorted({(group.gpus, group.machines) for group in groups})
     tried: dict[tuple[int, int], list[Try]] = {}
     least: dict[tuple[int, int], float] = {}
-    like: Screen | None = None
+    like: LayoutTimes | None = None
     own = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
     if "batch" in asked.given and not workload.micro_batch:
         own = _all_micro(workload.batch or 1, {gpus for gpus, _ in sizes})
     for gpus, machines in sizes:
-        screen = Screen(workload, shape, devices, gpus, machines, like, own)
+        screen = LayoutTimes(workload, shape, devices, gpus, machines, like, own)
         like = like or screen
         mine = np.array(sorted({of[group.kind] for group in groups if group.gpus == gpus}))
         tried[gpus, machines], least[gpus, machines] = _tries(asked, workload, shape, needs, screen, gpus, machines, room, mine)
@@ -87,14 +87,15 @@ def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group
 def _all_micro(batch: int, sizes: Iterable[int]) -> Floats:
     """Whatever micro-batch some number of copies on so many GPUs may take of a batch."""
     copies = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
-    found: Floats = np.unique(np.concatenate([micro_sizes(batch // dp) for dp in copies if batch >= dp and batch % dp == 0]))
+    found: Floats = np.unique(
+        np.concatenate([micro_batch_sizes(batch // dp) for dp in copies if batch >= dp and batch % dp == 0])
+    )
     return found
 
 
 def _tries(
-    asked: WorkloadRequest, workload: Workload, shape: Transformer, needs: Needs, screen: Screen, gpus: int, machines: int,
-    room: Floats,
-    mine: np.ndarray,
+    asked: WorkloadRequest, workload: Workload, shape: Transformer, needs: LayoutMemory, screen: LayoutTimes, gpus: int,
+    machines: int, room: Floats, mine: np.ndarray,
 ) -> tuple[list[Try], float]:  # fmt: skip
     """Copies and shards first; tensor degrees only where some device of this size holds none of those."""
     found: list[Try] = []
@@ -131,7 +132,7 @@ def _families(
     shards = SHARDS if gpus > 1 else (0,)
     per_machine = gpus // machines
     yield [*(Parallel(dp=gpus, zero=zero) for zero in shards), *_pipelines(workload, shape, gpus, machines)]
-    degrees = [tp for tp in (2, 4, 8) if tp <= per_machine and cuts(workload, shape, tp, 1, 1)]
+    degrees = [tp for tp in (2, 4, 8) if tp <= per_machine and divides_evenly(workload, shape, tp, 1, 1)]
     yield [
         Parallel(dp=gpus // tp, tp=tp, sp=True, zero=zero)
         for tp in degrees
@@ -143,7 +144,7 @@ def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int)
     """Stages over machines, whose network would be slow to shards; tensor ranks within each."""
     found = []
     for pp in (stages for stages in STAGES if stages <= machines and machines % stages == 0):
-        for tp in (degree for degree in (1, gpus // machines) if cuts(workload, shape, degree, pp, 1)):
+        for tp in (degree for degree in (1, gpus // machines) if divides_evenly(workload, shape, degree, pp, 1)):
             dp = gpus // (tp * pp)
             found += [Parallel(dp=dp, tp=tp, pp=pp, sp=tp > 1, zero=zero) for zero in ((0, 1) if dp > 1 else (0,))]
     return list(dict.fromkeys(found))
@@ -167,7 +168,7 @@ def _micro(asked: WorkloadRequest, workload: Workload, parallel: Parallel) -> tu
     if workload.micro_batch is not None:
         fits = share % workload.micro_batch == 0
         return (np.array([float(workload.micro_batch)]), np.array([share / workload.micro_batch])) if fits else (np.zeros(0),) * 2
-    micro = micro_sizes(share)
+    micro = micro_batch_sizes(share)
     return micro, share / micro
 
 
@@ -193,7 +194,7 @@ def _best(
     if not held:
         return Infeasibility("memory" if np.isfinite(least) else "layout", least / mine - 1.0)
     one = max(_preferred(held) if by_defaults else held, key=lambda one: one.batch / one.seconds[place])
-    done, unit = work(replace(workload, batch=int(one.batch)), shape)
+    done, unit = work_per_step(replace(workload, batch=int(one.batch)), shape)
     seconds = float(one.seconds[place])
     need = Figure(one.need, one.need * (1 - SURE), one.need * (1 + SURE), "byte", "modelled")
     return Configuration(

@@ -15,9 +15,9 @@ from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.solver.problem import Bools, Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.group.layouts import cuts
-from whichgpu.estimate.group.step import Devices, tokens_pass, told
-from whichgpu.estimate.serving.limits import Limits, limits_of
+from whichgpu.estimate.group.layouts import divides_evenly
+from whichgpu.estimate.group.step import Devices, inference_pass, pass_breakdown
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, scheduler_limits
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -66,7 +66,7 @@ class ReplicaCapacity:
     precision: str
     rates: Floats
     batches: Floats
-    limits: Limits | None
+    limits: SchedulerLimits | None
     short: str = ""
     off: float = 0.0
     shortfall: Shortfall | None = None
@@ -88,7 +88,7 @@ def replica_capacities(
         workload = with_precision(asked.workload, precision)
         for tp in DEGREES:
             mine = [place for place in places if widest[place] >= tp]
-            if mine and cuts(workload, shape, tp, 1, 1):
+            if mine and divides_evenly(workload, shape, tp, 1, 1):
                 timed = _timed(asked, workload, shape, tp, buckets, goals, [kinds[place] for place in mine])
                 for place, one in zip(mine, timed, strict=True):
                     found[place].append(one)
@@ -108,7 +108,7 @@ def _timed(
     one = replace(workload, gpus=tp, nodes=1, parallel=Parallel(tp=tp), batch=1, micro_batch=None)
     alike = {gpu.id: _limits(one, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}  # whatever machine it is in
     rooms = [alike[gpu.id] for gpu, _ in kinds]
-    able = [place for place, room in enumerate(rooms) if isinstance(room, Limits)]
+    able = [place for place, room in enumerate(rooms) if isinstance(room, SchedulerLimits)]
     none = np.zeros(len(buckets))
     found = [
         ReplicaCapacity(tp, one.precision or "", none, none, None, "memory", room if isinstance(room, float) else 0.0)
@@ -122,27 +122,35 @@ def _timed(
     longest = np.array([float(bucket.most_tokens) for bucket in buckets])
     size = (len(able), len(BATCHES), len(buckets))
     batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
-    step = told(one, tokens_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
-    read = told(one, tokens_pass(one, shape, devices, np.ones(len(buckets)), prompts, None, "generate"), devices).wall
+    step = pass_breakdown(one, inference_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
+    read = pass_breakdown(
+        one, inference_pass(one, shape, devices, np.ones(len(buckets)), prompts, None, "generate"), devices
+    ).wall
     steps = np.broadcast_to(step, (len(able), size[1] * size[2])).reshape(size)
     reads = np.broadcast_to(read, (len(able), len(buckets)))
     for at, place in enumerate(able):
         limits = rooms[place]
-        assert isinstance(limits, Limits)
+        assert isinstance(limits, SchedulerLimits)
         found[place] = _copy(one, tp, limits, steps[at], reads[at], (prompts, outputs, longest), goals)
     return found
 
 
-def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> Limits | float:
+def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> SchedulerLimits | float:
     """The engine's limits on this GPU, or by which share of its memory it is too small."""
     try:
-        return limits_of(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
+        return scheduler_limits(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
     except NoAnswer:
         return 0.0
 
 
 def _copy(
-    workload: Workload, tp: int, limits: Limits, step: Floats, read: Floats, lengths: tuple[Floats, Floats, Floats], goals: Goals
+    workload: Workload,
+    tp: int,
+    limits: SchedulerLimits,
+    step: Floats,
+    read: Floats,
+    lengths: tuple[Floats, Floats, Floats],
+    goals: Goals,
 ) -> ReplicaCapacity:
     """Of all batches that the cache holds the one that serves most while the objectives hold, for each bucket.
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.decide.plan.traffic import Bucket
-from whichgpu.estimate.serving.fleet import Routing
+from whichgpu.estimate.serving.fleet.pools import FleetRouting
 
 ALIKE = 0.02  # of a bucket: shares that differ by less are the same
 
 
-def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> Routing:
+def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> FleetRouting:
     """As planned; `shares` are [groups, buckets]. Lengths between buckets go with the one whose means are nearest."""
     prompts, outputs = (_edges([getattr(one, name) for one in buckets]) for name in ("prompt_from", "output_from"))
     rows = []
@@ -22,10 +22,10 @@ def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> Routing:
         for output in _middles(buckets, "output", outputs):
             nearest = min(range(len(buckets)), key=lambda b: _away(buckets[b], prompt, output))
             rows.append(tuple(shares[:, nearest].tolist()))
-    return Routing("shares", prompts, outputs, tuple(rows))
+    return FleetRouting("shares", prompts, outputs, tuple(rows))
 
 
-def by_prompts(buckets: Sequence[Bucket], demand: Floats, shares: Floats) -> Routing:
+def by_prompts(buckets: Sequence[Bucket], demand: Floats, shares: Floats) -> FleetRouting:
     """The same by prompts alone: a prompt's share is that of all answers to prompts like it."""
     edges = _edges([one.prompt_from for one in buckets])
     at = np.searchsorted(np.array(edges), [one.prompt for one in buckets], side="right")
@@ -36,7 +36,7 @@ def by_prompts(buckets: Sequence[Bucket], demand: Floats, shares: Floats) -> Rou
             mine = np.arange(len(buckets)) == min(range(len(buckets)), key=lambda b: abs(np.log(buckets[b].prompt / prompt)))
         told = shares[:, mine] @ np.maximum(demand[mine], 1e-12)
         rows.append(tuple((told / told.sum()).tolist()))
-    return Routing("lengths", edges, (), tuple(rows))
+    return FleetRouting("lengths", edges, (), tuple(rows))
 
 
 def by_answers(buckets: Sequence[Bucket], shares: Floats) -> bool:

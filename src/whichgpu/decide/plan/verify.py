@@ -17,10 +17,11 @@ from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
 from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Floats, Solution
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.serving.fleet import Fleet, Routing, Station, simulate_fleet
-from whichgpu.estimate.serving.limits import Overrides
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, ReplicaPool
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import Outcome
+from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
@@ -122,7 +123,7 @@ def _together(
     times = np.cumsum(chance.exponential(1.0 / total, count))
     buckets = one.traffic.buckets
     stations = tuple(
-        Station(
+        ReplicaPool(
             f"{place}",
             server(
                 formulation,
@@ -138,7 +139,7 @@ def _together(
         for place, column in enumerate(columns)
     )
 
-    def told(routing: Routing) -> SimulatedModel:
+    def told(routing: FleetRouting) -> SimulatedModel:
         arrivals = zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True)
         outcome = simulate_fleet(Fleet(stations, routing), arrivals).served
         first, between, whole, lost = _seconds(outcome, count)
@@ -150,7 +151,7 @@ def _together(
     return replace(planned, foresight=not told(by_prompts(buckets, demand, shares)).holds)
 
 
-def _seconds(outcome: Outcome, count: int) -> tuple[Floats, Floats, Floats, int]:
+def _seconds(outcome: SimulationOutcome, count: int) -> tuple[Floats, Floats, Floats, int]:
     """To the first token, between tokens and in all, of every request after the first ones, infinite for those refused; and
     how many were refused.
     """
@@ -210,7 +211,7 @@ def server(formulation: Formulation, one: ServedModel, column: Column, copies: i
         batch=1,
     )
     devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], one.asked.calibration)
-    return server_of(workload, shape, gpu_pool.gpu, None, Overrides(max_sequences=max_batch(column)), longest, devices)
+    return server_of(workload, shape, gpu_pool.gpu, None, LimitOverrides(max_sequences=max_batch(column)), longest, devices)
 
 
 def max_batch(column: Column) -> int:

@@ -22,7 +22,7 @@ WITHOUT: dict[str, Any] = {
 _RECENT = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # with the GPU, whose identity is part of the key
 
 
-def memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
+def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
     """Peak memory on the fullest GPU. `workload` has its defaults filled in."""
     if isinstance(shape, Traced) and ":" in shape.table:  # a module that may change
         return _counted(workload, shape, gpu)

@@ -11,7 +11,7 @@ TABLE = Path(__file__).parent / "data" / "units.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ArithmeticUnit:
     """One unit; rate and energy of a FLOP are None off the matrix units."""
 
     name: str
@@ -28,4 +28,4 @@ class Unit:
         return self.product_class in ("narrow", "integer")
 
 
-UNITS = {row["name"]: parse_record(Unit, row) for row in data_rows(TABLE)}
+UNITS = {row["name"]: parse_record(ArithmeticUnit, row) for row in data_rows(TABLE)}

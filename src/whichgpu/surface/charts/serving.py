@@ -9,7 +9,7 @@ from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.estimate.serving.curve import Point
+from whichgpu.estimate.serving.curve import RatePoint
 from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.charts.vega import PALETTE, SCHEMA
 
@@ -72,7 +72,7 @@ def curve_chart(answer: EstimateAnswer, language: Language) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def curve_lines(points: Sequence[Point], text: Callable[..., str]) -> list[str]:
+def curve_lines(points: Sequence[RatePoint], text: Callable[..., str]) -> list[str]:
     """A bar a rate: as long as its output tokens a second, latencies beside it, a mark where it is more than can be borne."""
     if not points:
         return []

@@ -10,12 +10,12 @@ import pytest
 from calibration.fit_groups import GroupDesign
 from calibration.group_alone import copies_of, key
 from calibration.group_examples import group_examples
-from evidence.group_rows import foundry, with_layout
 from calibration.group_scores import HeldRow
-from whichgpu.catalog.evidence import Measurement
-from evidence.reasons import Reason
+from evidence.group_rows import foundry, with_layout
 from evidence.published import Published
+from evidence.reasons import Reason
 
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
 
 ROW = Published(

@@ -9,7 +9,7 @@ import pytest
 import whichgpu
 from tests.unit import shapes
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import lacking
+from whichgpu.estimate.fit import unsupported_dtype
 from whichgpu.estimate.memory.quantisation import split_weights, weight_bytes
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.lower.fused.linear import stored
@@ -67,7 +67,7 @@ def test_each_engine_calls_it_by_its_own_name(engine: str, name: str) -> None:
 def test_a_gpu_without_fp4_units_is_said_to_dequantise(gpu: str, lacks: bool) -> None:
     workload = replace(from_object({"task": "serve", "model": "gpt-oss-20b", "engine": "vllm"}).workload, precision="mxfp4")
     assert [one.id for one in precision_warnings(workload, GPUS[gpu])] == ["warning.stored-only"] * lacks
-    assert lacking(GPUS[gpu], workload) == ("fp4" if lacks else None)
+    assert unsupported_dtype(GPUS[gpu], workload) == ("fp4" if lacks else None)
 
 
 @pytest.mark.parametrize("gpu", ["A100 SXM 80GB", "H100 SXM"])

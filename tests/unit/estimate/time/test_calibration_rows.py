@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from evidence import language, mlperf, nvdle, vision
-from whichgpu.catalog.evidence import Measurement
-from evidence.reasons import Reason
 from evidence.names import FOLDER, as_model, doubt, gpu_id, reason_named, table
 from evidence.operators import published_operator
 from evidence.published import Published, read_published
+from evidence.reasons import Reason
 from evidence.rows import ADAPTERS, Read, left_out, measured_rows, op_rows, read_all, tally
 
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import from_object
@@ -152,7 +152,9 @@ def test_cifar_images_are_small_save_for_vit() -> None:
     assert small.synchronises_after_forward  # it waits for the device after the forward pass
     assert small.stochastic_depth == ""
     for model, depth in (("convnext-tiny", "kept"), ("efficientnet-b0", "dropout")):
-        assert used(vision.devos50(published("devos50", task="train", model=model, value=0.02, **common))).stochastic_depth == depth
+        assert (
+            used(vision.devos50(published("devos50", task="train", model=model, value=0.02, **common))).stochastic_depth == depth
+        )
     large = used(vision.devos50(published("devos50", task="train", model="vit-base-patch16-224", value=1.7, **common)))
     assert (large.request["image"], large.request["precision"]) == (224, "fp32-default")
 

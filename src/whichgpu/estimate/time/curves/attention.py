@@ -6,14 +6,14 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
-from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, soft_max
 
 BLOCK = 128.0  # queries that one SM takes at a time (arXiv 2307.08691)
 SPLIT = 256.0  # keys of one block where the cache is split over SMs (arXiv 2311.01282)
 DIM = 128.0
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of each, [gpus, operators, batches]."""
     decoding = stack.kind("decode_attention")
     if decoding.all():
@@ -23,7 +23,7 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     return np.where(decoding, _decode(stack, gpus, p), _blocks(stack, gpus, p))
 
 
-def _blocks(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def _blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Blocks of queries over SMs, each going over the keys it sees; a causal mask leaves blocks uneven."""
     unit = stack.unit
     dim, keys, queries = stack.size("dim"), stack.size("keys"), stack.size("queries")
@@ -43,7 +43,7 @@ def _blocks(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     return soft_max(compute, memory, p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
 
 
-def _decode(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """One query a sequence: the cache is read once. Unless it is split over SMs, one SM goes over all keys of a head."""
     batch, keys = stack.size("batch"), stack.size("keys")
     whole = stack.role("whole")

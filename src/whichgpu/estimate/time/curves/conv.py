@@ -9,7 +9,7 @@ import numpy as np
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
-from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import NARROW, Products, Tiling, tiled
 from whichgpu.estimate.time.units import UNITS
 
@@ -23,7 +23,7 @@ FAR = 25.0  # taps beyond which depthwise gradients in fp32 have no kernel of th
 WARPS = 8.0  # that sum the gradient of one depthwise weight, at most: one for each image
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of each, [gpus, operators, batches]."""
     depthwise = _depthwise(stack)
     compute = _products(stack, gpus, p)
@@ -40,7 +40,7 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     return soft_max(compute, held, p["conv.sharpness"]) + _converting(stack, gpus, p) + begun
 
 
-def moved(stack: Stack) -> Array:
+def moved(stack: OperatorStack) -> Array:
     """Bytes read and written; filters smaller than their stride leave part of the input unread."""
     read = np.minimum(stack.size("kernel") / stack.size("stride") ** 2, 1.0)
     pixels = stack.size("batch") * stack.size("height") * stack.size("width") * stack.size("stride") ** 2
@@ -49,16 +49,16 @@ def moved(stack: Stack) -> Array:
     return np.maximum(total - np.where(stack.kind("conv_dgrad"), 0.0, unread), 0.25 * total)
 
 
-def _depthwise(stack: Stack) -> Mask:
+def _depthwise(stack: OperatorStack) -> Mask:
     groups = stack.size("groups")
     return (groups > 1) & (groups >= stack.size("cin"))
 
 
-def _few(stack: Stack) -> Mask:
+def _few(stack: OperatorStack) -> Mask:
     return (stack.size("groups") <= 1) & (stack.size("cin") < FEW)
 
 
-def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def _products(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """As an implicit product; groups of few channels are made several at once, as one block with zeros in it."""
     unit = stack.unit
     cin, cout, groups, taps = (stack.size(name) for name in ("cin", "cout", "groups", "kernel"))
@@ -106,7 +106,7 @@ def _tiling(unit: str, taps: Array, split: Array, p: Parameters) -> Tiling:
     return Tiling(NARROW, edge, p["conv.ramp"], split, p["conv.split_seconds"])
 
 
-def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
+def _share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """The share of peak. Chips without matrix units run every unit as libraries have long done best: fp32 in planes."""
     unit = UNITS[stack.unit].conv_class
     reached = np.where(taps > 1, stack.each(p, f"conv.share.{unit}"), stack.each(p, f"conv.share1.{unit}"))
@@ -126,12 +126,12 @@ def _newer(gpus: GpuColumns) -> Mask:
     return newer
 
 
-def _planes(stack: Stack) -> Mask:
+def _planes(stack: OperatorStack) -> Mask:
     planes: Mask = stack.size("nhwc") < 1
     return planes
 
 
-def _winograd(stack: Stack) -> Mask:
+def _winograd(stack: OperatorStack) -> Mask:
     """Where libraries trade multiplications for transforms (arXiv 1509.09308): fp32, 3x3 filters over many channels.
 
     With channels last there are such kernels for small images only, and for gradients on larger ones; on planes there are some
@@ -148,14 +148,14 @@ def _winograd(stack: Stack) -> Mask:
     return plain & apt
 
 
-def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
+def least_flops(stack: OperatorStack, gpus: GpuColumns) -> Array:
     """FLOPs that must be done: of the smallest algorithm in use."""
     plain = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix < 1
     fewer = _winograd(stack) & (plain | (stack.unit == "fp32")) & (gpus.winograd > 0)
     return np.where(fewer & (not UNITS[stack.unit].narrow), stack.flops / WINOGRAD, stack.flops)
 
 
-def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def _taps(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Depthwise: every tap of every pixel on plain lanes; the input's gradient visits the pixels that a stride skips too."""
     single = UNITS[stack.unit].bytes > 2.0
     taps = stack.size("kernel")
@@ -170,7 +170,7 @@ def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     return clocks / (gpus.sms * gpus.clock)
 
 
-def _plane_clocks(stack: Stack, visited: Array, p: Parameters) -> Array:
+def _plane_clocks(stack: OperatorStack, visited: Array, p: Parameters) -> Array:
     """Depthwise in fp32 on planes, as frameworks' own kernels do it: those of the weights begin some warps for each of them."""
     taps = stack.size("kernel")
     warps = stack.size("cin") * taps * np.minimum(stack.size("batch"), WARPS)
@@ -178,7 +178,7 @@ def _plane_clocks(stack: Stack, visited: Array, p: Parameters) -> Array:
     return visited * (stack.each(p, "conv.tap.plane") + stack.each(p, "conv.tap.pixel") / taps) + begun
 
 
-def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def _converting(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Tensor-core kernels want channels last: others are turned before and after, unless 1x1 filters read them as they are."""
     image = stack.size("height") * stack.size("width")
     plain = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
@@ -190,7 +190,7 @@ def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     return np.where(turned & (gpus.matrix > 0), cost, 0.0)
 
 
-def _starting(stack: Stack, depthwise: Mask, p: Parameters) -> Array:
+def _starting(stack: OperatorStack, depthwise: Mask, p: Parameters) -> Array:
     """What a kernel takes at least: gathering neighbours takes longer to begin, and fp32 begins each group anew."""
     unit, taps = UNITS[stack.unit].conv_class, stack.size("kernel")
     dense = stack.each(p, f"conv.start.{unit}") + np.where(taps > 1, stack.each(p, "conv.gather_seconds"), 0.0)

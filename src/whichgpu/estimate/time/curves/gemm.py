@@ -8,7 +8,7 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
-from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import SIMT, TENSOR, Products, Tiling, tiled
 from whichgpu.estimate.time.units import UNITS
 
@@ -18,12 +18,12 @@ WIDE_TILES: Final = 128.0  # kernels for misaligned rows come with large tiles o
 TINY: Final = 1e-300
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of each product, [gpus, operators, batches]."""
     return parted(stack, gpus, p)[0]
 
 
-def parted(stack: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+def parted(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
     """The same, and the share of them that is reading: near 1 where arithmetic is nothing beside it."""
     unit = stack.unit
     grouped = stack.kind("grouped_gemm")
@@ -77,13 +77,13 @@ def share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     return reached
 
 
-def misaligned(stack: Stack, products: Products) -> Mask:
+def misaligned(stack: OperatorStack, products: Products) -> Mask:
     """Whether rows of the operands in memory start where tensor-core kernels cannot load them; batches play no part."""
     sides = np.where(stack.role("wgrad"), products.m, products.k)
     return (np.mod(products.n, ALIGNED) > 0) | (np.mod(sides, ALIGNED) > 0)
 
 
-def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
+def slowdown(stack: OperatorStack, products: Products, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
     """What multiplies the arithmetic: misaligned rows, operands that lie the wrong way, weights that must be unpacked."""
     unit = stack.unit
     factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.each(p, "gemm.slowdown")
@@ -99,14 +99,16 @@ def slowdown(stack: Stack, products: Products, odd: Mask, gpus: GpuColumns, p: P
     return factor
 
 
-def unpacking_experts(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def unpacking_experts(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """How much slower at least the arithmetic of a mixture's products is whose weights are unpacked: where no tile is wasted."""
     unpacking = np.where(stack.size("unpacked", 0.0) > 0, p["gemm.slowdown.unpack_gemm"], 1.0)
     # Kernels that dequantise experts have mma.sync alone, which misses the full rate of chips with asynchronous instructions.
     return unpacking / np.where(gpus.async_matrix > 0, p["gemm.share.older"], 1.0)
 
 
-def bandwidth_seconds(stack: Stack, products: Products, small: Mask, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+def bandwidth_seconds(
+    stack: OperatorStack, products: Products, small: Mask, gpus: GpuColumns, p: Parameters
+) -> tuple[Array, Array]:
     """Seconds of reading and writing everything once; and of making rows one by one, each reading the weights again."""
     moved = stack.read + stack.write
     known = p.get(f"gemm.bandwidth.{stack.unit}", p["gemm.bandwidth"]) * stack.each(p, "gemm.draw")

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from whichgpu.catalog.architecture import Architecture, architecture_named, architecture_of
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.time.calibration import LOW_POWER
+from whichgpu.estimate.time.calibration import LOW_POWER_WATTS
 from whichgpu.estimate.time.curves.stack import Array
 from whichgpu.estimate.time.units import UNITS
 
 # Architecture and target of the H200, on which the curves were fitted: others are compared with its SM and clock.
-REFERENCE = "Hopper", "sm_90"
+REFERENCE_ARCHITECTURE = "Hopper", "sm_90"
 ASYNC_MATRIX = frozenset({"wgmma", "tcgen05"})
 LANES_64 = 128.0  # FLOPs per clock of an SM with 64 fp32 lanes
 DESKS = ("consumer", "workstation")
@@ -85,17 +85,17 @@ class GpuColumns:
 _KNOWN: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
 
 
-def columns_of(gpus: Sequence[Gpu]) -> GpuColumns:
+def cached_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
     """The columns of these very GPUs, made once; the GPUs are kept, so that their identities stay theirs."""
     key = tuple(map(id, gpus))
     if key not in _KNOWN:
         if len(_KNOWN) >= 256:
             _KNOWN.clear()
-        _KNOWN[key] = tuple(gpus), columns(gpus)
+        _KNOWN[key] = tuple(gpus), build_gpu_columns(gpus)
     return _KNOWN[key][1]
 
 
-def columns(gpus: Sequence[Gpu]) -> GpuColumns:
+def build_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
     """The columns of these GPUs, in order."""
     once = {id(gpu): gpu for gpu in gpus}
     if len(once) == len(gpus):
@@ -112,7 +112,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
     clocks = [_clock(gpu, kind) for gpu, kind in zip(gpus, kinds, strict=True)]
     raised = [_raised(*each) for each in zip(gpus, kinds, clocks, strict=True)]
     held = [clock * more for clock, more in zip(clocks, raised, strict=True)]
-    reference = architecture_named(*REFERENCE)
+    reference = architecture_named(*REFERENCE_ARCHITECTURE)
     return GpuColumns(
         ids=tuple(gpu.id for gpu in gpus),
         architectures=tuple(gpu.architecture for gpu in gpus),
@@ -188,7 +188,7 @@ def _raised(gpu: Gpu, kind: Architecture, clock: float) -> float:
 
     Titans were sold with the maker's own cooler only: they hold what is stated.
     """
-    powered = (gpu.tdp_watts or inf) > LOW_POWER
+    powered = (gpu.tdp_watts or inf) > LOW_POWER_WATTS
     cooled = gpu.segment in DESKS and gpu.form_factor == "pcie" and OWN_COOLER not in gpu.id and powered
     return max(kind.sustained_clock_mhz * 1e6 / clock, 1.0) if cooled else 1.0
 

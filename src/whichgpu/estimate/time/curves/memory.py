@@ -6,7 +6,7 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.units import UNITS
 
 SHORT = 1024.0  # columns of a row that a block keeps in registers
@@ -18,7 +18,7 @@ KEPT = 100.0 * 1024.0  # bytes of a channel that such a block keeps, so that it 
 BESIDE, BESIDE_ONE = 4.0, 3.0  # sharpness: of a block's pace against bandwidth, and of channels in turns against one
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of each, [gpus, operators, batches]."""
     held = hits(stack, gpus, p)
     moved = (stack.read + stack.write) * passes(stack)
@@ -35,12 +35,12 @@ def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
     return work
 
 
-def hits(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
+def hits(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """The share of the bytes that the L2 still holds."""
     return resident_share(stack.read + stack.write, stack.size("resident", p["memory.resident"]), gpus, p)
 
 
-def share(stack: Stack, p: Parameters) -> Array:
+def share(stack: OperatorStack, p: Parameters) -> Array:
     """The share of bandwidth that each reaches; softmax keeps a short row in registers and reads it once."""
     reached = stack.each(p, "memory.share")
     if not any(op.kind == "softmax" for op in stack.ops):
@@ -48,7 +48,7 @@ def share(stack: Stack, p: Parameters) -> Array:
     return np.where(stack.kind("softmax") & (stack.size("width") <= SHORT), p["memory.share.softmax.short"], reached)
 
 
-def rows(stack: Stack) -> Array:
+def rows(stack: OperatorStack) -> Array:
     """Rows that cost something each; PyTorch sums very many of them in two stages, and narrow ones several at once."""
     count = stack.size("rows", 0.0)
     first = np.minimum(count, MANY_ROWS)
@@ -57,7 +57,7 @@ def rows(stack: Stack) -> Array:
     return np.where(stack.kind("reduce_columns"), first * narrow, count)
 
 
-def by_channel(stack: Stack, gpus: GpuColumns, p: Parameters, work: Array) -> Array:
+def by_channel(stack: OperatorStack, gpus: GpuColumns, p: Parameters, work: Array) -> Array:
     """Where one block goes over all rows of a channel, no SM is faster than a block; and each channel costs something besides."""
     channels = stack.size("width", 0.0) / gpus.sms
     turns = channels / stack.each(p, "memory.abreast")
@@ -67,7 +67,7 @@ def by_channel(stack: Stack, gpus: GpuColumns, p: Parameters, work: Array) -> Ar
     return soft_max(work, alone * pace, BESIDE) + channels * stack.each(p, "memory.channel") * pace
 
 
-def passes(stack: Stack) -> Array:
+def passes(stack: OperatorStack) -> Array:
     """How often a kind goes over its bytes: PyTorch's softmax multiplies gradient and output first, but not the loss's."""
     if not any(op.kind == "softmax_backward" for op in stack.ops):
         return once(stack)
@@ -75,14 +75,14 @@ def passes(stack: Stack) -> Array:
     return np.where(twice, 2.0, once(stack))
 
 
-def once(stack: Stack) -> Array:
+def once(stack: OperatorStack) -> Array:
     """The share of its bytes that a kernel has to move: one that keeps a channel does not read it a second time."""
     if not any(op.role == CUDNN_PLANES for op in stack.ops):
         return np.ones((len(stack.ops), 1))
     return np.where(_kept(stack), np.where(stack.kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)
 
 
-def _kept(stack: Stack) -> Mask:
+def _kept(stack: OperatorStack) -> Mask:
     """Whether a block keeps its channel: what it normalises, and the gradient too."""
     sides = np.where(stack.kind("batch_norm_backward"), 2.0, 1.0)
     channel = stack.size("rows", 0.0) * sides * UNITS[stack.unit].bytes
@@ -90,7 +90,7 @@ def _kept(stack: Stack) -> Mask:
     return kept
 
 
-def elements(stack: Stack) -> Array:
+def elements(stack: OperatorStack) -> Array:
     """Elements of each: as stated, as rows and width, or as many as its larger side's bytes hold."""
     held = np.maximum(stack.read, stack.write) / UNITS[stack.unit].bytes
     stated = stack.size("elements", 0.0)

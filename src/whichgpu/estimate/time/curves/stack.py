@@ -21,7 +21,7 @@ NOTHING = 1e-30  # seconds of an operator with nothing to do: half a token of a 
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class OperatorStack:
     """Operators that share a curve and a unit; arrays are [operators, batches], and are not to be written into."""
 
     unit: str
@@ -54,12 +54,12 @@ class Stack:
         return np.array([_nearest(parameters, name, *sort) for sort in self.sorts])[self.which][:, None]
 
 
-def stack(unit: str, ops: Sequence[Op]) -> Stack:
+def stack_operators(unit: str, ops: Sequence[Op]) -> OperatorStack:
     """These operators as arrays."""
     flops, read, write = (stacked([getattr(op, name) for op in ops]) for name in ("flops", "read", "write"))
     places: dict[tuple[str, str], int] = {}
     which = [places.setdefault((op.kind, op.role), len(places)) for op in ops]
-    return Stack(unit, tuple(ops), flops, read, write, tuple(places), np.array(which, dtype=np.intp))
+    return OperatorStack(unit, tuple(ops), flops, read, write, tuple(places), np.array(which, dtype=np.intp))
 
 
 def stacked(numbers: Sequence[Number]) -> Array:

@@ -17,7 +17,7 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -29,7 +29,7 @@ ASIDE = "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_
 USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in ASIDE}
 
 
-def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowered:
+def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> LoweredStep:
     """Operators of one step on one GPU. `workload` has its defaults filled in; `batch`, of this GPU, may be an array.
 
     For tasks that generate, the step is one token of each sequence at the mean context: a token's time is very nearly a line over
@@ -47,27 +47,27 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
 
 
 @lru_cache(maxsize=512)
-def _known(workload: Workload, shape: Shape, batch: float) -> Lowered:
+def _known(workload: Workload, shape: Shape, batch: float) -> LoweredStep:
     return _lowered(workload, shape, batch)
 
 
 @lru_cache(maxsize=64)
-def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) -> Lowered:
+def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) -> LoweredStep:
     return _lowered(workload, shape, np.array(batches))
 
 
-def _lowered(workload: Workload, shape: Shape, samples: Number) -> Lowered:
+def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
     if isinstance(shape, Traced):
         from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
 
         return lower_traced(workload, shape, samples)
     if isinstance(shape, Mlp):
-        return Lowered(tuple(perceptron_step(workload, shape, samples)))
+        return LoweredStep(tuple(perceptron_step(workload, shape, samples)))
     if isinstance(shape, Dlrm):
-        return Lowered(tuple(recommendation_pass(workload, shape, samples)))
+        return LoweredStep(tuple(recommendation_pass(workload, shape, samples)))
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", model=shape.name), msg("hint.weights-only"))
-    return Lowered(tuple(_transformer(workload, shape, samples)))
+    return LoweredStep(tuple(_transformer(workload, shape, samples)))
 
 
 def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:

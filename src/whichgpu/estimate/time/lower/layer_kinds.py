@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from whichgpu.estimate.memory.quantisation import is_mixture
+from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel
@@ -29,7 +29,7 @@ def layer_kinds(shape: Transformer, parallel: Parallel) -> tuple[tuple[Kind, int
 def kind_of(shape: Transformer, index: int) -> Kind:
     """The kind of the layer of that index."""
     everything = not shape.window or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
-    return Kind(0 if everything else shape.window, is_mixture(shape, index))
+    return Kind(0 if everything else shape.window, is_moe_layer(shape, index))
 
 
 def encoder_share(shape: Transformer, parallel: Parallel) -> int:

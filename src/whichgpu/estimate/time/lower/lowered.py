@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LoweredStep:
     """Operators in the order of their first call, with remarks for the user."""
 
     ops: tuple[Op, ...]

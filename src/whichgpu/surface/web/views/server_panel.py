@@ -7,7 +7,7 @@ from typing import Any
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.estimate.serving.answer import ServingAnswer
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.commands.render.serving import of_one_token
 from whichgpu.surface.web.views.chart_parts import CHOSEN, PLAIN, SOFT, coloured, picture, quantity, shaped, tips

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy_gpu import PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import attention, conv, memory
-from whichgpu.estimate.time.curves.evaluate import bounds
+from whichgpu.estimate.time.curves.evaluate import roofline_seconds
 from whichgpu.estimate.time.operators import Op
 
 NEAR = 1e-3
@@ -375,7 +375,7 @@ def test_a_channel_that_a_block_keeps_is_read_once(kind: str, sides: int, share:
     def normalised(rows: float, role: str = "cudnn_planes") -> tuple[float, float]:
         op = moving(kind, unit, rows=rows, width=1.0, role=role)
         changed = {f"memory.serial.{kind}.{role}": 1e-9, f"memory.kept.{kind}.{role}": 1e-9}
-        floor = told(bounds(of(op), toy(), PLAIN)[1])
+        floor = told(roofline_seconds(of(op), toy(), PLAIN)[1])
         return moved(op, **changed), floor
 
     assert normalised(most) == pytest.approx((2e-3 * share, 2e-3 * share), rel=NEAR)

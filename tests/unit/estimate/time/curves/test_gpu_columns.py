@@ -13,7 +13,7 @@ from tests.toy_gpu import told
 from whichgpu.catalog.architecture import architecture_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
 
 GPUS = Catalog().gpu_by_id
 H100, T4 = GPUS["h100-sxm"], GPUS["t4"]
@@ -52,7 +52,7 @@ def test_flops_a_clock_are_those_of_the_architecture_papers() -> None:
 
 
 def of(gpu: Gpu, **changed: Any) -> GpuColumns:
-    return columns([replace(gpu, **changed)])
+    return build_gpu_columns([replace(gpu, **changed)])
 
 
 def number(found: GpuColumns, name: str, unit: str | None = None) -> float:
@@ -186,7 +186,7 @@ def test_who_has_matrix_units_transforms_and_wide_sms() -> None:
 
 
 def test_columns_come_in_parts_and_numbers_by_what_is_known() -> None:
-    whole = columns([H100, T4, GPUS["k80"]])
+    whole = build_gpu_columns([H100, T4, GPUS["k80"]])
     parts = list(whole.parts(2))
     assert [part.ids for part in parts] == [("h100-sxm", "t4"), ("k80",)]
     assert told(parts[1].bandwidth) == GPUS["k80"].memory_bandwidth

@@ -10,8 +10,8 @@ import pytest
 
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.combine import combine, soft_maximum
-from whichgpu.estimate.time.grid import heat, in_hand
+from whichgpu.estimate.time.combine import soft_maximum, step_seconds
+from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
 from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
 from whichgpu.estimate.time.lower.eager.layers import Pass, layer
 from whichgpu.estimate.time.lower.eager.moe import grouped
@@ -22,8 +22,8 @@ from whichgpu.estimate.time.lower.fused.kernels import Kernels
 from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
 from whichgpu.estimate.time.lower.fused.linear import stored
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import KINDS, Op, gemm, pointwise
-from whichgpu.estimate.time.terms import TERMS, Terms, heaviest_unit
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
+from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
 from whichgpu.workload.shapes import Experts, Latent, Mlp, Patches, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Workload
@@ -219,7 +219,7 @@ def eager(shape: Transformer = TINY, precision: str = "bf16", **more: Any) -> li
 def test_an_eager_layer_and_its_gradients() -> None:
     forward = [op for op in eager() if op.phase == "forward" and op.kind == "gemm"]
     assert products(forward) == [(ROWS, Q, H), (ROWS, K, H), (ROWS, K, H), (ROWS, H, Q), (ROWS, F, H), (ROWS, F, H), (ROWS, H, F)]
-    flops = {phase: sum(float(op.flops * op.count) for op in eager() if op.phase == phase and KINDS[op.kind] == "gemm")
+    flops = {phase: sum(float(op.flops * op.count) for op in eager() if op.phase == phase and CLASS_BY_KIND[op.kind] == "gemm")
              for phase in ("forward", "backward")}  # fmt: skip
     assert flops["backward"] == 2 * flops["forward"] == 4 * ROWS * (H * (2 * Q + 2 * K) + 3 * H * F)
     joined = [op for op in eager(replace(TINY, model_type="phi3")) if op.phase == "forward"]
@@ -308,11 +308,11 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     shape = (len(TERMS), 1, 1)
     floors = np.zeros(shape)
     floors[TERMS.index("attention")] = 30.0
-    terms = Terms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
-    told = combine(terms, np.full((len(TERMS), 1), 2.0), eager=False, host_speed=2.0)
+    terms = TimeTerms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
+    told = step_seconds(terms, np.full((len(TERMS), 1), 2.0), eager=False, host_speed=2.0)
     assert told.device.item() == 5 * 20 + 30
     assert told.wall.item() == 130 + 20  # a step's own and the sequences', at twice the speed
-    both = combine(terms, np.full((len(TERMS), 1), 2.0), eager=True, host_speed=2.0)
+    both = step_seconds(terms, np.full((len(TERMS), 1), 2.0), eager=True, host_speed=2.0)
     assert both.host.item() == 20 + 20
     assert both.wall.item() == pytest.approx((130**6 + 20**6) ** (1 / 6) + 20)
     assert soft_maximum(np.array(0.0), np.array(0.0)).item() == 0.0
@@ -322,12 +322,12 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
 
 def test_the_unit_of_most_products() -> None:
     ops = (gemm(10.0, 10.0, 10.0, "bf16", 2.0), gemm(10.0, 10.0, 15.0, "fp32", 4.0), gemm(10.0, 10.0, 10.0, "fp16", 2.0))
-    assert heaviest_unit(ops) == "half"
-    assert heaviest_unit(ops[:2]) == "single"
-    assert heaviest_unit((ops[0].times(2.0), ops[1])) == "half"
-    assert heaviest_unit(()) == "half"
-    assert heaviest_unit((gemm(10.0, 10.0, 10.0, "int8", 1.0), pointwise(10.0, 4.0, 4.0))) == "narrow"
-    assert heaviest_unit((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
+    assert dominant_unit_class(ops) == "half"
+    assert dominant_unit_class(ops[:2]) == "single"
+    assert dominant_unit_class((ops[0].times(2.0), ops[1])) == "half"
+    assert dominant_unit_class(()) == "half"
+    assert dominant_unit_class((gemm(10.0, 10.0, 10.0, "int8", 1.0), pointwise(10.0, 4.0, 4.0))) == "narrow"
+    assert dominant_unit_class((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
 
 
 def test_steps_by_what_they_are() -> None:
@@ -338,10 +338,10 @@ def test_steps_by_what_they_are() -> None:
     assert not replace(TINY, causal=False).is_generative
     assert not replace(TINY, patches=Patches(224, 16)).is_generative
     assert not Mlp("", (8, 4)).is_generative
-    assert in_hand(asked(engine="vllm"), 7.0) == 7.0
-    assert in_hand(asked(engine="pytorch"), 7.0) == 0.0
-    assert heat(np.array(0.0)).item() == 1.0
-    assert heat(np.array(1e9)).item() > heat(np.array(0.01)).item() > 1.0
+    assert scheduled_sequences(asked(engine="vllm"), 7.0) == 7.0
+    assert scheduled_sequences(asked(engine="pytorch"), 7.0) == 0.0
+    assert throttling_slowdown(np.array(0.0)).item() == 1.0
+    assert throttling_slowdown(np.array(1e9)).item() > throttling_slowdown(np.array(0.01)).item() > 1.0
 
 
 BOTH = replace(TINY, encoder_layers=2, encoder_context=7)

@@ -15,7 +15,7 @@ from whichgpu.estimate.time.lower.eager.kernels import Writer
 from whichgpu.estimate.time.lower.eager.layers import Pass, layer
 from whichgpu.estimate.time.lower.fused.layers import touched
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
@@ -111,7 +111,7 @@ def test_a_layer_moves_the_bytes_that_were_measured(name: str, precision: str) -
     measured = MEASURED[name, precision]
     for phase, (low, high), kernels in zip(("forward", "backward"), measured[:2], measured[2:], strict=True):
         mine = [op for op in write.ops if op.phase == phase]
-        moved = sum(float((op.read + op.write) * op.count) for op in mine if KINDS[op.kind] == "memory")
+        moved = sum(float((op.read + op.write) * op.count) for op in mine if CLASS_BY_KIND[op.kind] == "memory")
         assert 0.93 * low < moved / rows / shape.hidden < 1.08 * high
         assert sum(float(op.count) for op in mine) == pytest.approx(kernels, rel=0.15)
 
@@ -205,7 +205,10 @@ def test_a_fused_step_moves_less_than_an_eager_one() -> None:
         for engine in ("pytorch", "pytorch-compile")
     )
     assert total(compiled, "flops", "gemm") == pytest.approx(total(eager, "flops", "gemm"), rel=0.02)
-    moved = [sum(float((op.read + op.write) * op.count) for op in ops if KINDS[op.kind] == "memory") for ops in (eager, compiled)]
+    moved = [
+        sum(float((op.read + op.write) * op.count) for op in ops if CLASS_BY_KIND[op.kind] == "memory")
+        for ops in (eager, compiled)
+    ]
     assert moved[1] < 0.4 * moved[0]
 
 
@@ -241,7 +244,7 @@ def test_every_built_in_model_can_be_lowered(name: str) -> None:
     for task in tasks:
         request = fill_defaults(Workload(task, name, batch=2), shape)  # type: ignore[arg-type]
         ops = lower(request, shape).ops
-        assert all(op.kind in KINDS and op.count > 0 and min(op.flops, op.read, op.write) >= 0 for op in ops)
+        assert all(op.kind in CLASS_BY_KIND and op.count > 0 and min(op.flops, op.read, op.write) >= 0 for op in ops)
         assert total(ops, "flops") > 0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from whichgpu.estimate.time.lower.traced import lower_traced
-from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 from whichgpu.workload.shapes import Traced
 from whichgpu.workload.tables import table_names
 from whichgpu.workload.workload import Workload
@@ -63,7 +63,7 @@ def test_batch_normalisation_is_elementwise_without_training() -> None:
 def test_all_tables_lower_to_known_kinds_with_finite_sizes() -> None:
     for name in table_names():
         for op in lowered(name, "train", precision="amp-bf16"):
-            assert op.kind in KINDS, op
+            assert op.kind in CLASS_BY_KIND, op
             numbers = [op.flops, op.read, op.write, op.count, op.calls, *op.sizes.values()]
             assert all(np.isfinite(number) and number >= 0 for number in numbers), op
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.memory.training.transformer import adapted
+from whichgpu.estimate.memory.training.transformer import lora_projections
 from whichgpu.estimate.time.lower.eager.embedding_and_head import embedding, head, loss, sounds
 from whichgpu.estimate.time.lower.eager.kernels import Writer
 from whichgpu.estimate.time.lower.eager.layers import Pass, layer
@@ -16,7 +16,7 @@ from whichgpu.estimate.time.lower.eager.optimizer import stepping
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
 from whichgpu.estimate.time.lower.layer_kinds import encoder_share, layer_kinds
 from whichgpu.estimate.time.lower.numerics import Numerics, numerics
-from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices
 from whichgpu.workload.shapes import Transformer
@@ -31,12 +31,12 @@ class Section:
     """Operators of all layers of a kind, or of an end of the model."""
 
     ops: list[Op]
-    again: tuple[int, ...] = ()  # places of those that checkpointing runs once more
-    grows: float = 0.0  # how many times as often they ran besides in a model of twice the layers
+    recomputed: tuple[int, ...] = ()  # places of those that checkpointing runs once more
+    growth: float = 0.0  # how many times as often they ran besides in a model of twice the layers
 
     def __iter__(self) -> Iterator[Op]:
         yield from self.ops
-        for place in self.again:
+        for place in self.recomputed:
             yield replace(self.ops[place], phase="backward")
 
 
@@ -45,8 +45,8 @@ class TrainingStep:
     """A step of one round, part by part; `adding` is what every further round adds."""
 
     sections: list[Section]
-    adding: Op
-    stepping: list[Op]
+    accumulation_op: Op
+    optimizer_ops: list[Op]
 
 
 def training_step(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
@@ -55,8 +55,8 @@ def training_step(workload: Workload, shape: Transformer, batch: Number) -> list
     ops = [op for section in step.sections for op in section]
     if workload.accumulation > 1:
         ops = [op.times(float(workload.accumulation)) for op in ops]
-        ops.append(step.adding.times(float(workload.accumulation - 1)))
-    return ops + step.stepping
+        ops.append(step.accumulation_op.times(float(workload.accumulation - 1)))
+    return ops + step.optimizer_ops
 
 
 def training_parts(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
@@ -65,7 +65,7 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
     fusing = not engine_record(workload.engine).eager
     run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
     sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
-    parameters, tensors = trained(workload, own)
+    parameters, tensors = trained_parameters(workload, own)
     width = run.numerics.widths.parameter
     kept = parameters / (workload.parallel.dp if workload.parallel.zero >= 2 else 1)  # ZeRO 2 adds up what it has scattered
     sharded = workload.parallel.dp if workload.parallel.zero else 1
@@ -153,7 +153,7 @@ class _Run:
             self.numerics,
             self.training,
             lora_rank=workload.lora_rank or 0,
-            targets=adapted(workload.lora_targets),
+            targets=lora_projections(workload.lora_targets),
             quantised=workload.qlora,
             count=float(count),
         )
@@ -168,12 +168,12 @@ class _Run:
         forward = [place for place, op in enumerate(ops) if op.phase == "forward"]
         if self.fusing or self.shape.dropout or self.shape.norms > 2:
             return forward
-        last = max(place for place in forward if KINDS[ops[place].kind] == "gemm")
+        last = max(place for place in forward if CLASS_BY_KIND[ops[place].kind] == "gemm")
         return [place for place in forward[:-1] if place != last]
 
     def _again(self, op: Op) -> bool:
         """Whether checkpointing runs an operator again: all of them, or with `selective` those that are no products."""
-        return self.workload.checkpointing == "full" or KINDS[op.kind] != "gemm"
+        return self.workload.checkpointing == "full" or CLASS_BY_KIND[op.kind] != "gemm"
 
     def _ends(self, write: Callable[[Writer], None]) -> list[Op]:
         writer = Writer(self.numerics, self.training, frozen=bool(self.workload.lora_rank))
@@ -197,13 +197,13 @@ def _embedded(write: Writer, shape: Transformer, tokens: Number) -> None:
     embedding(write, shape, tokens)
 
 
-def trained(workload: Workload, shape: Transformer) -> tuple[float, float]:
+def trained_parameters(workload: Workload, shape: Transformer) -> tuple[float, float]:
     """Parameters the optimizer goes over on one GPU, and in how many tensors."""
     layers = shape.layers + shape.encoder_layers
     matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))
     stages = workload.parallel.pp
     if rank := workload.lora_rank:
-        wanted = adapted(workload.lora_targets)
+        wanted = lora_projections(workload.lora_targets)
         named = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
         adapters = [sizes for role, sizes in named if not wanted or role in wanted]
         return layers * sum(rank * sum(sizes) for sizes in adapters) / stages, 2.0 * layers * len(adapters) / stages

@@ -12,7 +12,7 @@ from tests.serving_cases import asked
 from tests.toy_gpu import PLAIN, of, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.quantisation import _fullest, split_weights
-from whichgpu.estimate.serving.limits import Overrides, limits_of
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, scheduler_limits
 from whichgpu.estimate.time.curves import conv
 from whichgpu.estimate.time.lower.eager import attention
 from whichgpu.estimate.time.lower.eager.attention import Attention
@@ -134,12 +134,15 @@ def test_only_what_is_turned_pays_for_turning() -> None:
 )
 def test_servers_hand_out_their_cache_in_the_engine_s_blocks(engine: str, block: int) -> None:
     workload, shape = asked("llama-3.1-8b", engine=engine, seq_in=1000, seq_out=200)
-    found = limits_of(workload, shape, GPUS["h100-sxm"])
+    found = scheduler_limits(workload, shape, GPUS["h100-sxm"])
     assert found.block_tokens == block
     assert found.cache_tokens % block == 0
-    assert limits_of(workload, shape, GPUS["h100-sxm"], Overrides(block_tokens=64)).block_tokens == 64
+    assert scheduler_limits(workload, shape, GPUS["h100-sxm"], LimitOverrides(block_tokens=64)).block_tokens == 64
     assert (
-        limits_of(workload, shape, GPUS["h100-sxm"], Overrides(max_sequences=7, max_batched_tokens=99)).max_batched_tokens == 99
+        scheduler_limits(
+            workload, shape, GPUS["h100-sxm"], LimitOverrides(max_sequences=7, max_batched_tokens=99)
+        ).max_batched_tokens
+        == 99
     )
 
 

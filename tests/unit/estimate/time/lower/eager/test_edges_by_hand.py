@@ -11,7 +11,7 @@ import pytest
 from tests.toy_gpu import PLAIN, of, told, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.search import SETTLED, TRIED, screened, settle
+from whichgpu.estimate.group.layout_search import MAX_COUNTED, MAX_TIMED, screen_layouts, time_best_layouts
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.memory.traced import traced_memory
 from whichgpu.estimate.memory.training.transformer import transformer_parts
@@ -121,12 +121,12 @@ def test_a_few_of_the_best_are_settled() -> None:
     shape = Transformer("small", "llama", 1024, 8, 16, 4, 64, 4096, 32000, True, "rms", "silu", False, True, 0, 32768)
     devices = Devices.of([GPUS["h100-sxm"]], [fabric_of(GPUS["h100-sxm"])])
     workload = Workload("train", "small", precision="bf16", batch=16, seq_in=512, engine="pytorch", optimizer="adamw", gpus=4)
-    found = screened(workload, shape, devices, 4)
+    found = screen_layouts(workload, shape, devices, 4)
     assert {one.parallel.cp for one in found.candidates} == {1}  # short sequences are not cut
-    assert (SETTLED, TRIED) == (4, 16)
-    settled = settle(workload, shape, devices, found, 0)
-    assert len(settled) == SETTLED
+    assert (MAX_TIMED, MAX_COUNTED) == (4, 16)
+    settled = time_best_layouts(workload, shape, devices, found, 0)
+    assert len(settled) == MAX_TIMED
     assert [one.seconds for one in settled] == sorted(one.seconds for one in settled)
-    long = screened(replace(workload, seq_in=16384, batch=4), shape, devices, 4)
+    long = screen_layouts(replace(workload, seq_in=16384, batch=4), shape, devices, 4)
     assert {one.parallel.cp for one in long.candidates} >= {1, 2}
     assert np.isfinite(found.seconds).any()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.lower import host
+from whichgpu.estimate.time.lower import host_calls
 from whichgpu.estimate.time.lower.eager import convolution
 from whichgpu.estimate.time.lower.eager.call import Call, Settings
 from whichgpu.estimate.time.lower.eager.embedding_and_head import convolution as whole_convolution
@@ -19,7 +19,7 @@ from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendati
 from whichgpu.estimate.time.lower.fused import fusion_rules
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
 from whichgpu.estimate.time.lower.layer_kinds import encoder_share, kind_of, layer_kinds
-from whichgpu.estimate.time.lower.live import _line, _lines
+from whichgpu.estimate.time.lower.live_trace import _line, _lines
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Patches, Transformer
@@ -278,15 +278,15 @@ def test_wide_groups_run_one_by_one_between_copies(groups: int, cin: float, kern
 
 def test_what_a_call_costs_the_host() -> None:
     plain = conv()
-    assert host.weight(plain) == 1.0
-    assert host.weight(replace(plain, outputs=())) == 0.05
-    assert host.weight(replace(plain, name="_to_copy")) == 0.6
-    assert host.weight(replace(plain, dtype="int64")) == 0.25
-    assert host.weight(replace(plain, name="add", phase="backward")) == 0.25
-    assert host.weight(replace(plain, name="add")) == 1.0
-    shares = host.view_shares([replace(plain, count=2.0), replace(plain, outputs=(), count=10.0)])
+    assert host_calls.host_call_weight(plain) == 1.0
+    assert host_calls.host_call_weight(replace(plain, outputs=())) == 0.05
+    assert host_calls.host_call_weight(replace(plain, name="_to_copy")) == 0.6
+    assert host_calls.host_call_weight(replace(plain, dtype="int64")) == 0.25
+    assert host_calls.host_call_weight(replace(plain, name="add", phase="backward")) == 0.25
+    assert host_calls.host_call_weight(replace(plain, name="add")) == 1.0
+    shares = host_calls.view_overhead([replace(plain, count=2.0), replace(plain, outputs=(), count=10.0)])
     assert shares == {"forward": pytest.approx(2.5 / 2), "backward": 1.0}
-    first, second = host.hosted(plain, [Op("conv", "bf16", count=4.0), Op("conv", "bf16")], {"forward": 1.25})
+    first, second = host_calls.with_host_calls(plain, [Op("conv", "bf16", count=4.0), Op("conv", "bf16")], {"forward": 1.25})
     assert (first.calls * first.count, second.calls) == (1.25, 1.0)
 
 

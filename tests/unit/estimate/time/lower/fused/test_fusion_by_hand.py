@@ -13,7 +13,7 @@ from whichgpu.estimate.time.lower.eager.call import Call, Settings
 from whichgpu.estimate.time.lower.eager.gemm import native_attention
 from whichgpu.estimate.time.lower.eager.kernels import Writer
 from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.training import eager_pass, trained, training_step
+from whichgpu.estimate.time.lower.eager.training import eager_pass, trained_parameters, training_step
 from whichgpu.estimate.time.lower.fused.fusion_rules import fused
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.lower.numerics import numerics
@@ -192,7 +192,7 @@ def stepped(**fields: Any) -> list[Op]:
 
 
 def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
-    parameters, tensors = trained(Workload("train", "tiny"), TINY)
+    parameters, tensors = trained_parameters(Workload("train", "tiny"), TINY)
     assert parameters == 2 * 1000 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256 + 2 * 64) + 64
     assert tensors == 4 * (7 + 2) + 3
 
@@ -213,7 +213,7 @@ def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
 
 def test_what_adapters_train() -> None:
     def of(**fields: Any) -> tuple[float, float]:
-        return trained(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
+        return trained_parameters(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
 
     every = 4 * 4 * (2 * (64 + 64) + 2 * (64 + 16) + 3 * (64 + 256))
     assert of() == (every, 2 * 4 * 7)
@@ -221,8 +221,8 @@ def test_what_adapters_train() -> None:
     assert of(lora_targets="mlp") == (4 * 4 * 3 * 320, 2 * 4 * 3)
     assert of(parallel=Parallel(pp=2)) == (every / 2, 4 * 7)
     plain = replace(TINY, gated=False)
-    assert trained(Workload("finetune", "tiny", lora_rank=4, lora_targets="down"), plain) == (4 * 4 * 320, 8)
+    assert trained_parameters(Workload("finetune", "tiny", lora_rank=4, lora_targets="down"), plain) == (4 * 4 * 320, 8)
     biased = replace(TINY, mlp_bias=True, norm="layer", norms=4)
-    assert trained(Workload("train", "tiny"), biased)[1] == 4 * (7 + 7 + 8) + 3
-    staged, tensors = trained(Workload("train", "tiny", parallel=Parallel(pp=2)), TINY)
-    assert (staged, tensors) == tuple(one / 2 for one in trained(Workload("train", "tiny"), TINY))
+    assert trained_parameters(Workload("train", "tiny"), biased)[1] == 4 * (7 + 7 + 8) + 3
+    staged, tensors = trained_parameters(Workload("train", "tiny", parallel=Parallel(pp=2)), TINY)
+    assert (staged, tensors) == tuple(one / 2 for one in trained_parameters(Workload("train", "tiny"), TINY))
