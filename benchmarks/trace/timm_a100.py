@@ -26,7 +26,7 @@ SMALL, LARGE = 8, 16
 
 
 def rows(path: Path) -> dict[str, dict[int, int]]:
-    """Measurement MiB by model and batch, failed rows left out."""
+    """Measured MiB by model and batch, failed rows left out."""
     known: dict[str, dict[int, int]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):

@@ -1,4 +1,4 @@
-"""Measurement rows as examples for the fit: each with the uncorrected terms of its request on its GPU."""
+"""Measured rows as examples for the fit: each with the uncorrected terms of its request on its GPU."""
 
 from __future__ import annotations
 

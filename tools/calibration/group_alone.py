@@ -17,7 +17,7 @@ APART = ("id", "gpus", "nodes", "parallel", "interconnect", "network", "network_
 
 
 def single_times(rows: Iterable[Measurement]) -> Mapping[str, float]:
-    """Measurement seconds on one GPU by what was run; the middle one where several people ran it."""
+    """Measured seconds on one GPU by what was run; the middle one where several people ran it."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.request.get("gpus", 1) == 1:

@@ -1,4 +1,4 @@
-"""Measurement rows of groups as examples: the parts of each step, made with a calibration of the work that may leave its GPU out."""
+"""Measured rows of groups as examples: the parts of each step, made with a calibration of the work that may leave its GPU out."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class HeldRow:
 
     @property
     def efficiency(self) -> tuple[float, float]:
-        """Measurement and predicted: what a GPU of the group gets done against one alone, whose time is given."""
+        """Measured and predicted: what a GPU of the group gets done against one alone, whose time is given."""
         times = 1.0 if self.copies > 1 else 1.0 / self.gpus
         return times * self.alone_measured / self.measured, times * self.alone_measured / self.anchored
 

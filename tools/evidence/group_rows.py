@@ -1,4 +1,4 @@
-"""Measurement rows on several GPUs as requests with their layout, and what their machine was.
+"""Measured rows on several GPUs as requests with their layout, and what their machine was.
 
 PYTHONPATH=src:tools python -m evidence.group_rows ../shared/truth
 """

@@ -1,4 +1,4 @@
-"""Measurement runs of serving engines as loads: how many asked at once or at which rate, and what was seen.
+"""Measured runs of serving engines as loads: how many asked at once or at which rate, and what was seen.
 
 The same published rows as elsewhere, joined by run: the simulator queues, so runs whose batch does not fit at once are kept.
 

@@ -1,6 +1,6 @@
 """What was measured of groups, as corrections of their terms by engine, year and link; and ranges.
 
-The data file is written by `tools/calibration/fit_groups.py`; it says from what, when and by which command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What was measured, as corrections: multipliers of each term by engine, software year, architecture and GPU; and ranges.
 
-The data file is written by `tools/calibrate`; it says from what, when and by which command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measurement rows of groups: the layout each source ran, and whose batch it printed."""
+"""Measured rows of groups: the layout each source ran, and whose batch it printed."""
 
 from __future__ import annotations
 

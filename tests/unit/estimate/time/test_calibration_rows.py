@@ -15,7 +15,7 @@ from evidence.names import FOLDER, as_model, doubt, gpu_id, reason_named, table
 from evidence.operators import published_operator
 from evidence.published import Published, read_published
 from evidence.reasons import Reason
-from evidence.rows import ADAPTERS, Read, left_out, measured_rows, op_rows, read_all, tally
+from evidence.rows import ADAPTERS, Read, left_out, operator_rows, read_all, single_gpu_rows, tally
 
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
@@ -305,18 +305,18 @@ def test_every_row_is_accounted_for(reads: list[Read], truth: Path) -> None:
 
 def test_every_request_can_be_asked(truth: Path, catalog: Catalog) -> None:
     """Requests use the contract's fields and values; times are positive; no run is used twice."""
-    rows = measured_rows(truth)
+    rows = single_gpu_rows(truth)
     for row in rows:
         assert row.seconds > 0
         assert row.gpu in catalog.gpu_by_id
         from_object(dict(row.request))
     assert max(Counter((row.source, row.row) for row in rows).values()) == 1
-    assert all(row.seconds > 0 and row.request["kind"] for row in op_rows(truth))
+    assert all(row.seconds > 0 and row.request["kind"] for row in operator_rows(truth))
 
 
 def test_h200_rows_follow_the_contract_words(truth: Path) -> None:
     """Decode replays a graph, prefill is compiled, fp32 forwards run TF32 convolutions, BERT's slow graph is not used."""
-    rows = [row for row in measured_rows(truth) if row.source.startswith("h200-")]
+    rows = [row for row in single_gpu_rows(truth) if row.source.startswith("h200-")]
     engines = {(row.kind, row.request["engine"]) for row in rows}
     assert engines == {
         ("train", "pytorch"),

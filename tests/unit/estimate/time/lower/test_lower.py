@@ -90,7 +90,7 @@ def test_quantised_base_weights_are_unpacked_for_every_product() -> None:
     assert more == pytest.approx(2 * 2 * count_parameters(shape_of("llama-3.1-8b")).linear, rel=0.01)
 
 
-# Measurement on an H200 with PyTorch 2.11 and transformers 5.17 (truth-h200): bytes of elementwise kernels for each token, layer and
+# Measured on an H200 with PyTorch 2.11 and transformers 5.17 (truth-h200): bytes of elementwise kernels for each token, layer and
 # hidden unit, forward and backward; kernels a layer. Weights' casts are counted apart.
 MEASURED = {
     ("llama-3.2-1b", "bf16"): ((139, 151), (314, 340), 40, 72),
