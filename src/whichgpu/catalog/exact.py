@@ -25,7 +25,7 @@ class _Index:
 _KNOWN: dict[int, _Index] = {}
 
 
-def exactly(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...]:
+def exact_matches(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...]:
     """Rows of that very name; only where there are none, those that differ in blanks and punctuation (us-east1, us-east-1)."""
     index = _known(rows, names) if isinstance(rows, tuple) else _indexed(rows, names)
     return index.typed.get(name.strip().lower(), ()) or index.joined.get(squash(name), ())

@@ -10,10 +10,10 @@ from typing import TypeVar
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
-from whichgpu.catalog.exact import exactly
+from whichgpu.catalog.exact import exact_matches
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
-from whichgpu.catalog.places.city import city_called
+from whichgpu.catalog.places.city import find_city
 from whichgpu.catalog.places.country import countries, countries_named
 from whichgpu.catalog.store import Catalog
 
@@ -99,7 +99,7 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
     def names(cpu: Cpu) -> tuple[str, ...]:
         return (cpu.id, cpu.name, *cpu.aliases)
 
-    if found := exactly(catalog.cpus, name, names):
+    if found := exact_matches(catalog.cpus, name, names):
         return found
     wanted = set(words(name))
     if wanted and (found := tuple(cpu for cpu in catalog.cpus if wanted <= set(words(" ".join([*names(cpu), cpu.vendor]))))):
@@ -118,7 +118,7 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
     def names(region: Region) -> tuple[str, ...]:
         return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
 
-    called = exactly(catalog.regions, name, names)
+    called = exact_matches(catalog.regions, name, names)
     inside = countries_named(name)
     if there := tuple(region for region in catalog.regions if region.country in inside or (inside and region in called)):
         return there
@@ -131,7 +131,7 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
         and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region))))))
     ):
         return found
-    if city := city_called((region.city for region in catalog.regions if region.city), name):
+    if city := find_city((region.city for region in catalog.regions if region.city), name):
         return tuple(region for region in catalog.regions if region.city == city)
     known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
     known += [country.name for country in countries()]
@@ -151,7 +151,7 @@ def find_provider(catalog: Catalog, name: str) -> str:
 
 
 def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    return exactly(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
+    return exact_matches(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
 
 
 def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
@@ -211,7 +211,7 @@ def _gpu_words(name: str) -> frozenset[str]:
 
 def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:
     """Machines of exactly that name."""
-    return exactly(rows, name, lambda row: (row.instance, *row.aliases))
+    return exact_matches(rows, name, lambda row: (row.instance, *row.aliases))
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:

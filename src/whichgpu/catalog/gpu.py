@@ -123,7 +123,7 @@ class Gpu:
 def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
     """The GPU of a table row, with what its target and quirks add."""
     target = targets.get(row["target"])
-    peaks = {dtype: scaled(row[f"{dtype}_tflops"], 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
+    peaks = {dtype: to_base_units(row[f"{dtype}_tflops"], 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
     link = Link(row["link_kind"], row["link_generation"], _optional(row["link_bandwidth_gbs"], GB)) if row["link_kind"] else None
     reported, marketed = row["memory_reported_mib"], row["memory_mib"]
     return Gpu(
@@ -142,7 +142,7 @@ def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], qu
         memory_label=row["memory_label"],
         memory_type=row["memory_type"],
         memory_bus_bits=row["memory_bus_bits"],
-        memory_bandwidth=scaled(row["memory_bandwidth_gbs"], GB),
+        memory_bandwidth=to_base_units(row["memory_bandwidth_gbs"], GB),
         peaks=peaks,
         link=link,
         pcie=_pcie(row["pcie_generation"], row["pcie_lanes"]),
@@ -153,7 +153,7 @@ def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], qu
         base_clock_hz=_optional(row["base_clock_mhz"], 10**6),
         boost_clock_hz=_optional(row["boost_clock_mhz"], 10**6),
         tensor_clock_hz=_optional(row["tensor_clock_mhz"], 10**6),
-        tdp_watts=number(row["tdp_watts"]),
+        tdp_watts=plain_number(row["tdp_watts"]),
         target=row["target"],
         compute_capability=target["compute_capability"] if target else None,
         launch_date=row["launch_date"],
@@ -173,20 +173,20 @@ def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], qu
     )
 
 
-def number(cell: Decimal | None) -> int | float | None:
+def plain_number(cell: Decimal | None) -> int | float | None:
     """A table's number as it reads: 8, not 8.0."""
     if cell is None:
         return None
     return int(cell) if cell == int(cell) else float(cell)
 
 
-def scaled(cell: Decimal | int, scale: int) -> int:
+def to_base_units(cell: Decimal | int, scale: int) -> int:
     """A table's number in base units, as a whole number."""
     return int(cell * scale)
 
 
 def _optional(cell: Decimal | int | None, scale: int) -> int | None:
-    return None if cell is None else scaled(cell, scale)
+    return None if cell is None else to_base_units(cell, scale)
 
 
 def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:

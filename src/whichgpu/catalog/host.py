@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from whichgpu.base.units import GB, GIB
-from whichgpu.catalog.gpu import number, scaled
+from whichgpu.catalog.gpu import plain_number, to_base_units
 from whichgpu.catalog.tables import Row
 
 
@@ -120,10 +120,10 @@ class Source:
 
 def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[str, int]) -> Instance:
     """The instance of a table row."""
-    gpus = number(row["gpus"]) or 0
+    gpus = plain_number(row["gpus"]) or 0
     whole = gpu_memory.get(row["gpu"])
     if row["gpu_memory_gb"] is not None and (gpus < 1 or whole is None):
-        memory: int | None = scaled(row["gpu_memory_gb"], GIB)
+        memory: int | None = to_base_units(row["gpu_memory_gb"], GIB)
     else:
         memory = whole
     link = row["interconnect"]
@@ -135,12 +135,12 @@ def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[s
         gpu_name=gpu_names.get(row["gpu"], row["gpu"]),
         gpus=gpus,
         gpu_memory_bytes=memory,
-        vcpus=number(row["vcpus"]),
+        vcpus=plain_number(row["vcpus"]),
         cpu=row["cpu"],
         cpu_sockets=row["cpu_sockets"],
         ram_bytes=_scaled(row["ram_gib"], GIB),
         local_disk_bytes=_scaled(row["local_disk_gb"], GB),
-        network_gbps=number(row["network_gbps"]),
+        network_gbps=plain_number(row["network_gbps"]),
         network_kind=row["network_kind"],
         interconnect=Interconnect(link, _scaled(row["interconnect_gbs"], GB)) if link else None,
         topology=row["topology"],
@@ -169,12 +169,12 @@ def build_cpu(row: Row) -> Cpu:
         l3_bytes=_scaled(row["l3_mib"], 1 << 20),
         memory_type=row["memory_type"],
         memory_channels=channels,
-        memory_bandwidth=scaled(channels * 8 * rate, 10**6) if channels and rate else None,
-        pcie_generation=number(row["pcie_generation"]),
+        memory_bandwidth=to_base_units(channels * 8 * rate, 10**6) if channels and rate else None,
+        pcie_generation=plain_number(row["pcie_generation"]),
         pcie_lanes=row["pcie_lanes"],
         ecc=row["ecc"],
         sockets_max=row["sockets_max"],
-        tdp_watts=number(row["tdp_watts"]),
+        tdp_watts=plain_number(row["tdp_watts"]),
         launch_date=row["launch_date"],
         sources=row["sources"],
         recorded=row["recorded"],
@@ -185,7 +185,7 @@ def build_cpu(row: Row) -> Cpu:
 def build_region(row: Row) -> Region:
     """The region of a table row."""
     plain = {name: row[name] for name in Region.__dataclass_fields__}
-    return Region(**plain | {"latitude": number(row["latitude"]), "longitude": number(row["longitude"])})
+    return Region(**plain | {"latitude": plain_number(row["latitude"]), "longitude": plain_number(row["longitude"])})
 
 
 def build_provider(row: Row) -> Provider:
@@ -199,4 +199,4 @@ def build_source(row: Row) -> Source:
 
 
 def _scaled(cell: Decimal | int | None, scale: int) -> int | None:
-    return None if cell is None else scaled(cell, scale)
+    return None if cell is None else to_base_units(cell, scale)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
-from whichgpu.catalog.tables import Row, bad_data
+from whichgpu.catalog.tables import Row, bad_data_error
 
 _PUNCTUATION = re.compile(r"[^a-z0-9.+]")
 _POINT = re.compile(r"(?<=\d)_(?=\d)")  # torchvision and timm write 1_6 for 1.6
@@ -74,5 +74,5 @@ def build_model(row: Row) -> Model:
     try:
         config = parse_config(row["config"])
     except ValueError as problem:
-        raise bad_data("models.csv", row["id"], "config", msg("finding.bad-config")) from problem
+        raise bad_data_error("models.csv", row["id"], "config", msg("finding.bad-config")) from problem
     return Model(**{name: row[name] for name in Model.__dataclass_fields__ if name != "config"}, config=config)

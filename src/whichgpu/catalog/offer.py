@@ -37,7 +37,7 @@ class Observation:
     discount: Decimal | None = None  # the share taken off the list price, where one was
 
     @property
-    def price_each(self) -> Decimal:
+    def price_per_gpu(self) -> Decimal:
         """Per hour of one GPU."""
         return self.price / Decimal(str(self.gpus))
 

@@ -13,7 +13,7 @@ import msgspec
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.tables import Row
 
-ANYWHERE = "any"
+ANY_REGION = "any"
 # US dollars per kWh, what the cheapest industrial power costs: nobody rents a GPU out for less than its power for long.
 POWER_PRICE = 0.03
 UNKNOWN_TDP_WATTS = 10.0  # assumed where a maker states none: less than any accelerator of the catalog draws
@@ -87,7 +87,7 @@ ECB = (
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class DollarExchangeRate:
     """What one US dollar was worth in a currency on a day, or on average over a year."""
 
     currency: str
@@ -98,7 +98,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class MeasuredLatency:
     """A round trip somebody measured from a city to a region, in milliseconds."""
 
     city: str
@@ -135,7 +135,7 @@ def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class PackedPrices:
     """All rows of one GPU, packed: a question about one GPU need not unpack the prices of all the others."""
 
     gpu: str
@@ -146,12 +146,12 @@ class Shelf:
         return _decoder().decode(self.rows)
 
 
-def shelves(rows: Iterable[Row]) -> tuple[Shelf, ...]:
+def pack_prices(rows: Iterable[Row]) -> tuple[PackedPrices, ...]:
     """Filled rows by their GPU, each in its order."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["gpu"]].append(row)
-    return tuple(Shelf(gpu, msgspec.Raw(msgspec.msgpack.encode(group))) for gpu, group in groups.items())
+    return tuple(PackedPrices(gpu, msgspec.Raw(msgspec.msgpack.encode(group))) for gpu, group in groups.items())
 
 
 @cache
@@ -165,11 +165,11 @@ def build_discount(row: Row) -> Discount:
     return Discount(**plain | {"steps": tuple(map(Decimal, row["steps"]))})
 
 
-def build_exchange(row: Row) -> Exchange:
+def build_exchange(row: Row) -> DollarExchangeRate:
     """The rate of a table row."""
-    return Exchange(**{name: row[name] for name in Exchange.__dataclass_fields__})
+    return DollarExchangeRate(**{name: row[name] for name in DollarExchangeRate.__dataclass_fields__})
 
 
-def build_latency(row: Row) -> Latency:
+def build_latency(row: Row) -> MeasuredLatency:
     """The measurement of a table row."""
-    return Latency(**{name: row[name] for name in Latency.__dataclass_fields__})
+    return MeasuredLatency(**{name: row[name] for name in MeasuredLatency.__dataclass_fields__})

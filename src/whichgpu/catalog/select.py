@@ -80,7 +80,7 @@ class InstanceFilter:
             "gpus": (self.gpus, lambda row: low <= row.gpus <= high),
             "min_memory": (self.min_memory, lambda row: _gpu_memory(row) >= (self.min_memory or 0)),
             "min_ram": (self.min_ram, lambda row: (row.ram_bytes or 0) >= (self.min_ram or 0)),
-            "as_of": (self.as_of, lambda row: self.as_of is not None and listed(row, self.as_of)),
+            "as_of": (self.as_of, lambda row: self.as_of is not None and is_listed(row, self.as_of)),
         }
         return {name: test for name, (wish, test) in tests.items() if wish is not None}
 
@@ -89,7 +89,7 @@ class InstanceFilter:
         return all(test(row) for test in self.wishes().values())
 
 
-def passing(rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
+def count_matching(rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
     """How many rows each wish alone would leave: what an empty answer is explained with."""
     return {name: sum(map(test, rows)) for name, test in wishes.items()}
 
@@ -144,13 +144,13 @@ def check_supports(wanted: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...
     return tuple(wanted)
 
 
-def open_on(region: Region, day: date) -> bool:
+def is_open(region: Region, day: date) -> bool:
     """Whether a region was open that day; where its opening is not known, it is only known since our check."""
     began = first_day(region.opened or region.checked) <= day
     return began and (region.closed is None or day <= last_day(region.closed))
 
 
-def ordered(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
+def sort_rows(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
     """Rows by a field, largest first with a leading `-`; rows without it come last."""
     if field is None:
         return tuple(rows)
@@ -165,7 +165,7 @@ def _sort_key(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def sortable(kind: type) -> tuple[str, ...]:
+def sortable_fields(kind: type) -> tuple[str, ...]:
     """Fields rows of that kind can be ordered by."""
     names = [
         field.name for field in fields(kind) if not any(word in str(field.type) for word in ("tuple", "Mapping", "Software"))
@@ -175,8 +175,8 @@ def sortable(kind: type) -> tuple[str, ...]:
 
 def _reader(name: str, kind: type) -> Callable[[Any], Any]:
     name = name.removeprefix("peaks.")
-    if name not in sortable(kind):
-        raise unknown_word("field", name, sortable(kind))
+    if name not in sortable_fields(kind):
+        raise unknown_word("field", name, sortable_fields(kind))
     if kind is Gpu and name in PEAKS:
         return lambda row: row.peaks.get(name)
 
@@ -189,7 +189,7 @@ def _reader(name: str, kind: type) -> Callable[[Any], Any]:
     return read
 
 
-def listed(row: Instance, day: date) -> bool:
+def is_listed(row: Instance, day: date) -> bool:
     """Where it is not known when a machine came, it is only known to be there since our check."""
     began = first_day(row.first_seen or row.checked) <= day
     return began and (row.last_seen is None or day <= last_day(row.last_seen))

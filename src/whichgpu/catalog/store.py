@@ -12,7 +12,7 @@ from whichgpu.base.dates import last_day
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.accuracy import Accuracy, build_accuracy
-from whichgpu.catalog.cache import cached
+from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.engines.engine import Engine, build_engine
 from whichgpu.catalog.gpu import Gpu, build_gpu
 from whichgpu.catalog.host import (
@@ -27,22 +27,22 @@ from whichgpu.catalog.host import (
     build_region,
     build_source,
 )
-from whichgpu.catalog.mix import MixItem, build_item
 from whichgpu.catalog.model import Model, build_model
 from whichgpu.catalog.pricing import (
     Discount,
-    Exchange,
-    Latency,
+    DollarExchangeRate,
+    MeasuredLatency,
+    PackedPrices,
     PriceRow,
-    Shelf,
     build_discount,
     build_exchange,
     build_latency,
     fill_price,
-    shelves,
+    pack_prices,
 )
+from whichgpu.catalog.reference_mix import MixItem, build_mix_item
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.tables import Row, bad_data, read_table, table_files
+from whichgpu.catalog.tables import Row, bad_data_error, read_table, table_files
 
 
 class Recorded(Protocol):
@@ -71,7 +71,7 @@ class Catalog:
     def __init__(self, folder: Path | None = None, as_known: date | int | None = None) -> None:
         self.folder = Path(folder) if folder else DATA_DIR
         self.as_known = as_known if isinstance(as_known, date) else None
-        self.known = as_known
+        self.known_by = as_known
         if not _is_folder(self.folder):
             message = msg("error.no-data-folder", path=str(self.folder))
             raise DataError("no-data-folder", message, msg("hint.no-data-folder"))
@@ -126,12 +126,12 @@ class Catalog:
                         yield row
 
     @cached_property
-    def _shelves(self) -> tuple[Shelf, ...]:
-        def build() -> tuple[Shelf, ...]:
+    def _shelves(self) -> tuple[PackedPrices, ...]:
+        def build() -> tuple[PackedPrices, ...]:
             machines = {(row["provider"], row["instance"]): row for row in self._rows("instances")}
-            return shelves(fill_price(row, machines) for row in self._rows("prices"))
+            return pack_prices(fill_price(row, machines) for row in self._rows("prices"))
 
-        return cached("prices", Shelf, [self.folder / f"{table}.csv" for table in ("prices", "instances")], build)
+        return load_or_build("prices", PackedPrices, [self.folder / f"{table}.csv" for table in ("prices", "instances")], build)
 
     @cached_property
     def discounts(self) -> tuple[Discount, ...]:
@@ -139,14 +139,14 @@ class Catalog:
         return self._known(Discount, ("discounts",), lambda: tuple(map(build_discount, self._rows("discounts"))))
 
     @cached_property
-    def exchange(self) -> tuple[Exchange, ...]:
+    def exchange(self) -> tuple[DollarExchangeRate, ...]:
         """Rates of currencies the euro reference rates lack."""
-        return self._known(Exchange, ("exchange",), lambda: tuple(map(build_exchange, self._rows("exchange"))))
+        return self._known(DollarExchangeRate, ("exchange",), lambda: tuple(map(build_exchange, self._rows("exchange"))))
 
     @cached_property
-    def latencies(self) -> tuple[Latency, ...]:
+    def latencies(self) -> tuple[MeasuredLatency, ...]:
         """Round trips somebody measured."""
-        return self._known(Latency, ("latencies",), lambda: tuple(map(build_latency, self._rows("latencies"))))
+        return self._known(MeasuredLatency, ("latencies",), lambda: tuple(map(build_latency, self._rows("latencies"))))
 
     @cached_property
     def engines(self) -> tuple[Engine, ...]:
@@ -161,7 +161,7 @@ class Catalog:
     @cached_property
     def reference_mix(self) -> tuple[MixItem, ...]:
         """What GPUs are ranked by where no workload is named."""
-        return self._known(MixItem, ("reference_mix",), lambda: tuple(map(build_item, self._rows("reference_mix"))))
+        return self._known(MixItem, ("reference_mix",), lambda: tuple(map(build_mix_item, self._rows("reference_mix"))))
 
     @cached_property
     def sources(self) -> dict[str, Source]:
@@ -179,7 +179,7 @@ class Catalog:
         """GPUs by their id."""
         return {gpu.id: gpu for gpu in self.gpus}
 
-    def cited(self, *groups: tuple[str, ...]) -> tuple[Source, ...]:
+    def cited_sources(self, *groups: tuple[str, ...]) -> tuple[Source, ...]:
         """The sources these ids name, each once, in order of first mention."""
         ids = dict.fromkeys(id for group in groups for id in group)
         return tuple(self.sources[id] for id in ids if id in self.sources)
@@ -189,7 +189,7 @@ class Catalog:
         found = self.gpu_by_id.get(machine.gpu)
         if found is None:
             detail = msg("finding.unknown-reference", id=machine.gpu, table="gpus")
-            raise bad_data(str(self.folder / "instances.csv"), f"{machine.provider}/{machine.instance}", "gpu", detail)
+            raise bad_data_error(str(self.folder / "instances.csv"), f"{machine.provider}/{machine.instance}", "gpu", detail)
         return found
 
     def _by_id(self, table: str) -> dict[str, Row]:
@@ -200,7 +200,7 @@ class Catalog:
 
     def _known(self, kind: type[R], tables: tuple[str, ...], build: Callable[[], tuple[R, ...]]) -> tuple[R, ...]:
         """Records of a kind, from the cache where the tables behind them have not changed; as known then, if a day is set."""
-        records = cached(tables[0], kind, [path for table in tables for path in table_files(self.folder, table)], build)
+        records = load_or_build(tables[0], kind, [path for table in tables for path in table_files(self.folder, table)], build)
         if self.as_known is None:
             return records
         return tuple(record for record in records if last_day(record.recorded) <= self.as_known)

@@ -50,10 +50,10 @@ class Table:
         if not self.findings:
             return self.rows
         first = self.findings[0]
-        raise bad_data(str(self.path), first.key, first.column, first.detail)
+        raise bad_data_error(str(self.path), first.key, first.column, first.detail)
 
 
-def bad_data(path: str, key: str, column: str, detail: Message) -> DataError:
+def bad_data_error(path: str, key: str, column: str, detail: Message) -> DataError:
     """A cell that cannot be what it should."""
     return DataError("bad-data", msg("error.bad-data", path=path, key=key, column=column, detail=detail), msg("hint.data"))
 

@@ -11,7 +11,7 @@ from typing import Any
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.catalog.currency import rounded
+from whichgpu.catalog.currency import round_significant
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.capacity_bound import waits
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
@@ -237,7 +237,7 @@ def money(value: float, currency: str) -> Money:
 
 
 def _decimal(value: float) -> Decimal:
-    return rounded(Decimal(repr(value)))
+    return round_significant(Decimal(repr(value)))
 
 
 def group_at(place: int, told: Candidates, groups: Groups) -> tuple[Group, Configuration]:

@@ -13,8 +13,8 @@ from tests.unit.price.test_asof import seen
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
-from whichgpu.catalog.currency import Exchanger, Quote, _on, rounded
-from whichgpu.catalog.pricing import Discount, Exchange
+from whichgpu.catalog.currency import Exchanger, Quote, _on, round_significant
+from whichgpu.catalog.pricing import Discount, DollarExchangeRate
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import Standing, standing
 from whichgpu.price.offers import Offer, OfferFilter, dollars, grouped, ordered, priced
@@ -146,9 +146,9 @@ def test_a_rate_holds_for_a_third_of_a_year_after_its_day_and_no_longer() -> Non
     assert Exchanger(date(2022, 6, 29)).rate("USD", "RUB").date == "2022-03-01"
     with pytest.raises(NoAnswer):
         Exchanger(date(2022, 6, 30)).rate("USD", "RUB")
-    assert Exchanger(date(2022, 3, 1)).converts("RUB", None)
-    assert not Exchanger(date(2024, 1, 1)).converts("RUB", "USD")
-    assert not Exchanger(date(2024, 1, 1)).converts("USD", "RUB")
+    assert Exchanger(date(2022, 3, 1)).can_convert("RUB", None)
+    assert not Exchanger(date(2024, 1, 1)).can_convert("RUB", "USD")
+    assert not Exchanger(date(2024, 1, 1)).can_convert("USD", "RUB")
     with pytest.raises(NoAnswer, match="RUB"):
         Exchanger(date(2024, 1, 1)).rate("RUB", "USD")
     with pytest.raises(NoAnswer, match="RUB"):
@@ -156,7 +156,7 @@ def test_a_rate_holds_for_a_third_of_a_year_after_its_day_and_no_longer() -> Non
 
 
 def test_rates_of_our_table_are_the_latest_by_then() -> None:
-    rows = [Exchange("TWD", day, Decimal(rate), (source,), "2026-11-15")
+    rows = [DollarExchangeRate("TWD", day, Decimal(rate), (source,), "2026-11-15")
             for day, rate, source in (("2018", "30", "a"), ("2020", "32", "c"), ("2019", "31", "b"))]  # fmt: skip
     found = Exchanger(date(2019, 6, 1), rows).rate("USD", "TWD")
     assert (found.value, found.date, found.source) == (Decimal(31), "2019", "b")
@@ -176,7 +176,7 @@ def test_a_quote_is_of_the_day_or_the_last_one_before() -> None:
     ("amount", "digits", "kept"), [("0", 6, "0"), ("1234.5678", 3, "1235"), ("0.0012345", 2, "0.0012"), ("-2.50", 6, "-2.5")]
 )
 def test_amounts_keep_their_digits(amount: str, digits: int, kept: str) -> None:
-    assert str(rounded(Decimal(amount), digits)) == kept
+    assert str(round_significant(Decimal(amount), digits)) == kept
 
 
 def rule(**changed: Any) -> Discount:

@@ -76,7 +76,7 @@ def accuracy(
         scores=tuple(scores),
         worst=tuple(sorted(found, key=lambda pair: -pair.distance)[:worst]),
         pairs=tuple(found),
-        sources=catalog.cited(tuple(pair.source for pair in found)),
+        sources=catalog.cited_sources(tuple(pair.source for pair in found)),
         fitted=str(load_calibration().provenance["date"]),
     )
 

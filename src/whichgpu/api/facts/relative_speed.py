@@ -9,7 +9,7 @@ from math import exp, hypot, isfinite, log
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.mix import MixItem
+from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.fallbacks import computes_fast

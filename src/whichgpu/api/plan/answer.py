@@ -13,11 +13,10 @@ import numpy as np
 from whichgpu.api.plan.extras import alone_rows, cost_curve, hints_of, own_rows, reproduce
 from whichgpu.api.plan.request import spelled
 from whichgpu.api.plan.roles import designs_of, policies_of, roles_of
-from whichgpu.api.recommend.verification import running_sequences, verify_command
-from whichgpu.api.workloads.remarks import beyond_context
+from whichgpu.api.recommend.verification import verify_command
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.catalog.engines.engine import support
+from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.plan.first_failure import breaks_first
@@ -33,11 +32,12 @@ from whichgpu.decide.plan.plan_answer import (
 from whichgpu.decide.plan.plan_rows import AnswerRows, sure_of
 from whichgpu.decide.plan.refusal import named_buckets
 from whichgpu.decide.plan.solver.build import Formulation
-from whichgpu.decide.work import work_of
+from whichgpu.decide.work import running_sequences, work_of
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.workload import Parallel
 
 if TYPE_CHECKING:
@@ -275,7 +275,10 @@ def _engines(told: Solved, groups: Sequence[GroupRow]) -> list[Message]:
     said = []
     for row in groups:
         engine = next(one for one in told.formulation.served if one.name == row.model).engine
-        if engine is not None and (how := support(engine, told.lookups.catalog.gpu_by_id[row.gpu])) in ("earlier", "unsure"):
+        if engine is not None and (how := engine_support(engine, told.lookups.catalog.gpu_by_id[row.gpu])) in (
+            "earlier",
+            "unsure",
+        ):
             said.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=row.gpu_name))
             said += [msg("plan.engine-note", engine=engine.name, note=engine.note)] if engine.note and how == "earlier" else []
     return list(dict.fromkeys(said))
@@ -305,7 +308,7 @@ def _sources(told: Solved, bill: Sequence[Any]) -> tuple[Any, ...]:
     catalog = told.lookups.catalog
     spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
     gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    return catalog.cited(tuple(row.source for row in bill if row.source), spot, gpus)
+    return catalog.cited_sources(tuple(row.source for row in bill if row.source), spot, gpus)
 
 
 def _verify(told: Solved, groups: Sequence[GroupRow]) -> tuple[str, Message | None]:

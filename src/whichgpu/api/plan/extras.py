@@ -15,7 +15,7 @@ from whichgpu.api.plan.request import PlanRequest
 from whichgpu.api.plan.sweep import FACTORS, GOALS, parse_sweep, sweep
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.parallel.sweep import Progress
-from whichgpu.catalog.engines.engine import Engine, support
+from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.plan.launch_hints import Hint, tools
 from whichgpu.decide.plan.plan_answer import AloneRow, CurvePoint, GroupRow, OwnRow, money
@@ -179,7 +179,7 @@ def hints_of(told: Solved, groups: Sequence[GroupRow]) -> tuple[Hint, ...]:
 
 def _earlier(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
     """What is known of the releases that run on a GPU the present one does not, by the engine a hint starts."""
-    return {one.id: one.note or one.name for one in engines if one.id in tools() and support(one, gpu) == "earlier"}
+    return {one.id: one.note or one.name for one in engines if one.id in tools() and engine_support(one, gpu) == "earlier"}
 
 
 def _repository(told: Solved, one: ServedModel) -> str:

@@ -8,9 +8,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.api.prices.filters import OffersQuery, listed
 from whichgpu.api.prices.offers import offers
-from whichgpu.api.recommend.limits import invalid_value
 from whichgpu.base.dates import first_day
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -22,10 +20,12 @@ from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.host_fit import build_advice
 from whichgpu.decide.candidate import money
-from whichgpu.decide.host_fit import build_advice
 from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_price_per_gpu
+from whichgpu.decide.requirements import invalid_value
 from whichgpu.price.billing import extras
+from whichgpu.price.filters import OffersQuery, listed
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
     HOST_LEAST,
@@ -138,7 +138,7 @@ def buy(
     filled, defaults = _filled(inputs)
     cited = [row.rent.source for row in rows if row.rent]
     gpus = tuple(source for row in rows for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    sources = catalog.cited(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
+    sources = catalog.cited_sources(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
     drawn = msg("buy.power-usual", load=f"{LOAD:.0%}", idle=f"{IDLE:.0%}", host=f"{HOST_WATTS:g} W")
     return BuyAnswer(day.isoformat(), filled, defaults, rows, sources, (drawn,))
 

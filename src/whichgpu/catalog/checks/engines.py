@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engines.files import Entry, read_records
+from whichgpu.catalog.engines.files import RecordLine, read_records
 from whichgpu.catalog.engines.registry import build_record
-from whichgpu.catalog.mix import parse_request
+from whichgpu.catalog.reference_mix import parse_request
 from whichgpu.catalog.tables import Finding, Row, Table
 
 Tables = Mapping[str, Table]
@@ -36,7 +36,7 @@ def records(tables: Tables) -> list[Finding]:
     return [Finding("engines", id, *fault) for id in entries for fault in _record(id, entries, sources)]
 
 
-def _record(id: str, entries: Mapping[str, Sequence[Entry]], sources: set[str]) -> Iterator[Fault]:
+def _record(id: str, entries: Mapping[str, Sequence[RecordLine]], sources: set[str]) -> Iterator[Fault]:
     try:
         for year in {int(line.since) if line.since else None for line in entries[id]}:
             build_record(id, entries, year)

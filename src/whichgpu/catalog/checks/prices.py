@@ -12,7 +12,7 @@ from statistics import median
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import DollarRates
-from whichgpu.catalog.pricing import ANYWHERE, build_exchange, implausible_price
+from whichgpu.catalog.pricing import ANY_REGION, build_exchange, implausible_price
 from whichgpu.catalog.tables import Finding, Row, Table, row_key
 
 Tables = Mapping[str, Table]
@@ -48,7 +48,7 @@ def _plain(row: Row, machines: set[tuple[str, str]], places: set[tuple[str, str]
     if row["gpu"] and not row["gpus"]:
         yield "implausible", "gpus", msg("finding.implausible", value=row["gpus"], low=msg("word.above-zero"), high=1024)
     for region in row["regions"]:
-        if region != ANYWHERE and (row["provider"], region) not in places:
+        if region != ANY_REGION and (row["provider"], region) not in places:
             yield "unknown-region", "regions", msg("finding.unknown-reference", id=region, table="regions")
     days = [row[name] for name in ("observed", "last_observed", "ended") if row[name]]
     for before, after in pairwise(days):

@@ -47,17 +47,17 @@ def build_engine(row: Row) -> Engine:
     return Engine(**{name: row[name] for name in Engine.__dataclass_fields__})
 
 
-def engine_does(engine: Engine, task: str, text: bool = True) -> bool:
+def supports_task(engine: Engine, task: str, text: bool = True) -> bool:
     """Whether an engine does a task, on a model that reads or writes text or on another."""
     return SAME_TASK.get(task, task) in engine.tasks and (text or engine.models == "any")
 
 
-def engine_runs_on(engine: Engine, gpu: Gpu) -> bool:
+def may_run_on(engine: Engine, gpu: Gpu) -> bool:
     """Whether it may run there: false only where it cannot."""
-    return support(engine, gpu) != "no"
+    return engine_support(engine, gpu) != "no"
 
 
-def support(engine: Engine, gpu: Gpu) -> Support:
+def engine_support(engine: Engine, gpu: Gpu) -> Support:
     """How sure it is that an engine runs on a GPU: the interface they share, and the framework the engine is built on."""
     if gpu.software is None:
         return "unsure"

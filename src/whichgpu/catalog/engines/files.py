@@ -11,7 +11,7 @@ from whichgpu.catalog.csvfile import Line, read_cells
 FOLDER = "engines"
 
 
-class Entry(NamedTuple):
+class RecordLine(NamedTuple):
     """One line of a record; `since` is empty where the value always held."""
 
     field: str
@@ -27,13 +27,13 @@ def record_files(folder: Path) -> list[Path]:
     return sorted((folder / FOLDER).glob("*.csv"))
 
 
-def read_record(path: Path) -> tuple[Entry, ...]:
+def read_record(path: Path) -> tuple[RecordLine, ...]:
     """The lines of one record."""
-    _, lines = read_cells(path, Entry._fields)
-    return tuple(Entry(*cells) for _, cells in lines)
+    _, lines = read_cells(path, RecordLine._fields)
+    return tuple(RecordLine(*cells) for _, cells in lines)
 
 
-def read_records(folder: Path) -> dict[str, tuple[Entry, ...]]:
+def read_records(folder: Path) -> dict[str, tuple[RecordLine, ...]]:
     """All records by engine, in the order of lists; an error where there is none."""
     found = {path.stem: read_record(path) for path in record_files(folder)}
     if not found:
@@ -50,6 +50,6 @@ def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], lis
     ]
 
 
-def value_of(lines: Sequence[Entry], field: str) -> str:
+def value_of(lines: Sequence[RecordLine], field: str) -> str:
     """The first value of a field; empty where the record has none."""
     return next((line.value for line in lines if line.field == field), "")

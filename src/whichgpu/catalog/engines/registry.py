@@ -11,17 +11,17 @@ import msgspec
 from whichgpu.base.messages import msg
 from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.engines.engine import Engine
-from whichgpu.catalog.engines.files import FOLDER, Entry, read_records, value_of
+from whichgpu.catalog.engines.files import FOLDER, RecordLine, read_records, value_of
 from whichgpu.catalog.engines.record import EngineRecord, Section, Steps
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.tables import bad_data
+from whichgpu.catalog.tables import bad_data_error
 
 SCALES = {"MiB": MIB, "GiB": GIB}
 FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # read by the catalog's table of engines
 
 
 @cache
-def engine_entries() -> Mapping[str, tuple[Entry, ...]]:
+def engine_entries() -> Mapping[str, tuple[RecordLine, ...]]:
     """Lines of the bundled records by engine, in the order of lists."""
     return read_records(DATA_DIR)
 
@@ -43,10 +43,10 @@ def engine_record(name: str | None = None, year: int | None = None) -> EngineRec
         return build_record(id, engine_entries(), year)
     except ValueError as problem:
         detail = msg("finding.bad-record", why=str(problem))
-        raise bad_data(str(DATA_DIR / FOLDER / f"{id}.csv"), id, "value", detail) from problem
+        raise bad_data_error(str(DATA_DIR / FOLDER / f"{id}.csv"), id, "value", detail) from problem
 
 
-def build_record(id: str, records: Mapping[str, Sequence[Entry]], year: int | None = None) -> EngineRecord:
+def build_record(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None = None) -> EngineRecord:
     """The record of an engine out of the lines of all; a ValueError where a line is not what it should be."""
     return msgspec.convert(_fields(id, records, year), EngineRecord, strict=False)
 
@@ -65,7 +65,7 @@ def engine_synonyms() -> Mapping[str, str]:
     return {word: id for id, words in named.items() for word in words if word}
 
 
-def _fields(id: str, records: Mapping[str, Sequence[Entry]], year: int | None) -> dict[str, Any]:
+def _fields(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
     """Values by field, and those of sections by section and field."""
     own = {line.field for line in records[id] if "." not in line.field} - FACTS
     tree: dict[str, Any] = {name: _typed(EngineRecord, name, _as_of(records[id], name, year)) for name in own}
@@ -73,7 +73,7 @@ def _fields(id: str, records: Mapping[str, Sequence[Entry]], year: int | None) -
     return tree | {"id": id} | {name: _section(id, name, records, year) for name in sections}
 
 
-def _section(id: str, section: str, records: Mapping[str, Sequence[Entry]], year: int | None) -> dict[str, Any]:
+def _section(id: str, section: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
     lines, kind = records[id], _types(EngineRecord)[section]
     like = value_of(lines, f"{section}.like")
     values = _section(like, section, records, year) if like else {}
@@ -83,13 +83,13 @@ def _section(id: str, section: str, records: Mapping[str, Sequence[Entry]], year
     return values
 
 
-def _as_of(lines: Sequence[Entry], field: str, year: int | None) -> Entry:
+def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordLine:
     """The line that holds in a year; before the first, the first."""
     dated = sorted((line for line in lines if line.field == field), key=lambda line: line.since)
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 
 
-def _typed(kind: type[Section | EngineRecord], name: str, line: Entry) -> Any:
+def _typed(kind: type[Section | EngineRecord], name: str, line: RecordLine) -> Any:
     """A cell as JSON would hold it: lists by `;`, pairs by `:`, sizes in bytes."""
     type_ = _types(kind).get(name)
     if type_ in (tuple[str, ...], Steps, dict[str, str]):

@@ -10,8 +10,8 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, unknown_word
 from whichgpu.catalog.host import Region
-from whichgpu.catalog.places.city import city_called
-from whichgpu.catalog.pricing import Latency
+from whichgpu.catalog.places.city import find_city
+from whichgpu.catalog.pricing import MeasuredLatency
 
 EARTH_KM = 6371.0
 FIBRE_KM_S = 200_000.0  # light in glass, two thirds of its speed in vacuum
@@ -26,7 +26,7 @@ def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
     if (point := _coordinates(city)) is not None:
         return city.strip(), point
     known = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
-    name = city_called(known, city)
+    name = find_city(known, city)
     latitude, longitude = known.get(name or "", (None, None))
     if name and latitude is not None and longitude is not None:
         return name, (latitude, longitude)
@@ -56,7 +56,7 @@ def distance_km(a: Point, b: Point) -> float:
     return 2 * EARTH_KM * asin(sqrt(h))
 
 
-def round_trip(city: str, point: Point, region: Region, measured: Iterable[Latency]) -> Figure | None:
+def round_trip(city: str, point: Point, region: Region, measured: Iterable[MeasuredLatency]) -> Figure | None:
     """Seconds there and back: as somebody measured, else from the distance; None where the region's place is not known."""
     for one in measured:
         if (squash(one.city), one.provider, one.region) == (squash(city), region.provider, region.region):

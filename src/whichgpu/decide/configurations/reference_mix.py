@@ -12,7 +12,7 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.mix import MixItem
+from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Group

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.catalog.engines.engine import Engine, engine_runs_on
+from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import Goals, ReplicaCapacity, replica_capacities
@@ -37,7 +37,7 @@ class ServedModel:
 
     def runs_on(self, gpu: Gpu) -> bool:
         """Whether its engine may; only where it cannot is it left out."""
-        return self.engine is None or engine_runs_on(self.engine, gpu)
+        return self.engine is None or may_run_on(self.engine, gpu)
 
 
 @dataclass(frozen=True, slots=True)

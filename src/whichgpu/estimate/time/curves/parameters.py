@@ -1,17 +1,20 @@
-"""The curves' fitted parameters: one flat mapping from name to number."""
+"""Parameters of the operator curves, by name: the columns `name` and `value` of `data/parameters.csv`."""
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 from functools import cache
+from pathlib import Path
 
 from whichgpu.base.bundled_data import read_data
-from whichgpu.estimate.time import calibration
 
-DATA_FILE = calibration.DATA_FILE
+PARAMETERS_FILE = Path(__file__).parent.parent / "data" / "parameters.csv"
 
 
 @cache
 def parameters() -> dict[str, float]:
-    """Return every parameter of the calibration file by name."""
-    return {name: float(value) for name, value in json.loads(read_data(DATA_FILE))["parameters"].items()}
+    """Values by parameter name, in the units the table states."""
+    rows = csv.reader(io.StringIO(read_data(PARAMETERS_FILE).decode("utf-8"), newline=""))
+    next(rows)
+    return {row[0]: float(row[1]) for row in rows if row[1]}
