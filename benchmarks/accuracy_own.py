@@ -36,7 +36,7 @@ from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corr
 from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.measure.fit import example, fit_steps
 from whichgpu.measure.record import Record
-from whichgpu.measure.records import read
+from whichgpu.measure.records import read_record
 
 BEGIN, END = "<!-- accuracy_own: begin -->", "<!-- accuracy_own: end -->"
 TITLE = "# What was measured on an H200, beside what is predicted"
@@ -167,7 +167,7 @@ def never_seen(record: Record, bare: Calibration, curves: Path | None) -> list[f
 
 def page(folder: Path, truth: Path, curves: Path | None) -> Iterator[str]:
     """Every section."""
-    record = read(folder / "record.json")
+    record = read_record(folder / "record.json")
     told = compared(record, truth, curves)
     yield from own_page.where_lines(record, folder)
     yield from own_page.reach_lines(record, folder)
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         curves = None if asked.quick else asked.curves or Path(scratch) / "curves.json"
         if curves and not curves.exists():
-            fit_curves_without(read(asked.folder / "record.json").where.gpu, asked.truth, curves)
+            fit_curves_without(read_record(asked.folder / "record.json").where.gpu, asked.truth, curves)
         told = list(page(asked.folder, asked.truth, curves))
     print("\n".join(told))
     if asked.write:

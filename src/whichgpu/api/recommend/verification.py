@@ -6,7 +6,7 @@ from dataclasses import replace
 from shlex import join
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, to_argv
@@ -22,7 +22,7 @@ def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Messa
     step = _pass(told) if told.training else _step(told, shape, batch)
     words = [word for word in to_argv(step) if not word.startswith(("--task", "--model"))]
     claim = join(["estimate", step.task, KINDS["model"].write_text(step.model), *words])
-    why = unable(fill_defaults(step, shape), shape)
+    why = why_not_runnable(fill_defaults(step, shape), shape)
     note = msg("verify-note.unable", why=why) if why else msg(f"verify-note.{step.task}", n=batch, task=told.task)
     return join(["whichgpu", "measure", "--verify", claim]), note
 

@@ -15,7 +15,7 @@ DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "opt")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
-def unable(workload: Workload, shape: Shape) -> Message | None:
+def why_not_runnable(workload: Workload, shape: Shape) -> Message | None:
     """Why a step cannot be run here; None where it can."""
     if workload.task not in TASKS:
         return msg("verify.task", task=workload.task, tasks=TASKS)

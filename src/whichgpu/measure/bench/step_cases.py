@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.measure.bench.case import Step
+from whichgpu.measure.bench.case import StepCase
 
 TINY = {
     "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -61,7 +61,7 @@ PREFILL: tuple[dict[str, Any], ...] = (
 INSTEAD = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # where a GPU lacks the units
 
 
-def steps(gpu: Gpu) -> Iterator[Step]:
+def step_cases(gpu: Gpu) -> Iterator[StepCase]:
     """Requests for this GPU, each kind taking turns."""
     kinds = [
         [_step("train", "pytorch", one, gpu) for one in TRAINING],
@@ -77,7 +77,7 @@ def steps(gpu: Gpu) -> Iterator[Step]:
             del kind[:count]
 
 
-def _step(task: str, engine: str, told: dict[str, Any], gpu: Gpu) -> Step:
+def _step(task: str, engine: str, told: dict[str, Any], gpu: Gpu) -> StepCase:
     precision = told["precision"]
     wanted = precision.removeprefix("amp-")
     if wanted in ("bf16", "tf32") and wanted not in gpu.peaks:
@@ -87,4 +87,4 @@ def _step(task: str, engine: str, told: dict[str, Any], gpu: Gpu) -> Step:
     request = {"task": task, "engine": engine, **told, "precision": precision, "gpu": gpu.id}
     name = told["model"] if isinstance(told["model"], str) else "tiny-llama"
     length = f"-{told['seq_in']}" if "seq_in" in told else ""
-    return Step(f"{task}-{engine}-{name}-{precision}-{told['batch']}{length}".replace(":", "-"), request)
+    return StepCase(f"{task}-{engine}-{name}-{precision}-{told['batch']}{length}".replace(":", "-"), request)

@@ -6,7 +6,7 @@ from typing import Any
 
 from whichgpu.base.units import MIB
 
-LONGEST_NAME = 96
+MAX_NAME_LENGTH = 96
 
 # what an answer may be, in the unit the drivers give it in
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -22,7 +22,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 
 
-class Sieve:
+class PlausibilityFilter:
     """Lets values through that can be true and remembers the names of the others."""
 
     def __init__(self) -> None:
@@ -66,6 +66,6 @@ class Sieve:
         if value is None:
             return None
         shown = "".join(mark for mark in str(value) if mark.isprintable()).strip()
-        if not shown or len(shown) > LONGEST_NAME:
+        if not shown or len(shown) > MAX_NAME_LENGTH:
             self._odd[name] = None
-        return shown[:LONGEST_NAME] or None
+        return shown[:MAX_NAME_LENGTH] or None

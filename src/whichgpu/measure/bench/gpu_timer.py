@@ -6,28 +6,28 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from whichgpu.measure.bench.case import Timing, Watch, timing
+from whichgpu.measure.bench.case import BusyCallback, Timing, summarise_runs
 
 Run = Callable[[], Any]
 WARM_UPS = 3
-LEAST_RUNS, MOST_RUNS = 5, 40
+MIN_RUNS, MAX_RUNS = 5, 40
 STEP_SECONDS = 0.8  # of timed runs of one step
 MICRO_SECONDS = 0.15
 BLOCK_SECONDS = 0.008  # of launches between two events: long against the events' own time
-MOST_LAUNCHES = 200
+MAX_LAUNCHES = 200
 BUSY_SECONDS = 0.15  # for which the GPU is kept busy while it is looked at
 
 
-class Clocking:
+class GpuTimer:
     """Times functions that launch work on the current device. `torch` is the module."""
 
-    def __init__(self, torch: Any, watch: Watch) -> None:
+    def __init__(self, torch: Any, watch: BusyCallback) -> None:
         self._torch, self._watch = torch, watch
 
     def step(self, run: Run) -> Timing:
         """Each run by itself, from an idle GPU to an idle GPU."""
         self._warm(run)
-        found = timing(self._runs(run, 1, STEP_SECONDS))
+        found = summarise_runs(self._runs(run, 1, STEP_SECONDS))
         self._look(run, found.seconds)
         return found
 
@@ -35,10 +35,10 @@ class Clocking:
         """Many runs on end, for operators: what one of them takes."""
         self._warm(run)
         once = max(min(self._runs(run, 1, 0.0)), 1e-7)
-        launches = max(1, min(MOST_LAUNCHES, round(BLOCK_SECONDS / once)))
+        launches = max(1, min(MAX_LAUNCHES, round(BLOCK_SECONDS / once)))
         many = self.graph(run, launches) if captured else lambda: [run() for _ in range(launches)]
         many()
-        found = timing([seconds / launches for seconds in self._runs(many, 1, MICRO_SECONDS)])
+        found = summarise_runs([seconds / launches for seconds in self._runs(many, 1, MICRO_SECONDS)])
         self._look(many, found.seconds * launches)
         return found
 
@@ -46,7 +46,7 @@ class Clocking:
         """What a launch costs the host."""
         self._warm(run)
         found = []
-        for _ in range(LEAST_RUNS):
+        for _ in range(MIN_RUNS):
             self._torch.cuda.synchronize()
             start = perf_counter()
             for _ in range(launches):
@@ -54,7 +54,7 @@ class Clocking:
             self._torch.cuda.synchronize()
             found.append((perf_counter() - start) / launches)
         self._watch()
-        return timing(found)
+        return summarise_runs(found)
 
     def graph(self, run: Run, launches: int = 1) -> Run:
         """The runs as one captured graph."""
@@ -81,7 +81,7 @@ class Clocking:
         """Seconds of each run, until there are enough of them or the time is up."""
         torch, found = self._torch, list[float]()
         began = perf_counter()
-        while len(found) < max(least, LEAST_RUNS) or (len(found) < MOST_RUNS and perf_counter() - began < seconds):
+        while len(found) < max(least, MIN_RUNS) or (len(found) < MAX_RUNS and perf_counter() - began < seconds):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             run()
