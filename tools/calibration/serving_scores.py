@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 
 from calibration.examples import examples as single_examples
 from calibration.fit_groups import SILENT, GroupDesign, calibration_of
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
-from calibration.group_rows import group_rows
-from calibration.rows import measured_rows
-from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
-from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.group_calibration import GroupCalibration
@@ -99,8 +97,8 @@ class Leaving:
 
     def __init__(self, truth: Path) -> None:
         self.truth, self.catalog = truth, Catalog()
-        self.rows = [row for row in group_rows(truth) if row.source not in SILENT]
-        self.singles = measured_rows(truth)
+        self.rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
+        self.singles = steps(measurements())
         self.single = Design(single_examples(self.singles, self.catalog))
         self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
 
@@ -151,7 +149,7 @@ def main() -> int:
     parser.add_argument("--seen", action="store_true", help="with the product's own fit, which saw these rows")
     asked = parser.parse_args()
     runs = served_rows(asked.truth) + served_rows(asked.truth, flood=True)
-    lookups = lookup_cache(Catalog())
+    lookups = LookupCache(Catalog())
     found: list[HeldRun] = []
     leaving: Any = None if asked.seen else Leaving(asked.truth)
     for source in sorted({run.source for run in runs}):

@@ -1,14 +1,15 @@
-"""Building a `Measured` from a published row and the names it uses."""
+"""Building a `Measurement` from a published row and the names it uses."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from calibration.fitting import fits_at_once
-from calibration.measured import Kind, Measured, Reason
-from calibration.names import Software, as_model, family, gpu_id, model_named, precision, software
-from calibration.published import Published
+from evidence.fits_in_memory import fits_at_once
+from evidence.names import Software, as_model, family, gpu_id, model_named, precision, software
+from evidence.published import Published
+from evidence.reasons import Reason
+from whichgpu.catalog.evidence import Kind, Measurement
 
 
 def first_year(date: str) -> int:
@@ -29,7 +30,7 @@ def measured(
     run_by: Software | Reason | None = None,
     more: dict[str, Any] | None = None,
     **fields: Any,
-) -> Measured | Reason:
+) -> Measurement | Reason:
     """The row as a request, or the first reason met why it cannot be one. `None` in `more` leaves a field out."""
     gpu = gpu_id(row.gpu)
     model = model_named(row.source, row.model) if model is None else model
@@ -58,7 +59,7 @@ def measured(
     request = {key: value for key, value in request.items() if value is not None}
     if kind in ("generate", "serve") and not fits_at_once(model, request):
         return Reason.QUEUED
-    return Measured(
+    return Measurement(
         source=row.source,
         gpu=gpu,
         request=request,

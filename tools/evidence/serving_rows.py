@@ -2,7 +2,7 @@
 
 The same published rows as elsewhere, joined by run: the simulator queues, so runs whose batch does not fit at once are kept.
 
-PYTHONPATH=src:tools python -m calibration.serving_rows ../shared/truth
+PYTHONPATH=src:tools python -m evidence.serving_rows ../shared/truth
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibration.measured import Measured, Reason
-from calibration.names import doubt, table
-from calibration.published import Published, read_published
-from calibration.requests import measured
+from evidence.names import doubt, table
+from evidence.published import Published, read_published
+from evidence.reasons import Reason
+from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.simulator import RoutingPolicy
 
@@ -132,7 +133,7 @@ def _served(
     return Served(row.source, kind, found.gpu, request, requests, concurrency, rate, mean)
 
 
-def _host(found: Measured) -> dict[str, Any]:
+def _host(found: Measurement) -> dict[str, Any]:
     known = [row for row in table("group_hosts") if (row["source"], row["gpu"]) == (found.source, found.gpu)]
     return {"host_speed": float(known[0]["host_speed"])} if known else {}
 

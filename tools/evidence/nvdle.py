@@ -10,21 +10,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from calibration.measured import Kind, Measured, Reason
-from calibration.names import Software, precision, reason_named, table
-from calibration.published import Published
-from calibration.requests import measured
+from evidence.names import Software, precision, reason_named, table
+from evidence.published import Published
+from evidence.reasons import Reason
+from evidence.requests import measured
+from whichgpu.catalog.evidence import Kind, Measurement
 
 _SHORT = {"amp-fp16": "amp", "amp-bf16": "amp", "fp16": "amp", "tf32": "tf32", "fp32": "fp32"}
 
-Result = tuple[Published, Measured | Reason]
+Result = tuple[Published, Measurement | Reason]
 
 
 def read(rows: Iterable[Published]) -> Iterator[Result]:
     """Every row with its request or its reason; of two metrics of one run only the preferred is a request."""
     pairs = list(_with_occurrence(rows))
     results = [(row, run, _read(row, nth)) for row, run, nth in pairs]
-    used = {run for _, run, result in results if isinstance(result, Measured)}
+    used = {run for _, run, result in results if isinstance(result, Measurement)}
     for row, run, result in results:
         yield row, Reason.TWIN if result is Reason.NOT_A_TIME and run in used else result
 
@@ -39,7 +40,7 @@ def _with_occurrence(rows: Iterable[Published]) -> Iterator[tuple[Published, tup
         yield row, (*described, nth), nth
 
 
-def _read(row: Published, nth: int) -> Measured | Reason:
+def _read(row: Published, nth: int) -> Measurement | Reason:
     entry = _entry(row, nth)
     if entry is None:
         return Reason.UNKNOWN_NETWORK

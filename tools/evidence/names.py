@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from calibration.measured import Reason
-from calibration.published import Published
+from evidence.published import Published
+from evidence.reasons import Reason
 
 FOLDER = Path(__file__).parent
 _CONFIG = "config:"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from calibration.fitting import most_sequences
-from calibration.measured import Measured, Reason
-from calibration.names import gpu_id, model_named, precision
-from calibration.published import Published
-from calibration.requests import measured
+from evidence.fits_in_memory import most_sequences
+from evidence.names import gpu_id, model_named, precision
+from evidence.published import Published
+from evidence.reasons import Reason
+from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
 
 _MOST_SEQUENCES = 2048  # TensorRT-LLM's largest batch in these runs
 
 
-def argonne(row: Published) -> Measured | Reason:
+def argonne(row: Published) -> Measurement | Reason:
     """A fixed batch, offline: the whole time from prompts to last tokens."""
     whole = row.noted(r"latency=([\d.eE+-]+) s")
     if not whole:
@@ -19,7 +20,7 @@ def argonne(row: Published) -> Measured | Reason:
     return measured(row, "generate", float(whole), more={"seq_in": row.seq_in, "seq_out": row.seq_out})
 
 
-def tensorrt_llm(row: Published) -> Measured | Reason:
+def tensorrt_llm(row: Published) -> Measurement | Reason:
     """NVIDIA's tables: static batches and first tokens are times; loads held at a maximum or at a rate do not state a batch."""
     lengths: dict[str, object] = {"seq_in": row.seq_in, "seq_out": row.seq_out}
     if row.precision == "FP8":
@@ -32,7 +33,7 @@ def tensorrt_llm(row: Published) -> Measured | Reason:
     return Reason.LATENCY_BOUND if row.notes.startswith("online serving") else Reason.NO_BATCH
 
 
-def tensorrt_llm_at_most(row: Published) -> Measured | Reason:
+def tensorrt_llm_at_most(row: Published) -> Measurement | Reason:
     """NVIDIA's tables at maximum load, whose batch is not printed: taken to be what fits, 2,048 at most.
 
     Weaker evidence than a stated batch, so not among the measured rows; the rate changes little with the batch there.
@@ -56,14 +57,14 @@ def tensorrt_llm_at_most(row: Published) -> Measured | Reason:
     )
 
 
-def llama_cpp(row: Published) -> Measured | Reason:
+def llama_cpp(row: Published) -> Measurement | Reason:
     """llama-bench: prompts of n tokens, and n tokens generated from an empty context, so at a mean context of n / 2."""
     if row.task == "infer-prefill":
         return measured(row, "prefill", (row.seq_in or 0) / row.value, more={"seq_in": row.seq_in})
     return measured(row, "decode", 1.0 / row.value, more={"seq_in": max((row.seq_out or 0) // 2, 1)})
 
 
-def splitwise(row: Published) -> Measured | Reason:
+def splitwise(row: Published) -> Measurement | Reason:
     """Prompt and token times of one batch, all on several GPUs."""
     tensor = {"parallel": {"tp": row.gpus}} if row.gpus > 1 else {}
     if row.task == "infer-prefill":
@@ -72,7 +73,7 @@ def splitwise(row: Published) -> Measured | Reason:
     return measured(row, "decode", row.value / 1e3, more={"seq_in": context, **tensor})
 
 
-def cloudrift(row: Published) -> Measured | Reason:
+def cloudrift(row: Published) -> Measurement | Reason:
     """vLLM under a fixed concurrency: the time between one sequence's output tokens stands for all metrics of a run.
 
     A request comes in when another is done, so prompts are read one by one while others decode.

@@ -1,6 +1,6 @@
 """Measured rows on several GPUs as requests with their layout, and what their machine was.
 
-PYTHONPATH=src:tools python -m calibration.group_rows ../shared/truth
+PYTHONPATH=src:tools python -m evidence.group_rows ../shared/truth
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibration.fitting import most_sequences
-from calibration.language import tensorrt_llm_at_most
-from calibration.measured import Measured, Reason
-from calibration.names import gpu_id, model_named, table
-from calibration.published import Published, read_published
-from calibration.rows import read_all
+from evidence.fits_in_memory import most_sequences
+from evidence.language import tensorrt_llm_at_most
+from evidence.names import gpu_id, model_named, table
+from evidence.published import Published, read_published
+from evidence.reasons import Reason
+from evidence.rows import read_all
+from whichgpu.catalog.evidence import Measurement
 
 NODE = 8  # GPUs of the machines that were measured, save those named otherwise
 ROOM = 1.5  # engines of 2023 kept room for the activations of the longest prompts besides
@@ -28,7 +29,7 @@ COPIES = ("nv-dle", "mlperf-inf")
 _REPLICAS = re.compile(r"(\d+) replica\(s\) x TP(\d+) PP(\d+)")
 
 
-def group_rows(truth: Path) -> list[Measured]:
+def group_rows(truth: Path) -> list[Measurement]:
     """Every step on several GPUs that can be asked for: published rows that are read already, each with its layout."""
     layouts = _stated_layouts(truth)
     found = []
@@ -36,20 +37,20 @@ def group_rows(truth: Path) -> list[Measured]:
         if read.row.gpus < 2:
             continue
         result = foundry(read.row) if read.row.source == "llm-foundry" else read.result
-        if isinstance(result, Measured):
+        if isinstance(result, Measurement):
             told = with_layout(read.row, result, layouts[read.row.line])
-            if isinstance(told, Measured):
+            if isinstance(told, Measurement):
                 found.append(told)
     return found
 
 
-def loaded_rows(truth: Path) -> list[Measured]:
+def loaded_rows(truth: Path) -> list[Measurement]:
     """TensorRT-LLM's tables at maximum load on several GPUs, with the batch that fits: weaker evidence, kept apart."""
     rows = [row for row in read_published(truth / "public" / "calibration.csv") if row.source == "trtllm" and row.gpus > 1]
-    return [_tensor(result, row.gpus) for row in rows if isinstance(result := tensorrt_llm_at_most(row), Measured)]
+    return [_tensor(result, row.gpus) for row in rows if isinstance(result := tensorrt_llm_at_most(row), Measurement)]
 
 
-def with_layout(row: Published, result: Measured, stated: str) -> Measured | Reason:
+def with_layout(row: Published, result: Measurement, stated: str) -> Measurement | Reason:
     """The request with the layout the source ran, and its machine where that is not the usual one."""
     request: dict[str, Any] = {**result.request}
     if row.source == "ryujaehun":
@@ -77,11 +78,11 @@ def with_layout(row: Published, result: Measured, stated: str) -> Measured | Rea
     return replace(result, request=request)
 
 
-def _tensor(result: Measured, gpus: int) -> Measured:
+def _tensor(result: Measurement, gpus: int) -> Measurement:
     return replace(result, request={**result.request, "parallel": {"tp": gpus}})
 
 
-def _hosted(result: Measured) -> Measured:
+def _hosted(result: Measurement) -> Measurement:
     """With the speed of the host's processor, where its machine is known and starting kernels took most of the time."""
     known = [row for row in table("group_hosts") if (row["source"], row["gpu"]) == (result.source, result.gpu)]
     return replace(result, request={**result.request, "host_speed": float(known[0]["host_speed"])}) if known else result
@@ -96,7 +97,7 @@ def _fits(row: Published, request: Mapping[str, Any]) -> bool:
     return most_sequences(model, str(request["gpu"]), "fp16", tokens, "", row.gpus) >= ROOM * int(request["batch"])
 
 
-def _nv_dle(row: Published, result: Measured, request: dict[str, Any]) -> Measured:
+def _nv_dle(row: Published, result: Measurement, request: dict[str, Any]) -> Measurement:
     """Batches its tables do not print are one GPU's; sixteen V100 are a DGX-2, more than eight A100 several nodes."""
     seconds = result.seconds
     if not row.batch:
@@ -109,7 +110,7 @@ def _nv_dle(row: Published, result: Measured, request: dict[str, Any]) -> Measur
     return replace(result, request=request, seconds=seconds)
 
 
-def foundry(row: Published) -> Measured | Reason:
+def foundry(row: Published) -> Measurement | Reason:
     """MosaicML's tables: MPT under FSDP in bf16, which shards everything and reduces gradients in 16 bits.
 
     Its own layers with fused attention, normalisation and loss are a tuned training stack, not the library's eager ones.
@@ -129,7 +130,7 @@ def foundry(row: Published) -> Measured | Reason:
         "optimizer": "adamw", "parallel": {"dp": row.gpus, "zero": 3}, "network": "roce", "network_gbps": 200,
     }  # fmt: skip
     seconds = row.batch * row.seq_in / row.value
-    return Measured(row.source, gpu, request, seconds, "train", row.trust, "mpt", row.line)
+    return Measurement(row.source, gpu, request, seconds, "train", row.trust, "mpt", row.line)
 
 
 def _stated_layouts(truth: Path) -> dict[int, str]:

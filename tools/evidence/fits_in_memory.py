@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from calibration.names import as_model
+from evidence.names import as_model
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.kv import kv_bytes_per_token
 from whichgpu.workload.models import find_model

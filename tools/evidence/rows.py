@@ -1,6 +1,6 @@
 """Which published and measured rows the calibration uses, as what, and why it leaves out the others.
 
-PYTHONPATH=src:tools python -m calibration.rows ../shared/truth
+PYTHONPATH=src:tools python -m evidence.rows ../shared/truth
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibration import language, mlperf, nvdle, vision
-from calibration.h200 import measured_on_h200
-from calibration.measured import Measured, Reason
-from calibration.names import doubt
-from calibration.operators import h200_micro, h200_operators, published_operator
-from calibration.published import Published, read_published
+from evidence import language, mlperf, nvdle, vision
+from evidence.h200 import measured_on_h200
+from evidence.names import doubt
+from evidence.operators import h200_micro, h200_operators, published_operator
+from evidence.published import Published, read_published
+from evidence.reasons import Reason
+from whichgpu.catalog.evidence import Measurement, steps
 
-Adapter = Callable[[Published], Measured | Reason]
+Adapter = Callable[[Published], Measurement | Reason]
 
 
 def _always(reason: Reason) -> Adapter:
@@ -54,7 +55,7 @@ class Read:
     """A published row and what became of it."""
 
     row: Published
-    result: Measured | Reason
+    result: Measurement | Reason
 
 
 def read_all(truth: Path) -> list[Read]:
@@ -64,21 +65,21 @@ def read_all(truth: Path) -> list[Read]:
     return [Read(row, doubt(row) or (nv[row.line] if row.source == "nv-dle" else ADAPTERS[row.source](row))) for row in rows]
 
 
-def measured_rows(truth: Path) -> list[Measured]:
-    """Every step that can be asked for as a request: the H200's and the published ones, on any number of GPUs."""
-    published = [read.result for read in read_all(truth) if isinstance(read.result, Measured) and read.result.kind != "op"]
-    return measured_on_h200(truth / "h200")[0] + published
+def single_gpu_rows(truth: Path) -> list[Measurement]:
+    """Every step on one GPU that can be asked for as a request: the H200's and the published ones."""
+    published = [read.result for read in read_all(truth) if isinstance(read.result, Measurement) and read.result.kind != "op"]
+    return steps(measured_on_h200(truth / "h200")[0] + published)
 
 
-def max_load_rows(truth: Path) -> list[Measured]:
-    """Serving at maximum load with the batch that fits: weaker evidence, kept apart."""
+def max_load_rows(truth: Path) -> list[Measurement]:
+    """Serving at maximum load with the batch that fits: weaker evidence, not in the table."""
     rows = [row for row in read_published(truth / "public" / "calibration.csv") if row.source == "trtllm" and row.gpus == 1]
-    return [result for row in rows if isinstance(result := language.tensorrt_llm_at_most(row), Measured)]
+    return [result for row in rows if isinstance(result := language.tensorrt_llm_at_most(row), Measurement)]
 
 
-def op_rows(truth: Path) -> list[Measured]:
+def operator_rows(truth: Path) -> list[Measurement]:
     """Every single operator."""
-    published = [read.result for read in read_all(truth) if isinstance(read.result, Measured) and read.result.kind == "op"]
+    published = [read.result for read in read_all(truth) if isinstance(read.result, Measurement) and read.result.kind == "op"]
     return h200_operators(truth / "h200") + h200_micro(truth / "h200") + published
 
 
@@ -115,8 +116,8 @@ def _tally(group: list[Read]) -> Tally:
         rows=len(group),
         single=len(single),
         stated=len(stated),
-        stated_used=sum(isinstance(read.result, Measured) or read.result is Reason.TWIN for read in stated),
-        used=sum(isinstance(read.result, Measured) for read in single),
+        stated_used=sum(isinstance(read.result, Measurement) or read.result is Reason.TWIN for read in stated),
+        used=sum(isinstance(read.result, Measurement) for read in single),
         reasons=Counter(read.result for read in single if isinstance(read.result, Reason)),
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from calibration.measured import Measured, Reason
-from calibration.names import reason_named, table
-from calibration.published import Published
-from calibration.requests import measured
+from evidence.names import reason_named, table
+from evidence.published import Published
+from evidence.reasons import Reason
+from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
 
 
-def mlperf(row: Published) -> Measured | Reason:
+def mlperf(row: Published) -> Measurement | Reason:
     """Offline rates as large batches, single streams as one sample, multi-streams as eight; servers are bound by latency."""
     if "server" in row.metric:
         return Reason.LATENCY_BOUND

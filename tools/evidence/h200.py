@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibration.measured import Kind, Measured
-from calibration.names import family
+from evidence.names import family
+from whichgpu.catalog.evidence import Kind, Measurement
 
 _OPTIMIZERS = {"sgdm": "sgd-momentum"}
 _GPU = "h200-sxm"
@@ -22,13 +22,13 @@ def lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, json.loads(line)
 
 
-def _measured(source: str, number: int, kind: Kind, milliseconds: float, model: str, **request: Any) -> Measured:
+def _measured(source: str, number: int, kind: Kind, milliseconds: float, model: str, **request: Any) -> Measurement:
     fields = {"task": kind, "model": model, "gpu": _GPU, "gpus": 1, "year": _YEAR, **request}
     kept = {key: value for key, value in fields.items() if value is not None}
-    return Measured(source, _GPU, kept, milliseconds / 1e3, kind, "high", family(model), number)
+    return Measurement(source, _GPU, kept, milliseconds / 1e3, kind, "high", family(model), number)
 
 
-def training(source: str, number: int, row: Mapping[str, Any], milliseconds: float, engine: str) -> Measured:
+def training(source: str, number: int, row: Mapping[str, Any], milliseconds: float, engine: str) -> Measurement:
     """A training step; vision models run channels-last at 224 px."""
     vision = row.get("seq") is None and not row["model"].startswith("mlp")
     return _measured(
@@ -49,7 +49,7 @@ def training(source: str, number: int, row: Mapping[str, Any], milliseconds: flo
     )
 
 
-def _forward(source: str, number: int, row: Mapping[str, Any]) -> Iterator[Measured]:
+def _forward(source: str, number: int, row: Mapping[str, Any]) -> Iterator[Measurement]:
     bert = row["model"].startswith("bert")
     common = {
         "precision": "fp32-default" if row["precision"] == "fp32" else row["precision"],
@@ -63,7 +63,7 @@ def _forward(source: str, number: int, row: Mapping[str, Any]) -> Iterator[Measu
         yield _measured(f"{source}-graph", number, "forward", row["graph_ms"], row["model"], engine="cuda-graphs", **common)
 
 
-def _inference(source: str, number: int, row: Mapping[str, Any]) -> Measured:
+def _inference(source: str, number: int, row: Mapping[str, Any]) -> Measurement:
     kind: Kind = row["task"]
     return _measured(
         source,
@@ -78,9 +78,9 @@ def _inference(source: str, number: int, row: Mapping[str, Any]) -> Measured:
     )
 
 
-def measured_on_h200(folder: Path) -> tuple[list[Measured], int]:
+def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
     """Every step measured on the H200, and how many rows are errors."""
-    found: list[Measured] = []
+    found: list[Measurement] = []
     errors = 0
     for number, row in lines(folder / "train.jsonl"):
         if "step_ms" in row:
