@@ -14,7 +14,7 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.pricing import ANY_REGION
+from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
