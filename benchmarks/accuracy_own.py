@@ -3,7 +3,7 @@
 A fit without any row of the GPU (curves of operators and corrections of steps alike), and the same fit with the corrections of a
 record of `whichgpu measure` on top, are compared with that GPU's rows of the truth, none of which `measure` runs:
 
-    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER ../shared/truth --write docs/evidence/measured-h200.md
+    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER --write docs/evidence/measured-h200.md
 
 FOLDER holds what a run on the GPU left (see `own_page`): `record.json`, and where they are there `plain.json`, `verify.jsonl`,
 `watch.json`, `diagnosis.json`, `doctor.json`. The tables replace what stands between their marks in the page; its other words
@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit_steps import Design, Example
-from calibration.rows import measured_rows
 from calibration.scores import Score, by, score
 
 from benchmarks import own_page
 from benchmarks.accuracy_speed import h200_task
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.combine import step_seconds
@@ -36,7 +36,7 @@ from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corr
 from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.measure.fit import example, fit_steps
 from whichgpu.measure.record import Record
-from whichgpu.measure.records import read
+from whichgpu.measure.records import read_record
 
 BEGIN, END = "<!-- accuracy_own: begin -->", "<!-- accuracy_own: end -->"
 TITLE = "# What was measured on an H200, beside what is predicted"
@@ -82,24 +82,25 @@ def own_of(record: Record, calibration: Calibration, catalog: Catalog) -> OwnCor
 
 def use_curves(file: Path | None) -> None:
     """Let everything use these curves; the shipped ones without."""
-    curve_parameters.DATA_FILE = file or SHIPPED_CURVES
+    curve_parameters.PARAMETERS_FILE = file or SHIPPED_CURVES
     curve_parameters.parameters.cache_clear()
 
 
-SHIPPED_CURVES = curve_parameters.DATA_FILE
+SHIPPED_CURVES = curve_parameters.PARAMETERS_FILE
 
 
-def fit_curves_without(gpu: str, truth: Path, file: Path) -> None:
+def fit_curves_without(gpu: str, file: Path) -> None:
     """Fit the curves of operators without the GPU's samples."""
-    from calibration.fit_curves import fit_all, gpu_columns, usable, written
+    from calibration.fit_curves import fit_all, gpu_columns, usable
 
-    chosen = [sample for sample in usable(truth) if sample.gpu != gpu]
-    file.write_text(written(fit_all(chosen, gpu_columns(chosen)), truth), encoding="utf-8")
+    chosen = [sample for sample in usable(measurements()) if sample.gpu != gpu]
+    values = fit_all(chosen, gpu_columns(chosen))
+    file.write_text("".join(["name,value\n", *(f"{name},{value}\n" for name, value in values.items())]), encoding="utf-8")
 
 
-def compared(record: Record, truth: Path, curves: Path | None) -> Compared:
+def compared(record: Record, curves: Path | None) -> Compared:
     """All of it; with `curves`, everything but the shipped prediction stands on them."""
-    catalog, gpu, rows = Catalog(), record.where.gpu, measured_rows(truth)
+    catalog, gpu, rows = Catalog(), record.where.gpu, steps(measurements())
     shipped_rows = _of_truth(examples([row for row in rows if row.gpu == gpu], catalog), gpu)
     shipped = predicted(shipped_rows, load_calibration())
     use_curves(curves)
@@ -165,10 +166,10 @@ def never_seen(record: Record, bare: Calibration, curves: Path | None) -> list[f
     return [float(seconds) for seconds in np.exp(predicted(rows, bare))]
 
 
-def page(folder: Path, truth: Path, curves: Path | None) -> Iterator[str]:
+def page(folder: Path, curves: Path | None) -> Iterator[str]:
     """Every section."""
-    record = read(folder / "record.json")
-    told = compared(record, truth, curves)
+    record = read_record(folder / "record.json")
+    told = compared(record, curves)
     yield from own_page.where_lines(record, folder)
     yield from own_page.reach_lines(record, folder)
     yield from own_page.step_lines(record, never_seen(record, told.bare, curves))
@@ -190,16 +191,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the sections, and write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("truth", type=Path)
     parser.add_argument("--curves", type=Path, help="where curves fitted without the GPU are kept")
     parser.add_argument("--quick", action="store_true", help="use the shipped curves")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
-        curves = None if asked.quick else asked.curves or Path(scratch) / "curves.json"
+        curves = None if asked.quick else asked.curves or Path(scratch) / "curves.csv"
         if curves and not curves.exists():
-            fit_curves_without(read(asked.folder / "record.json").where.gpu, asked.truth, curves)
-        told = list(page(asked.folder, asked.truth, curves))
+            fit_curves_without(read_record(asked.folder / "record.json").where.gpu, curves)
+        told = list(page(asked.folder, curves))
     print("\n".join(told))
     if asked.write:
         put(told, asked.write)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
+from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.requirements import Requirements
 from whichgpu.price.asof import standings
 from whichgpu.price.run import Habits, Terms, course
 from whichgpu.price.table import price_table, standing_rows

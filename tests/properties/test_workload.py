@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Flag, Kind, Number, Whole
+from whichgpu.base.kinds import Flag, Number, ValueKind, Whole
 from whichgpu.workload.kinds import KINDS, LORA_TARGETS, Word
 from whichgpu.workload.model_files.json_text import read_object
 from whichgpu.workload.spelling import (
@@ -47,7 +47,7 @@ LAYOUTS = st.builds(
 )
 
 
-def values(kind: Kind) -> st.SearchStrategy[Any]:
+def values(kind: ValueKind) -> st.SearchStrategy[Any]:
     """Everything a field may hold."""
     if isinstance(kind, Word):
         return st.sampled_from(kind.known)

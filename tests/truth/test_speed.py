@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.workload.spelling import from_object
 
@@ -21,7 +21,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.js
 
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[str, float, EstimateAnswer]]:
-    lookups = LookupCache()
+    lookups = lookup_cache()
     return [(row["source"], row["seconds"], estimate_spelled(from_object(row["request"]), lookups)) for row in ROWS]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
+from calibration.correction_table import Correction, standard_errors
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
 from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
@@ -64,6 +65,7 @@ SOFT = 8.0
 STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
 # Rounds of a stage: enough of them that nothing of what was left out lingers.
 ROUNDS, TOLERANCE = 1500, 1e-9
+MOVES = 0.01  # relative change of a time per relative change of a factor, from which a row counts as one it rests on
 TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
 ARITHMETIC = ("build", "generation-unit")  # levels that tell of clocks and units: nothing to products that read weights
 CALLS = ("forward_calls", "backward_calls")
@@ -86,7 +88,7 @@ class Example:
 
     @property
     def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Terms and floors of what runs one after the other."""
+        """TimeTerms and floors of what runs one after the other."""
         return [(self.terms, self.floors), *([self.later] if self.later else [])]
 
 
@@ -182,7 +184,7 @@ class Design:
         return np.log(total), slopes / total[:, None]
 
     def _part(self, part: int, rows: np.ndarray, factors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of a part of these rows, and their derivatives by the log of each term."""
+        """StepSeconds of a part of these rows, and their derivatives by the log of each term."""
         (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE_TERMS)
         corrected = terms * factors
         held, free = _above(corrected[:, :count], floors[:, :count], soft)
@@ -202,6 +204,29 @@ class Design:
                 for one in (one for one in TERMS if whose_multiplier(level, one) == term):
                     found[level].setdefault(group, {})[one] = round(float(theta[place]), 4)
         return Calibration(found, {}, {}, {})
+
+    def correction_rows(self, theta: np.ndarray) -> list[Correction]:
+        """The fitted corrections as rows of their table, with standard errors and rows."""
+        everything = np.arange(len(self.examples))
+        chosen = self._chosen(everything)
+        predicted, by_term = self._derivatives(theta, everything, chosen, None)
+        used = np.repeat(everything, len(TERMS))
+        by_row = csr_matrix((by_term.ravel(), (used, np.arange(len(used)))), (len(everything), len(used)))
+        slopes = np.asarray((by_row @ chosen).todense())
+        weights = self.weights(np.ones(len(everything), dtype=bool))
+        weights = weights * (len(everything) / weights.sum())
+        residual = (predicted - self.actual) / ROW_SPREAD
+        information = weights * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
+        errors = standard_errors(slopes, information, self.widths)
+        counts = (np.abs(slopes) > MOVES).sum(axis=0)
+        multipliers = self.calibration(theta).multipliers
+        return [
+            Correction(level, group, term, str(multipliers[level][group][term]), float(errors[place]), int(counts[place]))
+            for level in multipliers
+            for group in sorted(multipliers[level])
+            for term in sorted(multipliers[level][group])
+            if (place := self.parameters[level, group, whose_multiplier(level, term) or term]) >= 0
+        ]
 
     def predict(self, theta: np.ndarray, rows: Iterable[int]) -> np.ndarray:
         """Log seconds of these rows as the product would say them."""

@@ -12,15 +12,15 @@ import numpy as np
 
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
-from calibration.measured import Measured
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import StepParts
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS, GroupSetting, group_setting
 from whichgpu.estimate.group.step import Devices, RankPass, inference_pass, step_pass
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, evaluate_grid
@@ -38,7 +38,7 @@ class GroupExample:
     seconds: float
     passes: tuple[tuple[float, StepParts], ...]
     setting: GroupSetting
-    row: Measured
+    row: Measurement
     generation: str
     alone: float = 0.0  # predicted seconds of the same on one GPU, where somebody measured that
     alone_measured: float = 0.0
@@ -50,7 +50,7 @@ class GroupExample:
 
 
 def group_examples(
-    rows: Sequence[Measured], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
+    rows: Sequence[Measurement], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
     """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
     lookups = LookupCache(catalog)
@@ -67,14 +67,14 @@ def group_examples(
 
 
 def group_example(
-    row: Measured, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
+    row: Measurement, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
 ) -> GroupExample:
     """One row's."""
     workload, shape = asked(row, lookups)
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration, NO_CORRECTIONS)
     passes = _passes(workload, shape, devices, row.kind)
-    copied = row.copied_bytes / PAGEABLE_COPY
+    copied = row.pageable_copy_bytes / PAGEABLE_COPY
     measured = singles.get(key(row, copies_of(row)), 0.0)
     return GroupExample(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
@@ -87,7 +87,7 @@ def group_example(
     )
 
 
-def asked(row: Measured, lookups: LookupCache) -> tuple[Workload, Shape]:
+def asked(row: Measurement, lookups: LookupCache) -> tuple[Workload, Shape]:
     """The workload a row asks for."""
     shape = lookups.shape(row.request["model"])
     request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}

@@ -38,7 +38,6 @@ class Constraints:
     needs: tuple[str, ...] = ()
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None
-    near: str | None = None
     max_latency: float | None = None  # seconds
     budget: Money | None = None
     budget_per: str | None = None  # hour or month; None: in total
@@ -46,7 +45,6 @@ class Constraints:
     rank: Rank | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
-    only_owned: bool = False
     habits: Habits = field(default_factory=Habits)
     duration: float | None = None  # seconds a service is kept up
     slices: bool = False  # whether parts of a GPU are looked at

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from whichgpu.decide.candidates import Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import RANKS
-from whichgpu.decide.explain import best_of
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
@@ -68,3 +69,10 @@ def _with_cuda(told: Candidates, order: Ints, groups: Groups) -> int | None:
     if able[int(told.group[order[0]])]:
         return None
     return next((place for place in order.tolist() if able[int(told.group[place])]), None)
+
+
+def best_of(gpu: str, told: Candidates, groups: Groups, order: np.ndarray) -> int | None:
+    """The best place of a GPU."""
+    mine = np.array([group.gpu.id == gpu for group in groups.groups], dtype=bool)
+    found = order[mine[told.group[order]]] if len(order) else order
+    return int(found[0]) if len(found) else None

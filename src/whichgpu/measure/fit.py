@@ -22,7 +22,7 @@ from whichgpu.estimate.time.grid import correction_keys, scheduled_sequences, un
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.own_corrections import ALL_STEPS, ANY_STEP, MIN_LOG_HALF_WIDTH, calibration_version, correction_groups
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS
-from whichgpu.measure.record import Fitted, StepResult
+from whichgpu.measure.record import FittedCorrections, StepResult
 from whichgpu.workload.models import built_in, find_model, unknown_model
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -91,11 +91,11 @@ def is_plausible(one: Example, calibration: Calibration) -> bool:
     return one.seconds > 0 and least <= one.seconds <= most
 
 
-def fit_steps(steps: Sequence[Example], calibration: Calibration) -> Fitted:
+def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorrections:
     """The most probable multipliers, and ranges from leaving out each case in turn; implausible steps are left out of both."""
     examples = [one for one in steps if is_plausible(one, calibration)]
     if not examples:
-        return Fitted(calibration_version(calibration), (), {}, {})
+        return FittedCorrections(calibration_version(calibration), (), {}, {})
     design = _Design(examples, calibration)
     theta = design.fit(np.ones(len(examples)))
     multipliers: dict[str, dict[str, float]] = {}
@@ -103,7 +103,7 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> Fitted:
         if abs(theta[place]) >= 5e-4:
             multipliers.setdefault(group, {})[term] = round(float(theta[place]), 4)
     kinds = tuple(sorted({f"{one.setting.engine}/{one.setting.task}" for one in examples}))
-    return Fitted(calibration_version(calibration), kinds, multipliers, design.spreads())
+    return FittedCorrections(calibration_version(calibration), kinds, multipliers, design.spreads())
 
 
 class _Design:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.kinds import Flag, InvalidValue, Kind
+from whichgpu.base.kinds import Flag, InvalidValue, ValueKind
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.workload.contradictions import contradiction
@@ -76,7 +76,7 @@ def from_texts(texts: Mapping[str, str | bool | None], **usual: Any) -> Spelled:
 def from_values(values: Mapping[str, Any], spell: Callable[[str], str], **usual: Any) -> Spelled:
     """A workload from values of any kind: a text is read as on the command line. `spell` names a field in errors."""
 
-    def read(kind: Kind, value: Any) -> Any:
+    def read(kind: ValueKind, value: Any) -> Any:
         return kind.read_text(value) if isinstance(value, str) else kind.read(value)
 
     return _built({name: value for name, value in values.items() if value is not None}, read, spell, usual)
@@ -176,7 +176,7 @@ def _toml(name: str, value: Any) -> str:
 
 
 def _built(
-    given: Mapping[str, Any], read: Callable[[Kind, Any], Any], spell: Callable[[str], str], usual: Mapping[str, Any],
+    given: Mapping[str, Any], read: Callable[[ValueKind, Any], Any], spell: Callable[[str], str], usual: Mapping[str, Any],
     told: frozenset[str] = frozenset(),
 ) -> Spelled:  # fmt: skip
     """Read every field there is, then complain of all that could not be, or build; those `told` are another answer's defaults."""
@@ -225,9 +225,9 @@ def _unknown(name: object, spell: Callable[[str], str]) -> UsageError:
 
 def _refused(name: str, value: Any, refused: InvalidValue) -> UsageError:
     message = msg("error.bad-field", name=name, value=_shown(value))
-    if refused.said:
-        message = msg("error.bad-field-because", name=name, why=refused.said)
-    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.wants), refused.choices)
+    if refused.problem:
+        message = msg("error.bad-field-because", name=name, why=refused.problem)
+    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.expected), refused.choices)
 
 
 def _shown(value: Any) -> str:

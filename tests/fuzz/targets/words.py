@@ -12,7 +12,6 @@ from tests.fuzz.target import Target, each
 from tests.fuzz.targets.draws import texts
 from whichgpu.api.plan.plan_file import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
 from whichgpu.api.plan.sweep import parse_sweep
-from whichgpu.api.prices.filters import OffersQuery, wanted
 from whichgpu.base.dates import is_date, parse_as_known, parse_as_of
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.money import parse_money
@@ -26,6 +25,7 @@ from whichgpu.catalog.places.country import countries_named
 from whichgpu.catalog.places.distance import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
+from whichgpu.price.filters import OffersQuery, wanted
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.models import built_in, parse_mlp
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import whichgpu
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.capacity_bound import stands
 from whichgpu.decide.framework_support import runs_frameworks
+from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.price.billing import billing_on
 from whichgpu.price.own import Owning, against
@@ -101,10 +101,7 @@ def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
 def test_every_reason_has_words() -> None:
     """Reasons are strings in the code; each that is counted can be told."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "decide").glob("*.py"))
-    reasons = set(re.findall(r'(?:Refusal|tests\.append)\(\(?"([a-z-]+)"', text)) | set(
-        re.findall(r'missed\["([a-z-]+)"\]', text)
-    )
-    reasons |= set(re.findall(r'missed: dict\[str, Bools\] = \{"([a-z-]+)"', text))
+    reasons = set(re.findall(r'(?:Infeasibility\(|yield |missed\[|missed: dict\[str, Bools\] = \{)"([a-z-]+)"', text))
     assert len(reasons) > 15
     assert [reason for reason in sorted(reasons) if f"rejected.{reason}" not in english()] == []
 

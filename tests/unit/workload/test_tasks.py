@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit import shapes
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.api.workloads.estimate import understood
 from whichgpu.decide.work import work_of
@@ -64,7 +64,7 @@ def test_what_shapes_answer() -> None:
 
 def asked(task: Task, model: str) -> tuple[Workload, Any]:
     workload = Workload(task, model, batch=4, seq_in=256)
-    shape = LookupCache(own=False).shape_for(workload)
+    shape = lookup_cache(own=False).shape_for(workload)
     return fill_defaults(workload, shape), shape
 
 
@@ -89,13 +89,13 @@ def test_embedding_counts_samples() -> None:
 
 def test_a_desk_gives_the_same_shape_again() -> None:
     """Caches know shapes by their identity."""
-    lookups, workload = LookupCache(own=False), Workload("embed", "llama-3.1-8b")
+    lookups, workload = lookup_cache(own=False), Workload("embed", "llama-3.1-8b")
     assert lookups.shape_for(workload) is lookups.shape_for(workload)
 
 
 def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving_engine() -> None:
     for model in ("llama-3.2-1b", "bert-large"):
-        found = understood(from_object({"task": "embed", "model": model, "gpu": "L4"}), LookupCache(own=False))
+        found = understood(from_object({"task": "embed", "model": model, "gpu": "L4"}), lookup_cache(own=False))
         assert found.gpu is not None
         assert found.workload.batch in SAMPLES
         assert default_sequences(found.workload, found.shape, found.gpu) is None

@@ -76,9 +76,9 @@ def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
 
 def _evidence() -> Mapping[str, Any]:
     """What the calibration says it rests on, by engine; nothing where there is none yet."""
-    from whichgpu.estimate.time.calibration import DATA_FILE, load_calibration
+    from whichgpu.estimate.time.calibration import load_calibration
 
-    found = load_calibration().evidence.get("engines", {}) if DATA_FILE.is_file() else {}
+    found = load_calibration().evidence.get("engines", {})
     return found if isinstance(found, Mapping) else {}
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from whichgpu.api.plan.extras import alone_rows, cost_curve, hints_of, own_rows, reproduce
 from whichgpu.api.plan.request import spelled
 from whichgpu.api.plan.roles import designs_of, policies_of, roles_of
-from whichgpu.api.recommend.verification import running_sequences, verify_command
-from whichgpu.api.workloads.remarks import beyond_context
+from whichgpu.api.recommend.verification import verify_command
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
@@ -33,11 +32,12 @@ from whichgpu.decide.plan.plan_answer import (
 from whichgpu.decide.plan.plan_rows import AnswerRows, sure_of
 from whichgpu.decide.plan.refusal import named_buckets
 from whichgpu.decide.plan.solver.build import Formulation
-from whichgpu.decide.work import work_of
+from whichgpu.decide.work import running_sequences, work_of
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.workload import Parallel
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.plan.plan_file import owned_text
 from whichgpu.api.plan.request import PlanRequest
 from whichgpu.api.plan.sweep import parse_sweep
@@ -14,6 +13,7 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
 from whichgpu.base.parallel.ray_cluster import check_ray
 from whichgpu.catalog.find import find_gpu, find_gpus
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.denoisers import refuse_requests
 from whichgpu.workload.spelling import from_texts
 from whichgpu.workload.tasks import TASK_TRAITS

@@ -11,13 +11,12 @@ from time import monotonic
 
 import numpy as np
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.answer import answered
 from whichgpu.api.plan.check import check_request
 from whichgpu.api.plan.extras import reproduce
 from whichgpu.api.plan.relaxation import ALL_SECONDS, Refused, no_plan
 from whichgpu.api.plan.request import ModelAsked, PlanRequest, spelled
-from whichgpu.api.recommend.offers import OfferSelection, select_offers
 from whichgpu.base.errors import NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
@@ -27,6 +26,7 @@ from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.constraints import Owned
+from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.plan.capacity import Goals
 from whichgpu.decide.plan.jobs import PlannedJob, jobs_of
 from whichgpu.decide.plan.plan_answer import PlanAnswer
@@ -37,6 +37,7 @@ from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.supply import GpuPool, Supply, owned, rented
 from whichgpu.decide.plan.traffic import Traffic, trace_traffic, traffic_of
 from whichgpu.decide.plan.verify import SimulatedModel, simulate_plan
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
 from whichgpu.workload.spelling import fill_defaults, from_texts
@@ -84,7 +85,7 @@ def plan(
     progress: Told | None = None,
 ) -> PlanAnswer:
     """The cheapest fleet; `progress` hears what is being done and how far it is."""
-    lookups = LookupCache(catalog, own=own, trusting=request.file is None)  # code runs for who names it, not for a file
+    lookups = lookup_cache(catalog, own=own, trusting=request.file is None)  # code runs for who names it, not for a file
     check_request(request, lookups)
     if request.profiles is not None:
         from whichgpu.api.plan.profiles import plan_profiles

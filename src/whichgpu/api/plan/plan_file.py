@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.api.plan.request import MONTH, JobAsked, ModelAsked, OwnedAsked, PlanRequest
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest, split_count
 from whichgpu.base.units import parse_rate, parse_seconds, parse_whole_number
+from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.spelling import ALIASES, from_texts
 

@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Any
 
 from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
 from whichgpu.decide.plan.refusal import Refusal, Relaxation, rounded_up
 from whichgpu.decide.plan.solver.build import ServedModel
+from whichgpu.decide.requirements import Requirements
 
 # Factors on the objectives with which every bucket just has a capacity: at that limit the simulated queue may still miss them.
 LOOSER = (1.0, 1.15, 1.4, 2.0, 4.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.recommend.offers import Requirements
+from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.models import own_name
 

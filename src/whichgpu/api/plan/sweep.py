@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.plan_file import from_mapping
 from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
 from whichgpu.base.disk_cache import ResultCache, sweeps_folder
@@ -21,6 +21,7 @@ from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.plan_answer import CurvePoint, money
+from whichgpu.estimate.lookup_cache import LookupCache
 
 if TYPE_CHECKING:
     from whichgpu.api.plan.plan import Solved
@@ -138,7 +139,7 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
 def _desk(folder: str, known: str, own: bool) -> LookupCache:
     """One desk for all points of a process."""
     then = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
-    return LookupCache(Catalog(Path(folder) if folder else None, then), own=own)
+    return lookup_cache(Catalog(Path(folder) if folder else None, then), own=own)
 
 
 def _newest(catalog: Catalog) -> str:

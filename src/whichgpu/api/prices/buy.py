@@ -8,9 +8,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.api.prices.filters import OffersQuery, listed
 from whichgpu.api.prices.offers import offers
-from whichgpu.api.recommend.limits import invalid_value
 from whichgpu.base.dates import first_day
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -22,10 +20,12 @@ from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.host_fit import build_advice
 from whichgpu.decide.candidate import money
-from whichgpu.decide.host_fit import build_advice
 from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_price_per_gpu
+from whichgpu.decide.requirements import invalid_value
 from whichgpu.price.billing import extras
+from whichgpu.price.filters import OffersQuery, listed
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
     HOST_LEAST,

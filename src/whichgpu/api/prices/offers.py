@@ -8,8 +8,6 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.api.prices.filters import OffersQuery as OffersQuery
-from whichgpu.api.prices.filters import countries_meant, listed, wanted
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
@@ -25,6 +23,8 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.select import count_matching
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import LATELY, Standing, standing, standings
+from whichgpu.price.filters import OffersQuery as OffersQuery
+from whichgpu.price.filters import countries_meant, listed, wanted
 from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
 from whichgpu.price.terms import derived
 

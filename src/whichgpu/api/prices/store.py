@@ -8,7 +8,6 @@ from datetime import date
 from pathlib import Path
 from typing import TextIO
 
-from whichgpu.api.prices.filters import provider_named
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
@@ -34,6 +33,7 @@ from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import standings
+from whichgpu.price.filters import provider_named
 
 
 @dataclass(frozen=True, slots=True)

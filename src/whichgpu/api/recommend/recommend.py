@@ -7,24 +7,26 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.prices.filters import listed
-from whichgpu.api.recommend.answer import ANY_MODEL, RecommendAnswer, Rejected, Reproduce
-from whichgpu.api.recommend.build_answer import Telling
-from whichgpu.api.recommend.offers import OfferSelection, Requirements
-from whichgpu.api.recommend.question import Question
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.recommend.verification import verify_command
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.build_answer import Telling
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult
 from whichgpu.decide.constraints import Rank
+from whichgpu.decide.offers import OfferSelection
+from whichgpu.decide.question import ANY_MODEL, Question
 from whichgpu.decide.refine import settled
+from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import distinct, rows_of
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.price.filters import listed
 from whichgpu.price.table import Ints
 from whichgpu.workload.spelling import Spelled, from_object
 
 SHOWN = 8
-__all__ = ["ANY_MODEL", "RecommendAnswer", "Rejected", "Reproduce", "recommend", "recommend_spelled"]
 
 
 def recommend(
@@ -39,7 +41,7 @@ def recommend(
 ) -> RecommendAnswer:
     """The GPUs and offer to use for a task; `fields` are those of a request, `query` the filters, limits and order."""
     spelled = from_object({"task": task, "model": model or ANY_MODEL.name, **fields})
-    return recommend_spelled(spelled, query, as_of, LookupCache(catalog, own=own), overlay, model is not None)
+    return recommend_spelled(spelled, query, as_of, lookup_cache(catalog, own=own), overlay, model is not None)
 
 
 def recommend_spelled(
@@ -72,10 +74,12 @@ def recommend_spelled(
 
     told, order, outcomes = settled(asked, groups, list(seen.outcomes), join, found.constraints, listing, shown)
     if not len(order):
-        from whichgpu.api.recommend.relaxations import refusal
+        from whichgpu.decide.relaxations import refusal
 
         raise refusal(seen, told, outcomes, sought)
-    return Telling(asked, found, groups, outcomes, told, order, rank, seen.work, lookups, modelled, overlay).answer(after, limit)
+    return Telling(
+        asked, found, groups, outcomes, told, order, rank, seen.work, lookups, modelled, verify_command, overlay
+    ).answer(after, limit)
 
 
 def _rank(query: Requirements, found: OfferSelection, serving: bool) -> Rank:

@@ -107,6 +107,6 @@ def refusal(name: str, value: Any, refused: InvalidValue) -> UsageError:
     text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
     shown = text if len(text) <= 60 else text[:57] + "…"
     message: Message = msg("error.bad-field", name=name, value=shown)
-    if refused.said:
-        message = msg("error.bad-field-because", name=name, why=refused.said)
-    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.wants), refused.choices)
+    if refused.problem:
+        message = msg("error.bad-field-because", name=name, why=refused.problem)
+    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.expected), refused.choices)

@@ -8,23 +8,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.context import Context
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.request.load import CompareRequest, EstimateRequest, FitRequest
 from whichgpu.api.request.read import read, refusal, workload
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.catalog.select import GpuFilter
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.tasks import RUN_TASKS
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import Comparison
-    from whichgpu.api.recommend.recommend import RecommendAnswer
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.load import Asked
+    from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # of an engine
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
@@ -123,9 +123,10 @@ def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
 
 def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
     """Which GPU, on which offer, in which layout, at what cost, and why."""
-    from whichgpu.api.recommend.offers import Requirements
-    from whichgpu.api.recommend.recommend import ANY_MODEL, recommend_spelled
+    from whichgpu.api.recommend.recommend import recommend_spelled
     from whichgpu.api.request.recommend import RecommendRequest
+    from whichgpu.decide.question import ANY_MODEL
+    from whichgpu.decide.requirements import Requirements
 
     task, model = request.get("task"), request.get("model")
     if task not in RUN_TASKS:

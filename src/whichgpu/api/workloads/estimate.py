@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
-from whichgpu.api.workloads.concurrency import can_be_timed, concurrency_note, with_offline_batch
+from whichgpu.api.workloads.concurrency import can_be_timed, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
@@ -18,7 +18,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import refuse_nonsense
 from whichgpu.workload.shapes import Shape, WeightsOnly
@@ -100,7 +102,7 @@ def estimate(
     task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
 ) -> EstimateAnswer:
     """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
-    return estimate_spelled(from_object({"task": task, "model": model, **fields}), LookupCache(catalog, own=own))
+    return estimate_spelled(from_object({"task": task, "model": model, **fields}), lookup_cache(catalog, own=own))
 
 
 def estimate_spelled(
@@ -110,7 +112,7 @@ def estimate_spelled(
 
     `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
     """
-    lookups = lookups or LookupCache()
+    lookups = lookups or lookup_cache()
     return answered(understood(spelled, lookups), lookups, loading=loading, allowed=allowed)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.concurrency import concurrency_note, with_offline_batch
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.concurrency import with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
@@ -19,8 +19,10 @@ from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
+from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_first
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.contradictions import refuse_adapters
@@ -97,7 +99,7 @@ class NeedsAnswer:
 
 def needs(spelled: Spelled, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
     """What a request takes on each of some GPUs."""
-    lookups = lookups or LookupCache()
+    lookups = lookups or lookup_cache()
     shape = lookups.shape_for(spelled.workload)
     refuse_adapters(spelled.workload, shape)
     refuse_rate(spelled.workload, shape)
@@ -136,7 +138,7 @@ def fit_spelled(
     helpful: bool = True,
 ) -> FitAnswer:
     """`fit` of a request already read; remedies are looked for unless nobody will read them."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))
     by_size = sorted(catalog.gpus, key=lambda gpu: (gpu.memory_bytes, gpu.launch_date))

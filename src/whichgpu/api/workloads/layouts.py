@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import Asked, understood
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.fit import Verdict
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import Spelled, from_object
 from whichgpu.workload.workload import Parallel
 
@@ -35,7 +36,7 @@ def layouts(
     task: str, model: str | Mapping[str, Any], gpu: str, gpus: int, catalog: Catalog | None = None, **fields: Any
 ) -> tuple[LayoutRow, ...]:
     """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
     return layout_rows(asked, lookups)
 

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import denoiser_note
-from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import Spelled
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
@@ -21,12 +22,6 @@ def counted(spelled: Spelled, count: int | None) -> Spelled:
     if count is None or "gpus" in spelled.given:
         return spelled
     return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
-
-
-def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
-    """What is to be said of more tokens than a model was made for."""
-    limit = shape.max_context if isinstance(shape, Transformer) and shape.is_language_model else 0
-    return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()
 
 
 def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.api.workloads.load import Asked, Told, rated, under_load
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import Spelled, from_object
@@ -23,7 +24,7 @@ def serve(
     model: str | Mapping[str, Any], asked: Asked | None = None, catalog: Catalog | None = None, **fields: Any
 ) -> EstimateAnswer:
     """`estimate serve` under a load; `fields` are those of a request, `rate` among them unless a trace brings its own."""
-    return serve_spelled(from_object({"task": "serve", "model": model, **fields}), LookupCache(catalog), asked)
+    return serve_spelled(from_object({"task": "serve", "model": model, **fields}), lookup_cache(catalog), asked)
 
 
 def serve_spelled(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import understood
 from whichgpu.api.workloads.layouts import laid_out_best
@@ -14,6 +13,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.layouts import legal_layouts
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Load, longest_request, mean_lengths
 from whichgpu.estimate.serving.load_screen import LoadScreen, screen_load
 from whichgpu.estimate.serving.server import server_of

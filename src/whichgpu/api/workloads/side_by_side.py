@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichgpu.api.facts.catalog import Compared
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import Message
@@ -26,7 +26,7 @@ class ComparedSpeed:
 
 def compare_speed(columns: Sequence[Compared], request: Spelled, catalog: Catalog | None = None) -> tuple[ComparedSpeed, ...]:
     """A request on each column; one that cannot run it does not cost the others. All failing alike is an error."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     found: list[ComparedSpeed] = []
     problems: list[WhichGpuError] = []
     first: float | None = None

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import Asked, EstimateAnswer, answered, understood
 from whichgpu.api.workloads.remarks import LONGEST_LINE
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import from_object
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def estimate_requests(
 
 def requests_desk(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
     """A desk for lines of anybody: none of them makes it run code."""
-    return LookupCache(catalog, trusting=False, own=own)
+    return lookup_cache(catalog, trusting=False, own=own)
 
 
 def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:

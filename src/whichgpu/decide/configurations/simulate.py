@@ -279,7 +279,7 @@ def _servers(asked: WorkloadRequest, copies: Sequence[_Copy]) -> Iterator[Server
         (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
         for copy in copies
     ]
-    known = [_TIMED.known(key) for key in keys]  # taken out at once: what is put in may push them out
+    known = [_TIMED.peek(key) for key in keys]  # taken out at once: what is put in may push them out
     new = [copy.group for copy, one in zip(copies, known, strict=True) if one is None]
     timed: Iterator[tuple[Floats, Floats]] = iter(())
     if new:

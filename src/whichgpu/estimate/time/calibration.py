@@ -1,6 +1,6 @@
 """What was measured, as corrections: multipliers of each term by engine, software year, architecture and GPU; and ranges.
 
-The data file is written by `tools/calibrate`; it says from what, when and by which command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from whichgpu.catalog.gpu import Gpu
 
-DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
+DATA_FOLDER = Path(__file__).parent / "data"
 
 Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own`
 TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
@@ -189,6 +189,6 @@ def power_class(gpu: Gpu) -> str:
 
 
 @cache
-def load_calibration(path: Path = DATA_FILE) -> Calibration:
+def load_calibration(folder: Path = DATA_FOLDER) -> Calibration:
     """The fitted numbers."""
-    return read_corrections(path, Calibration)
+    return read_corrections(folder, Calibration)

@@ -48,11 +48,22 @@ def generation(gpu: Gpu) -> str:
     return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
 
 
-def read_corrections(path: Path, kind: type[Corrections]) -> Corrections:
-    """The numbers of a file."""
+def read_corrections(folder: Path, kind: type[Corrections]) -> Corrections:
+    """Corrections of a data folder: `corrections.csv`, and `calibration.json` with their ranges and evidence."""
+    path = folder / "calibration.json"
     try:
-        raw = json.loads(read_data(path))
-        return kind(raw["multipliers"], raw["ranges"], raw["evidence"], raw["made"])
+        summary = json.loads(read_data(path))
+        path = folder / "corrections.csv"
+        return kind(_multipliers(read_data(path).decode("utf-8")), summary["ranges"], summary["evidence"], summary["made"])
     except (OSError, ValueError, KeyError) as problem:
         message = msg("error.malformed-data", path=str(path), why=str(problem))
         raise DataError("malformed-data", message, msg("hint.data")) from problem
+
+
+def _multipliers(text: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Log factors by level, group and term; no cell holds a comma."""
+    levels: dict[str, dict[str, dict[str, float]]] = {}
+    for line in text.splitlines()[1:]:
+        level, group, term, log_factor, *_ = line.split(",")
+        levels.setdefault(level, {}).setdefault(group, {})[term] = float(log_factor)
+    return levels

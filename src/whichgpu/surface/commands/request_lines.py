@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.stream import Numbered, Reply, line_groups, replies, requests_desk
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.parallel.process_pool import ProcessPool, cores
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.surface.commands.line_reader import Lines, opened, together
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_body, without_blanks
