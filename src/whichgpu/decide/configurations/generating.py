@@ -203,7 +203,7 @@ def _best(
         at = int(np.argmax(score))
         way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
         if most is not None:
-            way = replace(way, most=max(most, way.capacity or 0.0), read=read)
+            way = replace(way, rate_bound=max(most, way.capacity or 0.0), prefill=read)
         if best is None or _better(way, best, workload):
             best = way
     return best or reason
@@ -272,5 +272,5 @@ def _way(
         bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
         ttft=float(first[at]) if workload.serving else None,
         capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]),
-        lightest=float(one.floor[place, 0]), curve=curve,
+        min_tpot=float(one.floor[place, 0]), curve=curve,
     )  # fmt: skip

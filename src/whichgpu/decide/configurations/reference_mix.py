@@ -32,7 +32,7 @@ from whichgpu.workload.workload import Parallel, Workload
 BASE = "v100-sxm-16gb"
 
 
-def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
+def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
     """Each group's speed: the weighted geometric mean over the mix of how many times one V100 it is."""
     names = indices(task, day)
     items = [item for item in catalog.reference_mix if item.index in names]

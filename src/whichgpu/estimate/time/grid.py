@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_tota
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.lowered import LoweredStep
+from whichgpu.estimate.time.operators import Number
 from whichgpu.estimate.time.terms import (
     BACKWARD_CALL_SECONDS,
     FIXED_STEP_SECONDS,
@@ -28,9 +28,6 @@ from whichgpu.estimate.time.terms import (
 )
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
 
 Array = np.ndarray
 NEWEST_SOFTWARE_YEAR = 2026  # the year of the newest software measured with

@@ -23,7 +23,7 @@ class ArithmeticUnit:
     term_class: str  # units whose steps share corrections: single, tf32, half, narrow
 
     @property
-    def narrow(self) -> bool:
+    def below_16_bits(self) -> bool:
         """Whether GPUs without it dequantise to 16 bits."""
         return self.product_class in ("narrow", "integer")
 
