@@ -25,7 +25,7 @@ from whichgpu.catalog.places.country import countries_named
 from whichgpu.catalog.places.distance import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.filters import OffersQuery, wanted
+from whichgpu.price.filters import OffersQuery, offer_filter
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.models import built_in, parse_mlp
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
@@ -80,7 +80,7 @@ def _spelled(text: str) -> None:
 
 
 def _wished(text: str) -> None:
-    wanted(CATALOG, OffersQuery(gpu=text, provider=text[:9], region=text, instance=text[3:], term=text))
+    offer_filter(CATALOG, OffersQuery(gpu=text, provider=text[:9], region=text, instance=text[3:], term=text))
 
 
 def _named(text: str) -> None:

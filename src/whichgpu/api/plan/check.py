@@ -14,7 +14,7 @@ from whichgpu.base.money import parse_money
 from whichgpu.base.parallel.ray_cluster import check_ray
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.workload.denoisers import refuse_requests
+from whichgpu.workload.denoisers import check_not_denoiser
 from whichgpu.workload.spelling import from_texts
 from whichgpu.workload.tasks import TASK_TRAITS
 from whichgpu.workload.traces.reader import check_trace
@@ -51,7 +51,7 @@ def _models(request: PlanRequest, lookups: LookupCache) -> None:
         with _within(f"[[model]] {one.called}" if request.file else ""):
             from_texts({"task": "serve", "model": one.spelled, "rate": "1/s", **one.fields})
             shape = lookups.shape(one.model)
-            refuse_requests(one.called, shape)
+            check_not_denoiser(one.called, shape)
             if not shape.is_generative:
                 raise UsageError("not-generating", msg("error.plan-not-generating", model=one.called), msg("hint.plan"))
 

@@ -22,7 +22,7 @@ from whichgpu.decide.plan.plan_answer import AloneRow, CurvePoint, GroupRow, Own
 from whichgpu.decide.plan.solver.build import ServedModel, only_gpu
 from whichgpu.decide.plan.solver.problem import Problem
 from whichgpu.decide.plan.solver.solve import solve
-from whichgpu.price.own import Owning, against, host_price
+from whichgpu.price.own import OwnershipCosts, compare_with_rent, host_price
 from whichgpu.price.terms import YEAR_HOURS
 from whichgpu.workload.models import own_name
 
@@ -120,9 +120,9 @@ def own_rows(told: Solved) -> tuple[OwnRow, ...]:
         use, years = worked / most, min(5.0, max(told.request.horizon / YEAR_HOURS, 1.0 / 12.0))
         price = float(gpu.launch_price.amount)
         left = max(LEAST_LEFT, 1.0 - USED - (1.0 - USED - LEFT) * years / 3.0)
-        own = Owning(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
+        own = OwnershipCosts(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
         rent = spent[id] / rate / worked
-        even = against(own, rent)
+        even = compare_with_rent(own, rent)
         rows.append(
             OwnRow(
                 id,

@@ -39,9 +39,9 @@ from whichgpu.decide.plan.traffic import Traffic, trace_traffic, traffic_of
 from whichgpu.decide.plan.verify import SimulatedModel, simulate_plan
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths
-from whichgpu.price.own import HOST_WATTS, POWER_PRICE, Owning
+from whichgpu.price.own import HOST_WATTS, POWER_PRICE, OwnershipCosts
 from whichgpu.workload.spelling import fill_defaults, from_texts
-from whichgpu.workload.traces.reader import kept_trace
+from whichgpu.workload.traces.reader import cached_trace
 
 # Tried in turn until the simulated objectives hold; the last leave a few machines, hardly at work, time to change.
 HEADROOMS = (0.15, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
@@ -144,7 +144,7 @@ def _search(
     supply = _supply(request, found, lookups)
     limits = _limits(request, found, lookups.catalog)
     wanted = tuple(_wanted(one.name, dict(one.fields), one.deadline, lookups) for one in request.jobs)
-    jobs = jobs_of(wanted, supply.gpu_pools, found.constraints.habits)
+    jobs = jobs_of(wanted, supply.gpu_pools, found.constraints.run_settings)
     formulation = build(served, supply.gpu_pools, limits, jobs, lambda share: progress("estimates", share))
     spare = {one.name: request.headroom if request.headroom is not None else HEADROOMS[0] for one in served}
     tried: list[Tried] = []
@@ -203,7 +203,7 @@ def _supply(request: PlanRequest, found: OfferSelection, lookups: LookupCache) -
         lookups.catalog,
         constraints.span,
         request.horizon,
-        constraints.habits,
+        constraints.run_settings,
         "spot" in constraints.terms,
         old_spot,
     )
@@ -225,7 +225,7 @@ def _owned(name: str, count: int, power: str | None, request: PlanRequest, found
     price = POWER_PRICE
     if request.query.power_price is not None:
         price = float(exchanger.convert(parse_money(request.query.power_price)[0], DOLLAR)[0].amount)
-    own = Owning(0.0, float(gpu.tdp_watts or HOST_WATTS), 0.0, power_price=price)
+    own = OwnershipCosts(0.0, float(gpu.tdp_watts or HOST_WATTS), 0.0, power_price=price)
     return Owned(gpu.id, count, own.power(0.9) * price * found.market.rate)
 
 
@@ -233,7 +233,7 @@ def _all_served(request: PlanRequest, lookups: LookupCache, progress: Told) -> t
     """Every model under a name of its own; a trace that several have is read once."""
     traces = list(dict.fromkeys(one.trace for one in request.models if one.trace is not None))
     for place, path in enumerate(traces):
-        kept_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
+        cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
     served, seen = [], Counter[str]()
     for one in request.models:
         name = one.called
@@ -266,7 +266,7 @@ def _only_engine(request: PlanRequest, served: Sequence[ServedModel]) -> Engine 
 
 def _traffic(one: ModelAsked, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
     if one.trace is not None:
-        return trace_traffic(kept_trace(one.trace), rate, one.hourly)
+        return trace_traffic(cached_trace(one.trace), rate, one.hourly)
     prompts, outputs = (
         Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
         for mean, spread, histogram in (

@@ -94,7 +94,7 @@ def _spot_prices(told: Solved) -> dict[str, float]:
     """The cheapest GPU of each kind on spot terms."""
     constraints = told.selection.constraints
     found = rented(
-        told.selection.market, told.lookups.catalog, constraints.span, told.request.horizon, constraints.habits, spot=True
+        told.selection.market, told.lookups.catalog, constraints.span, told.request.horizon, constraints.run_settings, spot=True
     )
     prices: dict[str, float] = {}
     for gpu_pool in found.gpu_pools:

@@ -10,7 +10,7 @@ from whichgpu.api.context import Context
 from whichgpu.api.plan.plan_file import READERS, WISHES, model_asked, owned_text, quotas_text, read_plan, read_setting
 from whichgpu.api.plan.request import PlanRequest as Plan
 from whichgpu.api.request.field import fields_of
-from whichgpu.api.request.kinds import plain
+from whichgpu.api.request.kinds import python_number
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read
 from whichgpu.api.request.workload import ServingFields
@@ -59,7 +59,7 @@ def _spelled(name: str, value: Any) -> Any:
     if kind is None or isinstance(value, str | Mapping | list | tuple):
         return value
     try:
-        return kind.write_text(kind.read(plain(value)))
+        return kind.write_text(kind.read(python_number(value)))
     except InvalidValue:
         return value  # the model's own reader says what is wrong with it
 

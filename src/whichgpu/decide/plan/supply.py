@@ -14,7 +14,7 @@ from whichgpu.decide.constraints import Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
 from whichgpu.decide.plan.solver.problem import Bools, Pool, PriceOption
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
-from whichgpu.price.run import Habits, sustained
+from whichgpu.price.run import RunSettings, sustained
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 
 OWNED = "owned"
@@ -56,7 +56,13 @@ class Supply:
 
 
 def rented(
-    found: Market, catalog: Catalog, span: tuple[float, float], horizon: float, habits: Habits, spot: bool, old_spot: bool = False
+    found: Market,
+    catalog: Catalog,
+    span: tuple[float, float],
+    horizon: float,
+    run_settings: RunSettings,
+    spot: bool,
+    old_spot: bool = False,
 ) -> Supply:
     """Of the offers left: by group the cheapest on demand, the cheapest commitment and, where asked for, the cheapest spot.
 
@@ -65,7 +71,7 @@ def rented(
     low, high = span
     groups = groups_of(found, catalog, (low, min(high, LARGEST)), several=False)
     old = np.zeros(len(found.rows), dtype=bool) if old_spot else _old_spot(found)
-    best = _cheapest(found, groups, horizon, habits, spot, old)
+    best = _cheapest(found, groups, horizon, run_settings, spot, old)
     gpu_pools = []
     for place, group in enumerate(groups.groups):
         options, machines = [], []
@@ -91,7 +97,7 @@ def _old_spot(found: Market) -> Bools:
 
 
 def _cheapest(
-    found: Market, groups: Groups, horizon: float, habits: Habits, spot: bool, old: Bools
+    found: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
 ) -> dict[tuple[int, str], tuple[float, Machine]]:
     """By group and footing: what an hour comes to over the horizon, and the offer.
 
@@ -102,7 +108,7 @@ def _cheapest(
     billed = terms.price * sustained(terms, hours) + terms.host
     bound = terms.years * YEAR_HOURS
     paid = np.where(bound > 0, np.ceil(horizon / np.maximum(bound, 1.0)) * bound / horizon, 1.0) * billed
-    lost = np.minimum(0.9, habits.interruptions * habits.startup / 3600.0)
+    lost = np.minimum(0.9, run_settings.interruptions * run_settings.startup / 3600.0)
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
     standing = (bound > 0) | (names == "sustained")
     usable = ~terms.spot if not spot else ~old

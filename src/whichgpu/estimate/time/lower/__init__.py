@@ -19,7 +19,7 @@ from whichgpu.estimate.time.lower.eager.training import eager_pass, training_ste
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Number, Op
-from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
 # What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
@@ -41,7 +41,7 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     bare = replace(workload, task=task, model=model, **FIELD_DEFAULTS)
     if isinstance(samples, float):
         return _known(bare, shape, samples)
-    if isinstance(shape, Traced) and workload.parallel.zero == 0:  # copies of a net run the same operators
+    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # copies of a net run the same operators
         return _known_many(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
     return _lowered(workload, shape, samples)
 
@@ -57,7 +57,7 @@ def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) ->
 
 
 def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
 
         return lower_traced(workload, shape, samples)

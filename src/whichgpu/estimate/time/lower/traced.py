@@ -17,11 +17,11 @@ from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 
-def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> LoweredStep:
+def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
     """One step or forward pass; where `batch` is an array, so is every number of the operators."""
     return lower_model(workload, traced_model(workload, shape), batch)
 

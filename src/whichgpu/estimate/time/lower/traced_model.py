@@ -11,7 +11,7 @@ from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
 from whichgpu.estimate.time.operators import Number, Phase
 from whichgpu.workload.precisions import trace_of
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import Dims, TableOperator, load_table
 from whichgpu.workload.workload import Workload
 
@@ -63,7 +63,7 @@ class TracedModel:
     image: int  # the size it was traced at
 
 
-def traced_model(workload: Workload, shape: Traced) -> TracedModel:
+def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
     """The pass a request asks for: from the tables, or traced on the spot."""
     traced = trace_of(workload.precision)
     image = workload.image or shape.image

@@ -24,7 +24,7 @@ from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
 from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
-from whichgpu.workload.shapes import Experts, Latent, Mlp, Patches, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Mlp, Patches, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Workload
 
@@ -44,9 +44,13 @@ PLAIN, SERVING = (engine_record(name).kernels for name in ("pytorch-compile", "v
 
 
 def run(
-    shape: Transformer = TINY, step: InferencePass = PROMPT, habits: KernelTraits = SERVING, precision: str = "bf16", **more: Any
+    shape: Transformer = TINY,
+    step: InferencePass = PROMPT,
+    run_settings: KernelTraits = SERVING,
+    precision: str = "bf16",
+    **more: Any,
 ) -> list[Op]:
-    kernels = FusedKernels(weight_storage(shape, precision, "bf16"), habits)
+    kernels = FusedKernels(weight_storage(shape, precision, "bf16"), run_settings)
     fused_layer(kernels, shape, step, **more)
     return kernels.ops
 
@@ -64,8 +68,8 @@ def test_a_layer_has_four_products() -> None:
 def test_norms_with_the_sums_before_them() -> None:
     stream = ROWS * H * 2
     assert kernels(run(), "norm") == [(2 * stream, 2 * stream)] * 2
-    assert kernels(run(habits=PLAIN), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
-    assert (3 * stream, stream) in kernels(run(habits=PLAIN), "pointwise")  # the sum of a block compiled alone
+    assert kernels(run(run_settings=PLAIN), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
+    assert (3 * stream, stream) in kernels(run(run_settings=PLAIN), "pointwise")  # the sum of a block compiled alone
     assert len(kernels(run(replace(TINY, norms=4)), "norm")) == 4
     assert len(kernels(run(replace(TINY, parallel_block=True, norms=1)), "norm")) == 1
     assert len(kernels(run(replace(TINY, parallel_block=True)), "norm")) == 2
@@ -86,7 +90,7 @@ def test_activations_ride_or_are_kernels_of_their_own() -> None:
     assert kernels(run(), "pointwise", "gated") == [(ROWS * 2 * F * 2, ROWS * F * 2)]
     plain = replace(TINY, gated=False)
     assert (ROWS * F * 2, ROWS * F * 2) in kernels(run(plain), "pointwise", "")
-    assert not kernels(run(plain, habits=engine_record("tensorrt").kernels), "pointwise", "")
+    assert not kernels(run(plain, run_settings=engine_record("tensorrt").kernels), "pointwise", "")
 
 
 def test_attention_of_prompts_and_tokens() -> None:
@@ -95,7 +99,7 @@ def test_attention_of_prompts_and_tokens() -> None:
     (token,) = [op for op in run(step=TOKEN) if op.kind == "decode_attention"]
     assert token.role == "split"
     assert token.read == 3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * 2
-    assert next(op.role for op in run(step=TOKEN, habits=PLAIN) if op.kind == "decode_attention") == "whole"
+    assert next(op.role for op in run(step=TOKEN, run_settings=PLAIN) if op.kind == "decode_attention") == "whole"
     (windowed,) = [op for op in run(window=4) if op.kind == "attention"]
     assert windowed.flops == 2 * 3 * 8 * 32 * 16
 
@@ -113,14 +117,14 @@ def test_a_mixture_reads_the_experts_it_visits() -> None:
     assert products(ops)[2:] == [(ROWS, 8.0, H), (ROWS, 64.0, H), (ROWS, H, 32.0)]  # the router, and the shared expert
     moved = 60 * H * 2
     assert (moved, ROWS * H * 2) in kernels(ops, "pointwise")
-    eager = run(shape, habits=PLAIN, mixture=True)
+    eager = run(shape, run_settings=PLAIN, mixture=True)
     assert kernels(eager, "pointwise").count((moved, moved)) == 3  # gathered, weighted, and added by atomics
     assert {op.role for op in eager if op.kind == "grouped_gemm"} == {"framework"}
     assert next(op.count for op in ops if op.kind == "pointwise" and op.count == 5) == 5
     assert (16 * ROWS * 8, 16 * ROWS * 8) in kernels(ops, "pointwise")
 
 
-LATENT = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+LATENT = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
 
 
 def test_latents_are_expanded_for_prompts_and_absorbed_for_tokens() -> None:
@@ -129,7 +133,7 @@ def test_latents_are_expanded_for_prompts_and_absorbed_for_tokens() -> None:
     assert products(token)[:5] == [(3.0, 44.0, H), (3.0, 96.0, 24.0), (3.0, 16.0, 8.0), (3.0, 6.0, 16.0), (3.0, H, 48.0)]
     (attended,) = [op for op in token if op.kind == "decode_attention"]
     assert attended.read == 3 * 8 * 20 * 2 + 3 * 40 * 20 * 2  # values are a part of the keys
-    direct = replace(TINY, latent=Latent(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
+    direct = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
     assert products(run(direct))[0] == (ROWS, 96 + 20.0, H)
 
 
@@ -139,8 +143,8 @@ def test_a_decoder_asks_its_encoder() -> None:
     assert products(run(step=replace(TOKEN, source=7.0)))[2:4] == [(3.0, Q, H), (3.0, H, Q)]
 
 
-def linear(precision: str, habits: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
-    found = FusedKernels(weight_storage(TINY, precision, "bf16"), habits)
+def linear(precision: str, run_settings: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
+    found = FusedKernels(weight_storage(TINY, precision, "bf16"), run_settings)
     found.linear(ROWS, H, F, "ffn_up", attended=attended)
     return found.ops
 

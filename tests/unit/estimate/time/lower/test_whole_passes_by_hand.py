@@ -27,7 +27,7 @@ from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op, gemm, pointwise
 from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Experts, Traced, Transformer
+from whichgpu.workload.shapes import Experts, TracedShape, Transformer
 from whichgpu.workload.tables import TableOperator
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -250,7 +250,7 @@ def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, 
 
 def test_copies_of_a_network_run_the_same_operators() -> None:
     shape = find_model("resnet18", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     asked = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)
     many = np.array([4.0, 8.0])
     plain, copied, spread = (

@@ -26,7 +26,7 @@ from whichgpu.estimate.time.lower.eager.functional import (
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
 from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number
-from whichgpu.workload.shapes import Latent, Transformer
+from whichgpu.workload.shapes import LatentAttention, Transformer
 
 # Families with one product for queries, keys and values.
 FUSED_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
@@ -113,8 +113,8 @@ def _post_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPas
 
 
 def _self_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
-    if shape.latent:
-        return _latent_attention(write, shape, shape.latent, x, run)
+    if shape.mla:
+        return _latent_attention(write, shape, shape.mla, x, run)
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.model_type in FUSED_QKV:
         joined = linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
@@ -184,27 +184,27 @@ def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: La
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _latent_attention(write: KernelWriter, shape: Transformer, latent: Latent, x: Tensor, run: LayerPass) -> Tensor:
+def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttention, x: Tensor, run: LayerPass) -> Tensor:
     """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
     heads = shape.heads
-    whole = heads * (latent.nope_dim + latent.rope_dim)
+    whole = heads * (mla.nope_dim + mla.rope_dim)
     write.fan_out(x, 2)
-    q = linear(write, x, latent.q_rank or whole)
-    if latent.q_rank:
+    q = linear(write, x, mla.q_rank or whole)
+    if mla.q_rank:
         q = linear(write, rms_norm(write, q), whole)
-    low = linear(write, x, latent.kv_rank + latent.rope_dim)
-    both = linear(write, rms_norm(write, low.like(latent.kv_rank)), heads * (latent.nope_dim + latent.value_dim))
-    rotary(write, q.like(heads * latent.rope_dim))
-    rotary(write, low.like(latent.rope_dim))
+    low = linear(write, x, mla.kv_rank + mla.rope_dim)
+    both = linear(write, rms_norm(write, low.like(mla.kv_rank)), heads * (mla.nope_dim + mla.value_dim))
+    rotary(write, q.like(heads * mla.rope_dim))
+    rotary(write, low.like(mla.rope_dim))
     for part in (q, q.like(whole)):  # queries and keys joined from their halves
         write.concat(part)
         write.concat(part, "backward")
         write.transpose(part, "backward")
-    v = both.like(heads * latent.value_dim)
+    v = both.like(heads * mla.value_dim)
     write.concat(both, "backward")  # keys and values came together
-    dim = latent.nope_dim + latent.rope_dim
+    dim = mla.nope_dim + mla.rope_dim
     over = Attention(
-        run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, latent.value_dim, run.causal, run.window
+        run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, mla.value_dim, run.causal, run.window
     )
     out = _attend(write, shape, over, (q, q.like(whole), v), run)
     return linear(write, out, shape.hidden, shape.out_bias, "o")

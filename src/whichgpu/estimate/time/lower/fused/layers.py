@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whichgpu.estimate.time.lower.eager.attention import Attention
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ def fused_layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, 
     """One layer."""
     rows, hidden, apart = step.rows, float(shape.hidden), kernels.traits.separate_residual
     kernels.norm(rows, hidden, 2.0 if apart else 4.0)
-    if shape.latent:
-        _latent_attention(kernels, shape, shape.latent, step)
+    if shape.mla:
+        _latent_attention(kernels, shape, shape.mla, step)
     else:
         _attention(kernels, shape, step, window)
     if step.source is not None:
@@ -89,31 +89,31 @@ def _cross_attention(kernels: FusedKernels, shape: Transformer, step: InferenceP
     kernels.linear(step.rows, queries, shape.hidden, "attn_output", attended=True)
 
 
-def _latent_attention(kernels: FusedKernels, shape: Transformer, latent: Latent, step: InferencePass) -> None:
+def _latent_attention(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: InferencePass) -> None:
     """DeepSeek's (arXiv 2405.04434): a token attends to the latents themselves, its matrices absorbed; a prompt expands them."""
     rows, hidden, heads = step.rows, float(shape.hidden), float(shape.heads)
-    whole, kept = heads * (latent.nope_dim + latent.rope_dim), float(latent.kv_rank + latent.rope_dim)
-    kernels.linear(rows, hidden, float(latent.q_rank or whole) + kept, "latent_down")
-    kernels.norm(rows, float(latent.q_rank + latent.kv_rank), 2.0)
-    if latent.q_rank:
-        kernels.linear(rows, float(latent.q_rank), whole, "latent_up")
+    whole, kept = heads * (mla.nope_dim + mla.rope_dim), float(mla.kv_rank + mla.rope_dim)
+    kernels.linear(rows, hidden, float(mla.q_rank or whole) + kept, "latent_down")
+    kernels.norm(rows, float(mla.q_rank + mla.kv_rank), 2.0)
+    if mla.q_rank:
+        kernels.linear(rows, float(mla.q_rank), whole, "latent_up")
     _positions(kernels, shape, step, whole, kept)
     if step.decoding:
-        rank, unit, width = float(latent.kv_rank), kernels.stored.unit, kernels.width
-        kernels.put(gemm(rows, rank, latent.nope_dim, unit, width, batch=heads, calls=kernels.calls))
+        rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
+        kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
         over = Attention(step.batch, heads, 1.0, step.queries, step.keys, kept, rank, step.causal)
         op = over.op(unit, width, "decode_attention", step.cache_width, "split")
         once = step.batch * step.keys * kept * step.cache_width  # values are a part of the keys
         kernels.put(
             Op(op.kind, unit, op.flops, rows * heads * kept * width + once, op.write, op.sizes, calls=kernels.calls, role=op.role)
         )
-        kernels.put(gemm(rows, latent.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
+        kernels.put(gemm(rows, mla.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
     else:
-        kernels.linear(step.batch * step.keys, float(latent.kv_rank), heads * (latent.nope_dim + latent.value_dim), "latent_up")
-        dim = float(latent.nope_dim + latent.rope_dim)
-        over = Attention(step.batch, heads, heads, step.queries, step.keys, dim, float(latent.value_dim), step.causal)
+        kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
+        dim = float(mla.nope_dim + mla.rope_dim)
+        over = Attention(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
         kernels.attend(over, step.decoding, step.cache_width)
-    kernels.linear(rows, heads * latent.value_dim, hidden, "attn_output", attended=True)
+    kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", attended=True)
 
 
 def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, kind: str = "") -> None:

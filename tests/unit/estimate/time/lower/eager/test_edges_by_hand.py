@@ -26,7 +26,7 @@ from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimi
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op, gemm
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Latent, Traced, Transformer
+from whichgpu.workload.shapes import LatentAttention, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
@@ -36,7 +36,7 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 def test_latents_in_pytorch() -> None:
     """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it."""
-    shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     write = KernelWriter(numerics("bf16"))
     eager_layer(write, shape, LayerPass(3.0, 10.0))
     made = [op for op in write.ops if op.kind == "gemm" and op.phase == "forward"]
@@ -45,7 +45,7 @@ def test_latents_in_pytorch() -> None:
     attended = next(op for op in write.ops if op.kind == "attention")
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
     direct = KernelWriter(numerics("bf16"))
-    eager_layer(direct, replace(shape, latent=Latent(16, 0, 8, 4, 6)), LayerPass(3.0, 10.0))
+    eager_layer(direct, replace(shape, mla=LatentAttention(16, 0, 8, 4, 6)), LayerPass(3.0, 10.0))
     assert next(float(op.sizes["n"]) for op in direct.ops if op.kind == "gemm") == 96
 
 
@@ -93,7 +93,7 @@ def test_the_gate_of_experts_has_a_gradient_of_both_halves() -> None:
 
 def test_a_smaller_image_is_said_to_be_scaled_too() -> None:
     shape = find_model("resnet50", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     for image, said in ((100, ["warning.image-scaled"]), (224, []), (320, ["warning.image-scaled"])):
         workload = Workload("train", "resnet50", precision="fp32", batch=2, optimizer="sgd", image=image)
         assert [one.id for one in traced_memory(workload, shape, None).warnings] == said

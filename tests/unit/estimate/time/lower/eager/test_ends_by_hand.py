@@ -36,7 +36,7 @@ from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.live_trace import TRACED_BATCHES, _merge_calls
 from whichgpu.estimate.trace.trace_log import TracedOperator
-from whichgpu.workload.shapes import Experts, Latent, Mlp, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Mlp, Transformer
 from whichgpu.workload.traces.reader import Trace
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -88,7 +88,7 @@ def test_models_without_a_head_make_no_logits() -> None:
 
 def test_a_prompt_expands_its_latents() -> None:
     """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
-    shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     found = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
     fused_layer(found, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))
     (attended,) = [op for op in found.ops if op.kind == "attention"]
