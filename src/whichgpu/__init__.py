@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
-    from whichgpu.api.recommend.recommend import RecommendAnswer
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from whichgpu.base.figure import Figure
     from whichgpu.base.money import Money
     from whichgpu.catalog.checks import CheckReport
+    from whichgpu.decide.answer.recommend_answer import RecommendAnswer
     from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
     from whichgpu.surface.python.verbs import (
@@ -79,7 +79,7 @@ _MODULES = {
     "api.prices.history": "HistoryAnswer",
     "api.prices.offers": "OffersAnswer",
     "api.prices.store": "StatusAnswer",
-    "api.recommend.recommend": "RecommendAnswer",
+    "decide.answer.recommend_answer": "RecommendAnswer",
     "api.workloads.estimate": "EstimateAnswer",
     "api.workloads.fit": "FitAnswer",
     "api.workloads.stream": "Reply",

@@ -19,7 +19,7 @@ from tests.fuzz.target import Rude, Target
 from tests.fuzz.targets.draws import as_json, as_toml, documents, from_file, objects, room, scalars
 from whichgpu.api.plan.plan_file import FILTERS, TOP, TRAFFIC, read_plan
 from whichgpu.api.prices.store import catalog_import
-from whichgpu.catalog.live.overlay import CONTRACT, OWNED, lay_over, read_overlay
+from whichgpu.catalog.live.overlay import CONTRACT, OWNED, apply_overlay, read_overlay
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure.record import digest_of
@@ -38,7 +38,7 @@ def _catalog() -> Catalog:
 
 def _terms(path: Path) -> object:
     overlay = read_overlay(path, _catalog(), TODAY)
-    lay_over((), overlay, TODAY)
+    apply_overlay((), overlay, TODAY)
     return overlay
 
 

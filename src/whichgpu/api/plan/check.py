@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import parse_money
@@ -13,7 +12,8 @@ from whichgpu.base.parallel.ray_cluster import check_ray
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.decide.plan.comparisons import parse_sweep
 from whichgpu.decide.plan.question import PlanQuestion, parse_owned
-from whichgpu.workload.denoisers import refuse_requests
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.workload.denoisers import check_not_denoiser
 from whichgpu.workload.spelling import from_texts
 from whichgpu.workload.tasks import TASK_TRAITS
 from whichgpu.workload.traces.reader import check_trace
@@ -52,7 +52,7 @@ def _check_models(question: PlanQuestion, lookups: LookupCache) -> None:
         with _within(f"[[model]] {one.name}" if question.file else ""):
             from_texts({"task": "serve", "model": one.spelling, "rate": "1/s", **one.fields})
             shape = lookups.shape(one.model)
-            refuse_requests(one.name, shape)
+            check_not_denoiser(one.name, shape)
             if not shape.is_generative:
                 raise UsageError("not-generating", msg("error.plan-not-generating", model=one.name), msg("hint.plan"))
 

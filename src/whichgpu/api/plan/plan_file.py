@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.request.field import Field, names_of
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.plan_settings import (
@@ -30,6 +29,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.base.units import parse_whole_number
 from whichgpu.decide.plan.question import SETTINGS, OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
+from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.spelling import ALIASES, from_texts
 

@@ -8,19 +8,20 @@ from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.plan_file import from_document
-from whichgpu.api.plan.planner import Planner
 from whichgpu.base.disk_cache import ResultCache, sweeps_folder
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.comparisons import curve_points, question_at
+from whichgpu.decide.plan.inputs import PlanSources, StageProgress
 from whichgpu.decide.plan.plan_answer import CurvePoint, money
 from whichgpu.decide.plan.question import PlanQuestion, to_document
 from whichgpu.decide.plan.refusal import Refusal
-from whichgpu.decide.plan.search import SolvedPlan, StageProgress
+from whichgpu.decide.plan.search import SolvedPlan, search_plan
+from whichgpu.estimate.lookup_cache import LookupCache
 
 POINT_GAP = 0.02  # relative gap of one point
 
@@ -49,17 +50,17 @@ class PricedPoint:
     gpus: int | None = None
 
 
-def cost_curve(plan: SolvedPlan, planner: Planner, progress: StageProgress) -> tuple[CurvePoint, ...]:
+def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) -> tuple[CurvePoint, ...]:
     """The bill at each point of the curve; points of a sweep that was asked for are kept on disk."""
     name, values = curve_points(plan)
     if not values:
         return ()
-    question, catalog = plan.question, planner.lookups.catalog
+    question, catalog = plan.question, sources.lookups.catalog
     document = json.dumps(to_document(_with_absolute_paths(question)), sort_keys=True)
     folder = "" if catalog.folder == DATA_DIR else str(catalog.folder.resolve())
-    overlay = str(planner.overlay.resolve()) if planner.overlay else ""
-    data = (folder, str(catalog.known or ""), overlay, planner.lookups.own)
-    points = [SweepPoint(document, planner.day.isoformat(), name, value, plan.trial.headroom, *data) for value in values]
+    overlay = str(sources.overlay.resolve()) if sources.overlay else ""
+    data = (folder, str(catalog.known_by or ""), overlay, sources.lookups.own)
+    points = [SweepPoint(document, sources.day.isoformat(), name, value, plan.trial.headroom, *data) for value in values]
     cache_folder = sweeps_folder() if question.sweep is not None else None
     cache = ResultCache(cache_folder, PricedPoint, f"plan {_newest(catalog)}") if cache_folder else None
 
@@ -85,9 +86,9 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
     """Plan one point, without simulation."""
     question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
     lookups = _lookups(point.catalog, point.known, point.own)
-    planner = Planner(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
+    sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
     try:
-        plan = planner.search(question, gap=POINT_GAP)
+        plan = search_plan(question, sources, gap=POINT_GAP)
     except NoAnswer:
         return PricedPoint()
     if isinstance(plan, Refusal):
@@ -100,7 +101,7 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
 def _lookups(folder: str, known: str, own: bool) -> LookupCache:
     """One cache of lookups for all points of a process."""
     as_known = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
-    return LookupCache(Catalog(Path(folder) if folder else None, as_known), own=own)
+    return lookup_cache(Catalog(Path(folder) if folder else None, as_known), own=own)
 
 
 def _newest(catalog: Catalog) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from whichgpu.api.context import Context
 from whichgpu.api.plan.plan_file import FILTERS, READERS, TRAFFIC, parse_quotas, read_plan, read_setting, requested_model
 from whichgpu.api.request.field import fields_of
-from whichgpu.api.request.kinds import plain
+from whichgpu.api.request.kinds import python_number
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read
 from whichgpu.api.request.workload import ServingFields
@@ -59,7 +59,7 @@ def _plan_file_text(name: str, value: Any) -> Any:
     if kind is None or isinstance(value, str | Mapping | list | tuple):
         return value
     try:
-        return kind.write_text(kind.read(plain(value)))
+        return kind.write_text(kind.read(python_number(value)))
     except InvalidValue:
         return value  # The reader of the model's fields reports what is wrong with it.
 

@@ -9,19 +9,20 @@ from typing import Any
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import significant
-from whichgpu.catalog.engines.engine import Engine, support
+from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.model import model_key
 from whichgpu.decide.candidate import Cost
 from whichgpu.decide.plan.comparisons import alone_rows, own_rows
 from whichgpu.decide.plan.first_failure import breaks_first
+from whichgpu.decide.plan.inputs import StageProgress
 from whichgpu.decide.plan.launch_hints import Hint, tools
 from whichgpu.decide.plan.notes import assumptions, nearest_objective, warnings
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money
 from whichgpu.decide.plan.plan_rows import AnswerRows, replica_range
 from whichgpu.decide.plan.question import echo
 from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
-from whichgpu.decide.plan.search import SolvedPlan, StageProgress
+from whichgpu.decide.plan.search import SolvedPlan
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.price.terms import MONTH_HOURS
@@ -144,7 +145,7 @@ def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:
     catalog = plan.inputs.catalog
     spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
     gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    return catalog.cited(tuple(row.source for row in bill if row.source), spot, gpus)
+    return catalog.cited_sources(tuple(row.source for row in bill if row.source), spot, gpus)
 
 
 def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
@@ -191,7 +192,7 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
 
 def _earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
     """Notes on the earlier releases that run on a GPU the present one does not, by engine."""
-    return {one.id: one.note or one.name for one in engines if one.id in tools() and support(one, gpu) == "earlier"}
+    return {one.id: one.note or one.name for one in engines if one.id in tools() and engine_support(one, gpu) == "earlier"}
 
 
 def _repository(plan: SolvedPlan, model: ServedModel) -> str:

@@ -16,7 +16,7 @@ from whichgpu.decide.plan.search import SolvedPlan
 from whichgpu.decide.plan.solver.build import only_gpu
 from whichgpu.decide.plan.solver.problem import Problem
 from whichgpu.decide.plan.solver.solve import solve
-from whichgpu.price.own import Owning, against, host_price
+from whichgpu.price.own import OwnershipCosts, compare_with_rent, host_price
 from whichgpu.price.terms import YEAR_HOURS
 
 MAX_KINDS = 6  # kinds of GPU whose cost alone is computed
@@ -73,9 +73,9 @@ def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
         use, years = worked / most, min(5.0, max(plan.question.horizon / YEAR_HOURS, 1.0 / 12.0))
         price = float(gpu.launch_price.amount)
         left = max(MIN_LEFT, 1.0 - FIRST_USE_LOSS - (1.0 - FIRST_USE_LOSS - LEFT_AFTER_3_YEARS) * years / 3.0)
-        own = Owning(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
+        own = OwnershipCosts(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
         rent = spent[id] / market.rate / worked
-        even = against(own, rent)
+        even = compare_with_rent(own, rent)
         rows.append(
             OwnRow(
                 id,

@@ -7,7 +7,7 @@ from datetime import date
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.catalog.engines.engine import support
+from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
 from whichgpu.decide.plan.refusal import named_buckets
@@ -17,6 +17,7 @@ from whichgpu.decide.work import work_of
 from whichgpu.estimate.serving.summary import enough_requests
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.context_limit import beyond_context
 
 POISSON_90 = 1.645  # standard deviations within which 90% of Poisson counts lie
 
@@ -87,7 +88,7 @@ def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:
             if share > plan.limits.headroom + 1e-9:
                 yield msg("plan.headroom-raised", model=name, share=f"{share:.0%}")
     for model in plan.inputs.models:
-        yield from model.warnings
+        yield from beyond_context(model.traffic.longest, model.request.shape)
         if (few := model.traffic.few) is not None and "rate" not in model.request.given:
             rate, within = significant(model.traffic.mean), f"{POISSON_90 / few**0.5:.0%}"
             yield msg("plan.trace-few", model=model.name, n=few, rate=rate, share=within)
@@ -126,7 +127,8 @@ def _engine_warnings(plan: SolvedPlan, groups: Sequence[GroupRow]) -> Iterator[M
     """Groups on GPUs the engine's present release does not run on, or is not known to."""
     for row in groups:
         engine = next(one for one in plan.inputs.models if one.name == row.model).engine
-        if engine is not None and (how := support(engine, plan.inputs.catalog.gpu_by_id[row.gpu])) in ("earlier", "unsure"):
+        how = engine_support(engine, plan.inputs.catalog.gpu_by_id[row.gpu]) if engine else ""
+        if engine and how in ("earlier", "unsure"):
             yield msg(f"recommend.engine-{how}", engine=engine.name, gpu=row.gpu_name)
             if engine.note and how == "earlier":
                 yield msg("plan.engine-note", engine=engine.name, note=engine.note)

@@ -8,12 +8,13 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from whichgpu.base.errors import NoAnswer
+from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpu
-from whichgpu.catalog.store import Catalog
+from whichgpu.decide.plan.inputs import PlanSources, served_models
 from whichgpu.decide.plan.question import PlanQuestion, RequestedModel, to_document
 from whichgpu.decide.plan.refusal import Refusal, Relaxation, no_answer, rounded_up
+from whichgpu.decide.plan.search import search_plan
 from whichgpu.decide.plan.solver.build import ServedModel
 
 # Factors on the objectives at which every bucket just has a capacity: at that limit the simulated queue may still miss them.
@@ -28,31 +29,38 @@ TOGETHER = "plan.relax-together"
 
 @dataclass(frozen=True, slots=True)
 class RelaxationTrials:
-    """A question without a plan, and how others like it are tried.
-
-    `attempt` plans another question: True if it is answered, False if its simulation misses the objectives, else the refusal.
-    `command` is the command line of a question.
-    """
+    """A question without a plan, and what others like it are tried with; `command` is the command line of a question."""
 
     question: PlanQuestion
     models: Sequence[ServedModel]
-    catalog: Catalog
-    attempt: Callable[[PlanQuestion], Refusal | bool]
+    sources: PlanSources
     command: Callable[[PlanQuestion], str]
-    until: float  # monotonic clock
+    until: float  # on the monotonic clock
+
+    def attempt(self, question: PlanQuestion) -> Refusal | bool:
+        """Plan another question: True if it is answered, False if its simulation misses the objectives, else the refusal."""
+        try:
+            plan = search_plan(question, self.sources)
+        except WhichGpuError:
+            return False
+        return plan if isinstance(plan, Refusal) else plan.trial.holds
 
 
 Change = tuple[Message, Mapping[str, Any], PlanQuestion]  # in words, as fields, and the changed question
 
 
-def relaxed_refusal(refusal: Refusal, trials: RelaxationTrials) -> NoAnswer:
-    """The refusal with the first change that gives a plan, if there is one."""
+def relaxed_refusal(
+    question: PlanQuestion, refusal: Refusal, sources: PlanSources, command: Callable[[PlanQuestion], str]
+) -> NoAnswer:
+    """The refusal of a question with the first change that gives a plan, if there is one; this takes a few more plans."""
+    models = served_models(question, sources.lookups)
+    trials = RelaxationTrials(question, models, sources, command, monotonic() + ALL_SECONDS)
     change = _first_change(refusal, trials)
     if change is None:
         return no_answer(refusal)
-    words, values, question = change
+    words, values, changed = change
     others = [one.message for one in refusal.relaxations if one.message is not None and one.message != words]
-    relaxation = {"change": values, "request": to_document(question), "command": _command(trials, question)}
+    relaxation = {"change": values, "request": to_document(changed), "command": _command(trials, changed)}
     return no_answer(refusal, msg("hint.relax", ways=(words, *others)), relaxation)
 
 
@@ -157,7 +165,7 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> PlanQuestion:
         case "quota":
             return replace(question, quotas={**question.quotas, **{name: float(most) for name, most in values.items()}})
         case "owned":
-            counts = [values.get(find_gpu(trials.catalog, each.gpu).id, each.gpus) for each in question.owned]
+            counts = [values.get(find_gpu(trials.sources.lookups.catalog, each.gpu).id, each.gpus) for each in question.owned]
             owned = tuple(replace(each, gpus=count) for each, count in zip(question.owned, counts, strict=True))
             return replace(question, owned=owned)
         case "deadline":

@@ -9,8 +9,9 @@ from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.decide.interrupted import PoliciesAnswer, Rates, cost_of_policies
+from whichgpu.decide.plan.inputs import StageProgress
 from whichgpu.decide.plan.plan_answer import GroupRow
-from whichgpu.decide.plan.search import SolvedPlan, StageProgress
+from whichgpu.decide.plan.search import SolvedPlan
 from whichgpu.decide.plan.simulate import server
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.plan.supply import rented_pools
@@ -83,7 +84,9 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
 def _spot_prices(plan: SolvedPlan) -> dict[str, float]:
     """The cheapest spot price per GPU and hour of each kind."""
     constraints, inputs = plan.inputs.constraints, plan.inputs
-    supply = rented_pools(inputs.market, inputs.catalog, constraints.span, plan.question.horizon, constraints.habits, spot=True)
+    supply = rented_pools(
+        inputs.market, inputs.catalog, constraints.span, plan.question.horizon, constraints.run_settings, spot=True
+    )
     prices: dict[str, float] = {}
     for one in supply.pools:
         for offer in one.offers:

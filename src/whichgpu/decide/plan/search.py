@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from whichgpu.decide.plan.inputs import HEADROOMS, PlanInputs, limits_of, program_jobs, supply_of
+from whichgpu.decide.plan.inputs import (
+    HEADROOMS,
+    PlanInputs,
+    PlanSources,
+    StageProgress,
+    limits_of,
+    program_jobs,
+    read_inputs,
+    silent,
+    supply_of,
+)
 from whichgpu.decide.plan.question import PlanQuestion
 from whichgpu.decide.plan.refusal import Refusal, refusal
 from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
@@ -18,7 +28,6 @@ from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.supply import Supply
 
 GAP = 0.01  # distance to the proven bound, as a share of the cost, at which the solver stops
-StageProgress = Callable[[str, float], None]  # stage and share done
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +63,13 @@ class SolvedPlan:
     missed: Mapping[str, int] = field(default_factory=dict)
 
 
-def search_plan(question: PlanQuestion, inputs: PlanInputs, progress: StageProgress, gap: float = GAP) -> SolvedPlan | Refusal:
+def search_plan(
+    question: PlanQuestion, sources: PlanSources, progress: StageProgress = silent, gap: float = GAP
+) -> SolvedPlan | Refusal:
     """The cheapest fleet found, or why there is none."""
+    inputs = read_inputs(question, sources, progress)
     supply, limits = supply_of(question, inputs), limits_of(question, inputs)
-    jobs = program_jobs(inputs.jobs, supply.pools, inputs.constraints.habits)
+    jobs = program_jobs(inputs.jobs, supply.pools, inputs.constraints.run_settings)
     formulation = build(inputs.models, supply.pools, limits, jobs, lambda share: progress("estimates", share))
     headrooms = {one.name: limits.headroom for one in inputs.models}
     trials: list[PlanTrial] = []

@@ -14,7 +14,7 @@ from whichgpu.decide.constraints import Owned
 from whichgpu.decide.market import MOVING_DAYS, Market, terms_of
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Pool, PriceOption
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
-from whichgpu.price.run import Habits, sustained
+from whichgpu.price.run import RunSettings, sustained
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 
 MAX_GPUS = 8  # of one replica or machine
@@ -65,7 +65,7 @@ def rented_pools(
     catalog: Catalog,
     span: tuple[float, float],
     horizon: float,
-    habits: Habits,
+    run_settings: RunSettings,
     spot: bool,
     old_spot: bool = False,
 ) -> Supply:
@@ -76,7 +76,7 @@ def rented_pools(
     low, high = span
     groups = groups_of(market, catalog, (low, min(high, MAX_GPUS)), several=False)
     old = np.zeros(len(market.rows), dtype=bool) if old_spot else _old_spot(market)
-    best = _cheapest(market, groups, horizon, habits, spot, old)
+    best = _cheapest(market, groups, horizon, run_settings, spot, old)
     pools = []
     for place, group in enumerate(groups.groups):
         options, offers = [], []
@@ -102,7 +102,7 @@ def _old_spot(market: Market) -> Bools:
 
 
 def _cheapest(
-    market: Market, groups: Groups, horizon: float, habits: Habits, spot: bool, old: Bools
+    market: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
 ) -> dict[tuple[int, str], tuple[float, PoolOffer]]:
     """By group and kind of term the cheapest hour over the horizon, and its offer.
 
@@ -113,7 +113,7 @@ def _cheapest(
     billed = terms.price * sustained(terms, hours) + terms.host
     bound = terms.years * YEAR_HOURS
     paid = np.where(bound > 0, np.ceil(horizon / np.maximum(bound, 1.0)) * bound / horizon, 1.0) * billed
-    lost = np.minimum(MAX_LOST, habits.interruptions * habits.startup / 3600.0)
+    lost = np.minimum(MAX_LOST, run_settings.interruptions * run_settings.startup / 3600.0)
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
     committed = (bound > 0) | (names == "sustained")
     usable = ~terms.spot if not spot else ~old

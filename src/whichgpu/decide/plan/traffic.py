@@ -13,7 +13,7 @@ from whichgpu.base.messages import msg
 from whichgpu.decide.plan.question import RequestedModel
 from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.estimate.serving.load import Lengths
-from whichgpu.workload.traces.reader import Trace, kept_trace
+from whichgpu.workload.traces.reader import Trace, cached_trace
 
 DEFAULT_RATE = 1.0  # requests per second if neither a rate nor a trace is given
 SAMPLES = 20_000  # requests drawn from a distribution
@@ -97,7 +97,7 @@ class Traffic:
 def model_traffic(model: RequestedModel, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
     """Traffic of a model with its trace, histograms or mean lengths, at its rate or the default one."""
     if model.trace is not None:
-        return trace_traffic(kept_trace(model.trace), rate, model.hourly)
+        return trace_traffic(cached_trace(model.trace), rate, model.hourly)
     sides = ((seq_in, model.in_spread, model.in_histogram), (seq_out, model.out_spread, model.out_histogram))
     prompts, outputs = (
         Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichgpu.estimate.time.combine import soft_maximum
-from whichgpu.estimate.time.terms import FORWARD_CALL
+from whichgpu.estimate.time.terms import FORWARD_CALL_SECONDS
 
 if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
@@ -23,7 +23,7 @@ TERMS = ("latency", "volume", "beside", "straggle", "launch", "step", "copies", 
 # What each is worth before correction.
 CONTENTION = 0.1  # seconds of work lost for each second of messages beside it: they take SMs and bandwidth
 STRAGGLE = 0.015  # spread of the time that like GPUs take for the same work, as a share of it
-LAUNCH = FORWARD_CALL  # seconds of the host for a call of an engine that captures no graph
+LAUNCH = FORWARD_CALL_SECONDS  # seconds of the host for a call of an engine that captures no graph
 STEP = 1e-4  # seconds in which several processes agree on a step
 COPY = 90e-6  # seconds in which one process of threads makes the copies of a parameter tensor
 # Shares of a copy's framework calls that wait for the others' threads: the interpreter runs one at a time, autograd in its own.

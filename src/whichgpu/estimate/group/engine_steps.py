@@ -24,8 +24,8 @@ from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
 from whichgpu.estimate.group.step import Devices, RankPass, lowered_pass, pass_breakdown
 from whichgpu.estimate.group.traffic import inference_collectives
-from whichgpu.estimate.time.grid import in_hand
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.grid import scheduled_sequences
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
@@ -69,7 +69,7 @@ class EngineSteps:
         task = replace(self.workload, task="decode")
         shared, bubble = pipeline_schedule(task, sequences)
         ops = rank_pass(task, self.shape, shared, 1.0, before)
-        return self._seconds(self._pass(task, ops, shared, 1.0, in_hand(self.workload, sequences), bubble), shape)
+        return self._seconds(self._pass(task, ops, shared, 1.0, scheduled_sequences(self.workload, sequences), bubble), shape)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
         """One pass over a chunk of a prompt and one token of each of `batch` sequences: products see all rows at once."""
@@ -88,7 +88,7 @@ class EngineSteps:
         token = rank_pass(replace(task, task="decode"), self.shape, np.maximum(shared, 1.0), 1.0, seen)
         some = (sequences > 0).astype(float)
         beside = [op.times(some) for op in token if op.kind == "decode_attention"]
-        done = self._pass(task, [*own, *chunk, *beside], 1.0, new + shared, in_hand(self.workload, sequences), bubble)
+        done = self._pass(task, [*own, *chunk, *beside], 1.0, new + shared, scheduled_sequences(self.workload, sequences), bubble)
         return self._seconds(done, shape)
 
     def _pass(
@@ -96,7 +96,7 @@ class EngineSteps:
         bubble: Array | float,
     ) -> RankPass:  # fmt: skip
         said = inference_collectives(task, self.shape, batch, tokens)
-        return lowered_pass(task, self.shape, self.devices, Lowered(tuple(ops)), said, self.kind, sequences, bubble)
+        return lowered_pass(task, self.shape, self.devices, LoweredStep(tuple(ops)), said, self.kind, sequences, bubble)
 
     def _seconds(self, done: RankPass, shape: tuple[int, ...]) -> Array:
         wall = pass_breakdown(self.workload, done, self.devices).wall

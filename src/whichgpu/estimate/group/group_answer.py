@@ -14,10 +14,10 @@ from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
-from whichgpu.estimate.time.answer import SOURCE, TimeEstimate, work
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import OVERHEAD_SHARE
+from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE, TimeEstimate, work_per_step
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -58,7 +58,7 @@ def group_time_of(
 
     told = grid.breakdown
     wall, floor = float(told.wall[0, 0]), float(grid.floor[0, 0])
-    done, unit = work(workload, shape)
+    done, unit = work_per_step(workload, shape)
     time = figure(wall, floor)
     found = scaling_of(workload, shape, devices)
     facts = GroupTime(
@@ -81,7 +81,7 @@ def group_time_of(
         tpot=time if workload.serving else None,
         bound=_bound(grid),
         tier=tier,
-        calibrated=str(devices.groups.made.get("date", "")),
+        calibrated=str(devices.groups.provenance.get("date", "")),
         warnings=(*precision_warnings(workload, gpu), *grid.notes, *_remarks(workload, gpu, fabric, instance, facts)),
     )
     return estimate, facts
@@ -104,13 +104,18 @@ def _spread(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tupl
     low, high = devices.groups.spread(devices.groups.tier(grid.engine, gpu), grid.kind)
     alone = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if alone in OTHER_KINDS:
-        own = devices.calibration.spread(alone, grid.kind, engine=grid.engine)
+        own = devices.calibration.log_range(alone, grid.kind, engine=grid.engine)
         return min(low, own[0]), max(high, own[1])
     return low, high
 
 
 def _sources(devices: Devices, engine: str, gpu: Gpu) -> tuple[str, ...]:
-    found = (SOURCE, GROUP_SOURCE, *devices.calibration.sources_of(engine, gpu.id), *devices.groups.sources_of(engine))
+    found = (
+        CALIBRATION_SOURCE,
+        GROUP_SOURCE,
+        *devices.calibration.sources_of(engine, gpu.id),
+        *devices.groups.sources_of(engine),
+    )
     return tuple(dict.fromkeys(found))
 
 

@@ -1,6 +1,6 @@
 """What was measured of groups, as corrections of their terms by engine, year and link; and ranges.
 
-The data file is written by `tools/calibration/fit_groups.py`; it says from what, when and by which command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.time.fitted import Fitted, Nearness, read_fitted
+from whichgpu.estimate.time.fitted_corrections import FittedCorrections, Nearness, read_corrections
 
-DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
+DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS = "-threads"
@@ -59,7 +59,7 @@ class GroupSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCalibration(Fitted):
+class GroupCalibration(FittedCorrections):
     """Corrections of a group's step."""
 
     known: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
@@ -105,6 +105,6 @@ NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 
 
 @cache
-def load_group_calibration(path: Path = DATA_FILE) -> GroupCalibration:
+def load_group_calibration(folder: Path = DATA_FOLDER) -> GroupCalibration:
     """The fitted numbers."""
-    return read_fitted(path, GroupCalibration)
+    return read_corrections(folder, GroupCalibration)

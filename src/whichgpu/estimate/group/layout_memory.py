@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from whichgpu.estimate.fit import needed
+from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.group.collectives import Array
-from whichgpu.estimate.memory.dispatch import check_training, memory
-from whichgpu.estimate.memory.overhead import context, workspace
+from whichgpu.estimate.memory.dispatch import check_training, estimate_memory
+from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.training.operators import WIDTHS
-from whichgpu.estimate.memory.training.transformer import Step, allocated_parts
-from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
+from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
+from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -41,7 +41,7 @@ class LayoutMemory:
         self.workload, self.shape = workload, shape
         self._lines: dict[tuple[int, int, int, str], Lines] = {}
         self._held: dict[tuple[int, int, int, bool, str], float] = {}
-        self._outside = workspace(None) + context(None)
+        self._outside = workspace_bytes(None) + context_bytes(None)
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
         """For each micro-batch."""
@@ -51,14 +51,14 @@ class LayoutMemory:
         told = []
         for size, rounds in zip(micro, accumulation, strict=True):
             asked = apply_layout(self.workload, parallel, int(size), int(rounds), checkpointing)
-            told.append(needed(memory(asked, shape), asked).value)
+            told.append(required_memory(estimate_memory(asked, shape), asked).value)
         return np.array(told)
 
     def _lined(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
         once = self._parted(self._line(shape, parallel, checkpointing), shape, parallel)
         again = self._accumulated(once)
         layers = float(len(stage_layers(shape.layers, parallel.pp, 0)))
-        held = np.array([in_flight(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
+        held = np.array([in_flight_micro_batches(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
         kept = self._kept(shape, parallel, checkpointing) * layers * micro * (held - 1.0)
         gathered = self._gathered(once, parallel)
         told = np.where(accumulation > 1, *(_allocated_bytes(line, parallel, layers, micro, gathered) for line in (again, once)))
@@ -121,7 +121,7 @@ class LayoutMemory:
         sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
         own, widths = tensor_share(shape, parallel), WIDTHS[self.workload.precision or "bf16"]
         asked = apply_layout(self.workload, parallel, 1, 1, checkpointing)
-        block = Step(asked, shape, own, widths, sequence, sequence).layer(shape.experts is not None)
+        block = TransformerStep(asked, shape, own, widths, sequence, sequence).layer(shape.experts is not None)
         return float(block.kept if checkpointing == "none" else block.entry.size)
 
     def _line(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Lines:

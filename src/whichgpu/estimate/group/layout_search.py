@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.fit import Verdict, fit, needed
+from whichgpu.estimate.fit import Verdict, fit, required_memory
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
 from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
 from whichgpu.estimate.group.layouts import legal_layouts
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of so many at most whose memory is counted exactly
@@ -105,7 +105,7 @@ def time_best_layouts(
     told: list[TimedLayout] = []
     for candidate in found.best(gpu):
         asked = replace(candidate.workload(workload), nodes=nodes)
-        need = needed(memory(asked, shape, devices.gpus[gpu]), asked)
+        need = required_memory(estimate_memory(asked, shape, devices.gpus[gpu]), asked)
         verdict = fit(need, asked, devices.gpus[gpu]).fits
         if verdict == "no":
             continue
@@ -132,7 +132,7 @@ def micro_batches(workload: Workload, shape: Shape, parallel: Parallel) -> tuple
         return np.zeros(0), np.zeros(0)
     if not workload.training:
         return np.array([float(share)]), np.ones(1)
-    if workload.micro_batch is not None and (isinstance(shape, Traced) or share % workload.micro_batch):
+    if workload.micro_batch is not None and (isinstance(shape, TracedShape) or share % workload.micro_batch):
         return np.array([float(share)]), np.ones(1)
     micro = micro_batch_sizes(share)
     return micro, share / micro

@@ -15,11 +15,11 @@ from whichgpu.estimate.group.operator_times import PHASES, OperatorTimes
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_step
 from whichgpu.estimate.group.step import Devices, collective_seconds, evaluate_group, link_corrections
 from whichgpu.estimate.group.traffic import step_collectives
-from whichgpu.estimate.time.combine import corrected_parts
-from whichgpu.estimate.time.curves.gpus import columns_of
-from whichgpu.estimate.time.grid import settings
+from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
+from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
+from whichgpu.estimate.time.grid import correction_keys
 from whichgpu.estimate.time.lower.eager.training import Section
-from whichgpu.estimate.time.terms import Terms
+from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import micro_batches
@@ -45,9 +45,9 @@ class TimedStep:
     `adding` is what adding the gradients of one micro-step to those of the earlier ones takes.
     """
 
-    whole: dict[str, Terms]
-    layers: dict[str, Terms]
-    adding: Terms
+    whole: dict[str, TimeTerms]
+    layers: dict[str, TimeTerms]
+    adding: TimeTerms
     unit: str
 
 
@@ -63,9 +63,9 @@ class LayoutTimes:
         `like` is a screen of the same work on the same devices for another number of GPUs: what it timed is used again.
         """
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
-        columns = columns_of(devices.gpus)
-        self._columns, self._places = columns.among or (columns, np.arange(len(columns)))
-        self._worked: dict[tuple[int, int, int], tuple[OperatorTimes, Terms]] = like._worked if like else {}
+        columns = cached_gpu_columns(devices.gpus)
+        self._columns, self._places = columns.distinct or (columns, np.arange(len(columns)))
+        self._worked: dict[tuple[int, int, int], tuple[OperatorTimes, TimeTerms]] = like._worked if like else {}
         self._timed: dict[tuple[int, int, int, str], TimedStep] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
         self._copied: dict[Parallel, tuple[dict[str, Array], dict[str, Array]]] = {}
@@ -92,13 +92,15 @@ class LayoutTimes:
         missing = 1.0 - len(stage_layers(shape.layers, parallel.pp, 0)) / shape.layers
         places = np.searchsorted(self.micro, micro).astype(np.int64)
         if timed.unit not in self._factors:
-            self._factors[timed.unit] = self.devices.calibration.factors(settings(asked, "train", timed.unit, self.devices.gpus))
+            self._factors[timed.unit] = self.devices.calibration.factors(
+                correction_keys(asked, "train", timed.unit, self.devices.gpus)
+            )
         works = {}
         for phase in PHASES:
             terms = _chosen(timed.whole[phase] + timed.layers[phase] * -missing, places)
-            works[phase] = corrected_parts(terms, self._factors[timed.unit])
+            works[phase] = device_host_and_fixed_seconds(terms, self._factors[timed.unit])
         forward, backward, step = (works[phase] for phase in PHASES)
-        adding = corrected_parts(timed.adding, self._factors[timed.unit])
+        adding = device_host_and_fixed_seconds(timed.adding, self._factors[timed.unit])
         kept = (1.0 / parallel.dp if parallel.zero >= 2 else 1.0) / parallel.pp
         share = (1.0 / parallel.dp if parallel.zero else 1.0) / parallel.pp
         step = (step[0] * share, step[1], step[2])
@@ -166,7 +168,7 @@ class LayoutTimes:
             )
         return self._timed[key]
 
-    def _work(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, Terms]:
+    def _work(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, TimeTerms]:
         """All operators of a tensor degree, and what a further round adds."""
         key = (parallel.tp, parallel.cp, parallel.ep)
         if key not in self._worked:
@@ -174,17 +176,17 @@ class LayoutTimes:
             again = "full" if self.workload.checkpointing == "none" else self.workload.checkpointing
             asked = replace(self.workload, parallel=plain, checkpointing=again, accumulation=1, micro_batch=None)
             step = rank_step(asked, shape, self.micro)
-            adding = OperatorTimes.of([Section([step.adding])], self._columns)
-            one = OperatorTimes.of([*step.sections, Section(step.stepping)], self._columns)
+            adding = OperatorTimes.of([Section([step.accumulation_op])], self._columns)
+            one = OperatorTimes.of([*step.sections, Section(step.optimizer_ops)], self._columns)
             self._worked[key] = one, adding.terms(adding.counts, "backward")
         return self._worked[key]
 
-    def _on_each(self, terms: Terms) -> Terms:
+    def _on_each(self, terms: TimeTerms) -> TimeTerms:
         """Of every device, from those of each kind of GPU."""
         blank = np.zeros((len(self._places), terms.seconds.shape[2]))
-        return Terms(terms.seconds[:, self._places], terms.floors[:, self._places], blank, blank, terms.unit)
+        return TimeTerms(terms.seconds[:, self._places], terms.floors[:, self._places], blank, blank, terms.unit)
 
 
-def _chosen(terms: Terms, places: NDArray[np.int64]) -> Terms:
+def _chosen(terms: TimeTerms, places: NDArray[np.int64]) -> TimeTerms:
     """At some of the micro-batches."""
     return replace(terms, seconds=terms.seconds[:, :, places], floors=terms.floors[:, :, places])

@@ -27,13 +27,13 @@ from whichgpu.estimate.group.traffic import (
     step_collectives,
 )
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import corrected_parts
-from whichgpu.estimate.time.curves.evaluate import Totals, totals
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
-from whichgpu.estimate.time.grid import NEWEST, in_hand, settings, terms_from
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
+from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
+from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
+from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, correction_keys, scheduled_sequences, terms_from_totals
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op
-from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
+from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -62,7 +62,7 @@ class RankPass:
     """One pass of a rank before the links' corrections, with what tells its bounds."""
 
     parts: StepParts
-    terms: Terms
+    terms: TimeTerms
     kind: str
     notes: tuple[Message, ...] = ()
 
@@ -101,7 +101,7 @@ def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number)
     kind = workload.traits.step
     shared, bubble = pipeline_schedule(workload, batch)
     lowered = rank_ops(workload, shape, shared)
-    sequences = in_hand(workload, batch) if kind == "decode" else 0.0
+    sequences = scheduled_sequences(workload, batch) if kind == "decode" else 0.0
     said = step_collectives(workload, shape, shared)
     return lowered_pass(workload, shape, devices, lowered, said, kind, sequences, bubble)
 
@@ -119,9 +119,9 @@ def inference_pass(
     kind = kind or ("prefill" if context is None else "decode")
     task = replace(workload, task="prefill" if context is None else "decode")
     shared, bubble = pipeline_schedule(task, batch)
-    lowered = Lowered(tuple(rank_pass(task, shape, shared, tokens, context)))
+    lowered = LoweredStep(tuple(rank_pass(task, shape, shared, tokens, context)))
     said = inference_collectives(task, shape, shared, tokens if context is None else 1.0)
-    sequences = in_hand(workload, batch) if context is not None else 0.0
+    sequences = scheduled_sequences(workload, batch) if context is not None else 0.0
     return lowered_pass(workload, shape, devices, lowered, said, kind, sequences, bubble)
 
 
@@ -148,25 +148,26 @@ def lowered_pass(
     workload: Workload,
     shape: Shape,
     devices: Devices,
-    lowered: Lowered,
+    lowered: LoweredStep,
     said: Sequence[Collective],
     kind: str,
     sequences: Number,
     bubble: Number,
 ) -> RankPass:
     """A pass of these operators and messages, its work corrected; `sequences` are those a serving engine has in hand."""
-    column = columns_of(devices.gpus)
+    column = cached_gpu_columns(devices.gpus)
     apart = _phases(lowered, column) if workload.training else {}
-    timed = reduce(add, (told for _, told in apart.values())) if apart else totals(lowered.ops, column)
-    terms = terms_from(timed, lowered, sequences, workload.accumulation)
-    factors = devices.calibration.factors(settings(workload, kind, terms.unit, devices.gpus))
-    device, calls, once = corrected_parts(terms, factors, workload.host_speed)
+    timed = reduce(add, (told for _, told in apart.values())) if apart else operator_totals(lowered.ops, column)
+    terms = terms_from_totals(timed, lowered, sequences, workload.accumulation)
+    factors = devices.calibration.factors(correction_keys(workload, kind, terms.unit, devices.gpus))
+    device, calls, once = device_host_and_fixed_seconds(terms, factors, workload.host_speed)
     eager = not engine_record(workload.engine).captures_graphs
-    share = device / np.maximum(terms.seconds[: len(DEVICE)].sum(axis=0), 1e-30)
+    share = device / np.maximum(terms.seconds[: len(DEVICE_TERMS)].sum(axis=0), 1e-30)
     backward = forward = np.zeros_like(device)
     if apart:
         forward, backward = (
-            corrected_parts(terms_from(apart[name][1], apart[name][0]), factors)[0] / _overlapped_rounds(workload, name)
+            device_host_and_fixed_seconds(terms_from_totals(apart[name][1], apart[name][0]), factors)[0]
+            / _overlapped_rounds(workload, name)
             if name in apart
             else forward
             for name in ("forward", "backward")
@@ -203,12 +204,12 @@ def lowered_pass(
     return RankPass(parts, terms, kind, lowered.notes)
 
 
-def _phases(lowered: Lowered, gpus: GpuColumns) -> dict[str, tuple[Lowered, Totals]]:
+def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredStep, OperatorTotals]]:
     """Operators of each phase there is, timed."""
     phases: dict[str, list[Op]] = {}
     for op in lowered.ops:
         phases.setdefault(op.phase, []).append(op)
-    return {phase: (Lowered(tuple(ops)), totals(ops, gpus)) for phase, ops in phases.items()}
+    return {phase: (LoweredStep(tuple(ops)), operator_totals(ops, gpus)) for phase, ops in phases.items()}
 
 
 def _overlapped_rounds(workload: Workload, phase: str) -> float:
@@ -246,7 +247,7 @@ def collective_seconds(workload: Workload, said: Sequence[Collective], devices: 
 
 def link_corrections(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
     """What was measured of groups, as factors of each term."""
-    year = workload.year or NEWEST
+    year = workload.year or NEWEST_SOFTWARE_YEAR
     engine, threads = workload.engine or default_engine(), workload.parallel.threads
     found = [group_setting(fabric, engine, year, kind, threads) for fabric in devices.fabrics]
     return devices.groups.factors(found)

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
-from whichgpu.estimate.memory.quantisation import is_mixture
-from whichgpu.estimate.time.lower.eager.training import trained
+from whichgpu.estimate.memory.quantisation import is_moe_layer
+from whichgpu.estimate.time.lower.eager.training import trained_parameters
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.lower.model import Model
+    from whichgpu.estimate.time.lower.traced_model import TracedModel
     from whichgpu.estimate.time.operators import Number
 
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
@@ -92,7 +92,7 @@ def _pass(
     layers = stage_layers(shape.layers, parallel.pp, 0)
     both = times * (1.0 + back)
     stream = tokens * shape.hidden * width
-    mixtures = sum(is_mixture(shape, index) for index in layers)
+    mixtures = sum(is_moe_layer(shape, index) for index in layers)
     if parallel.tp > 1:
         halves = (1 if shape.parallel_block else 2) + (1 if shape.encoder_layers else 0)
         sums = len(layers) * halves * both + 2 * -(-shape.encoder_layers // parallel.pp) * both
@@ -152,7 +152,7 @@ def gradient_bytes(workload: Workload, shape: Shape) -> tuple[float, float]:
     """Bytes of gradients of one rank before any ZeRO, and how many of them are experts'."""
     if isinstance(shape, Transformer):
         own = tensor_share(shape, workload.parallel)
-        parameters, _ = trained(workload, own)
+        parameters, _ = trained_parameters(workload, own)
         counted = count_parameters(own)
         share = 0.0 if workload.lora_rank else counted.experts / counted.total
         size = parameters * gradient_width(workload)
@@ -176,25 +176,25 @@ def gradient_width(workload: Workload) -> float:
 
 
 def _parameters(workload: Workload, shape: Shape) -> float:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _trained_model(workload, shape).parameters
     return float(count_parameters(shape).total) if isinstance(shape, Mlp) else 0.0
 
 
 def parameter_tensors(workload: Workload, shape: Shape) -> float:
     """Parameter tensors of one copy, which a process of threads copies one by one."""
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _trained_model(workload, shape).tensors
     if isinstance(shape, Transformer):
-        return trained(workload, shape)[1]
+        return trained_parameters(workload, shape)[1]
     return 2.0 * (len(shape.units) - 1) if isinstance(shape, Mlp) else 1.0
 
 
-def _trained_model(workload: Workload, shape: Traced) -> Model:
+def _trained_model(workload: Workload, shape: TracedShape) -> TracedModel:
     """The pass that has gradients: their number and size are the parameters'."""
-    from whichgpu.estimate.time.lower.model import model_of  # reads the operator tables
+    from whichgpu.estimate.time.lower.traced_model import traced_model  # reads the operator tables
 
-    return model_of(replace(workload, task="train"), shape)
+    return traced_model(replace(workload, task="train"), shape)
 
 
 def _width(workload: Workload) -> float:

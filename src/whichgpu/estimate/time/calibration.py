@@ -1,6 +1,6 @@
 """What was measured, as corrections: multipliers of each term by engine, software year, architecture and GPU; and ranges.
 
-The data file is written by `tools/calibrate`; it says from what, when and by which command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
+from whichgpu.estimate.time.fitted_corrections import FittedCorrections, Nearness, generation, read_corrections
 from whichgpu.estimate.time.terms import TERMS
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     from whichgpu.catalog.gpu import Gpu
 
-DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
+DATA_FOLDER = Path(__file__).parent / "data"
 
 Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own`
-TIERS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
-UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
+TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
+UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
-GENERATING = ("prefill", "decode", "generate")
-SEVERAL, FEW_GPUS = 3, 5  # generations; GPUs
-LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
+GENERATION_STEPS = ("prefill", "decode", "generate")
+MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations; GPUs
+LOW_POWER_WATTS = 80  # watts at or below which a card cannot hold its clocks
 
 # A level is a kind of group that may have its own multiplier of a term; the first is the most general.
-# Each is spelled as the words of a `Setting` that make its key.
+# Each is spelled as the words of a `CorrectionKey` that make its key.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),
@@ -52,11 +52,11 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-YEARLY = ("era", "year")  # groups of years, between which a year not measured is interpolated
+YEARLY_LEVELS = ("era", "year")  # groups of years, between which a year not measured is interpolated
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class CorrectionKey:
     """What decides which corrections apply to a step."""
 
     engine: str
@@ -81,20 +81,20 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration(Fitted):
+class Calibration(FittedCorrections):
     """Corrections of a step on one GPU."""
 
-    known: dict[Setting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
+    known: dict[CorrectionKey, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
 
-    def log_multiplier(self, setting: Setting, term: str) -> float:
+    def log_multiplier(self, setting: CorrectionKey, term: str) -> float:
         """The sum over levels; years between known ones are interpolated."""
         return sum(values.get(term, 0.0) for values in self._levels(setting))
 
-    def _levels(self, setting: Setting) -> list[Mapping[str, float]]:
+    def _levels(self, setting: CorrectionKey) -> list[Mapping[str, float]]:
         """By term, what each level says of this setting."""
         found: list[Mapping[str, float]] = []
         for level, groups in self.multipliers.items():
-            if level in YEARLY:
+            if level in YEARLY_LEVELS:
                 found.append(_by_year(groups, setting.style if level == "era" else setting.engine, setting.year))
             else:
                 found.append(groups.get(setting.key(level), {}))
@@ -111,9 +111,9 @@ class Calibration(Fitted):
             return "none"
         strange = (precision and not self._known(gpu, precision)) or (kind and not self._done(engine, kind))
         known = self._generations(engine)
-        if strange or (len(known) < SEVERAL and generation(gpu) not in known):
+        if strange or (len(known) < MIN_GENERATIONS and generation(gpu) not in known):
             return "other"
-        nearest = TIERS[self.nearness(engine, gpu)]
+        nearest = TIER_BY_NEARNESS[self.nearness(engine, gpu)]
         told = self.evidence.get("engines", {}).get(engine, {}).get("bits", {}).get(gpu.id, ())
         return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in told else nearest
 
@@ -130,25 +130,25 @@ class Calibration(Fitted):
     def _done(self, engine: str, kind: str) -> bool:
         """Whether steps of a kind were measured under an engine; answers as a whole tell of their prompts and tokens."""
         tasks = self.evidence.get("engines", {}).get(engine, {}).get("tasks", {})
-        return kind in tasks or (kind in GENERATING and any(one in tasks for one in GENERATING))
+        return kind in tasks or (kind in GENERATION_STEPS and any(one in tasks for one in GENERATION_STEPS))
 
-    def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
+    def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind.
 
         An engine measured on a few generations tells little of others: there the range of all engines counts, too; and of one
         measured on a few GPUs, that of any step.
         """
         table = self.ranges.get(tier, {})
-        all_engines = table.get(kind, table.get("any", UNKNOWN_SPREAD))
+        all_engines = table.get(kind, table.get("any", UNMEASURED_LOG_RANGE))
         low, high = table.get(f"{engine}/{kind}", all_engines)
-        if tier == "other" and len(self._generations(engine)) < SEVERAL:
+        if tier == "other" and len(self._generations(engine)) < MIN_GENERATIONS:
             low, high = min(low, all_engines[0]), max(high, all_engines[1])
-        if tier == "other" and len(self.evidence.get("engines", {}).get(engine, {}).get("gpus", ())) < FEW_GPUS:
-            any_step = table.get("any", UNKNOWN_SPREAD)
+        if tier == "other" and len(self.evidence.get("engines", {}).get(engine, {}).get("gpus", ())) < MIN_GPUS:
+            any_step = table.get("any", UNMEASURED_LOG_RANGE)
             low, high = min(low, any_step[0]), max(high, any_step[1])
         return low, high
 
-    def factors(self, settings: Sequence[Setting]) -> np.ndarray:
+    def factors(self, settings: Sequence[CorrectionKey]) -> np.ndarray:
         """Multipliers, [terms, settings]."""
         import numpy as np
 
@@ -175,20 +175,20 @@ def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) ->
     }
 
 
-def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Setting:
+def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> CorrectionKey:
     """The setting of a step on a GPU."""
     row = architecture_of(gpu)
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))
-    return Setting(engine, year, task, unit, gpu.id, architecture, kind, build(gpu), gpu.chip or gpu.id, gpu.vendor)
+    return CorrectionKey(engine, year, task, unit, gpu.id, architecture, kind, power_class(gpu), gpu.chip or gpu.id, gpu.vendor)
 
 
-def build(gpu: Gpu) -> str:
+def power_class(gpu: Gpu) -> str:
     """What clocks and power a card is built for."""
-    return "low-power" if (gpu.tdp_watts or LOW_POWER + 1) <= LOW_POWER else gpu.segment
+    return "low-power" if (gpu.tdp_watts or LOW_POWER_WATTS + 1) <= LOW_POWER_WATTS else gpu.segment
 
 
 @cache
-def load_calibration(path: Path = DATA_FILE) -> Calibration:
+def load_calibration(folder: Path = DATA_FOLDER) -> Calibration:
     """The fitted numbers."""
-    return read_fitted(path, Calibration)
+    return read_corrections(folder, Calibration)

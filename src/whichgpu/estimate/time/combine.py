@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichgpu.estimate.time.terms import DEVICE, HOST, TERMS, Terms
+from whichgpu.estimate.time.terms import DEVICE_TERMS, HOST_TERMS, TERMS, TimeTerms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 # Device and host run side by side, so the longer one shows; near equality they wait on each other a little. The sharpness of
 # that maximum: (d^p + h^p)^(1/p).
-SHARPNESS = 6.0
-_DEVICE = slice(0, len(DEVICE))
+OVERLAP_SHARPNESS = 6.0
+_DEVICE = slice(0, len(DEVICE_TERMS))
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
+class StepSeconds:
     """Seconds of a step, [gpus, batches]."""
 
     wall: Array
@@ -27,16 +27,16 @@ class Seconds:
     host: Array
 
 
-def combine(terms: Terms, factors: Array, eager: bool, host_speed: float = 1.0) -> Seconds:
+def step_seconds(terms: TimeTerms, factors: Array, eager: bool, host_speed: float = 1.0) -> StepSeconds:
     """Corrected seconds. `factors` is [terms, gpus]; `host_speed` is of the host against the one measured with."""
-    device, host, once = corrected_parts(terms, factors, host_speed)
+    device, host, once = device_host_and_fixed_seconds(terms, factors, host_speed)
     if not eager:
-        return Seconds(device + once, device, once)
+        return StepSeconds(device + once, device, once)
     wall = soft_maximum(device, host) + once
-    return Seconds(wall, device, host + once)
+    return StepSeconds(wall, device, host + once)
 
 
-def corrected_parts(terms: Terms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
+def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
     """Corrected seconds of the device, of the host's calls, and of what a step costs once."""
     import numpy as np
 
@@ -52,7 +52,9 @@ def soft_maximum(first: Array, second: Array) -> Array:
     import numpy as np
 
     largest = np.maximum(np.maximum(first, second), 1e-30)
-    told: Array = largest * ((first / largest) ** SHARPNESS + (second / largest) ** SHARPNESS) ** (1 / SHARPNESS)
+    told: Array = largest * ((first / largest) ** OVERLAP_SHARPNESS + (second / largest) ** OVERLAP_SHARPNESS) ** (
+        1 / OVERLAP_SHARPNESS
+    )
     return told
 
 
@@ -60,4 +62,4 @@ def _index(term: str) -> int:
     return TERMS.index(term)
 
 
-assert TERMS[len(DEVICE) :] == HOST
+assert TERMS[len(DEVICE_TERMS) :] == HOST_TERMS

@@ -19,12 +19,12 @@ def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
         return (msg("warning.true-fp32", gpu=gpu.name),)
     record = PRECISION_BY_NAME[precision or "fp32"]
     wanted = record.wanted_peak
-    if wanted is None or fast(gpu, wanted):
+    if wanted is None or has_fast_unit(gpu, wanted):
         return ()
     values = {"gpu": gpu.name, "precision": precision}
     if record.operand_unit:  # Weights may still be stored so, and dequantised for 16-bit products.
         return (msg("warning.stored-only", **values),)
-    if wanted == "bf16" and fast(gpu, "fp16"):
+    if wanted == "bf16" and has_fast_unit(gpu, "fp16"):
         return (msg("warning.emulated-better", better=precision.replace("bf16", "fp16"), **values),)
     return (msg("warning.emulated", **values),)
 
@@ -38,9 +38,9 @@ def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
     ['amp-bf16', 'amp-fp16', 'fp32']
     """
     wanted = PRECISION_BY_NAME[precision].wanted_peak
-    if wanted not in ("bf16", "fp16") or not gpu.peaks or fast(gpu, wanted):
+    if wanted not in ("bf16", "fp16") or not gpu.peaks or has_fast_unit(gpu, wanted):
         return precision
-    if wanted == "bf16" and fast(gpu, "fp16"):
+    if wanted == "bf16" and has_fast_unit(gpu, "fp16"):
         return precision.replace("bf16", "fp16")
     return precision if language else "fp32"
 
@@ -48,10 +48,10 @@ def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
 def computes_fast(gpu: Gpu, precision: str) -> bool:
     """Whether the chip has fast units for what a precision asks for, or it asks for none."""
     wanted = PRECISION_BY_NAME[precision].wanted_peak
-    return wanted is None or fast(gpu, wanted)
+    return wanted is None or has_fast_unit(gpu, wanted)
 
 
-def fast(gpu: Gpu, unit: str) -> bool:
+def has_fast_unit(gpu: Gpu, unit: str) -> bool:
     """Whether the chip computes in this unit at least as fast as in fp32; in a byte, as in fp16."""
     rate = gpu.peaks.get(unit)
     against = "fp16" if unit == "int8" and "fp16" in gpu.peaks else "fp32"

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 # Classes of operators, products being of two: those that compute and those that do little but read weights. Then: the gap between
 # kernels, calls of the host forward and backward, what a step costs once, and what a serving engine does for each of its
 # sequences at every step (scheduling, sampling, detokenising).
-DEVICE = ("gemm", "stream", "attention", "conv", "memory", "gap")
-HOST = ("forward_calls", "backward_calls", "step", "sequences")
-TERMS = (*DEVICE, *HOST)
+DEVICE_TERMS = ("gemm", "stream", "attention", "conv", "memory", "gap")
+HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
+TERMS = (*DEVICE_TERMS, *HOST_TERMS)
 
 # What one unit of each countable term costs before correction, in seconds.
-KERNEL_GAP = 1.0e-6
-FORWARD_CALL, BACKWARD_CALL = 15.0e-6, 15.0e-6
-STEP = 1.0e-4
-SEQUENCE = 5.0e-6
+KERNEL_GAP_SECONDS = 1.0e-6
+FORWARD_CALL_SECONDS, BACKWARD_CALL_SECONDS = 15.0e-6, 15.0e-6
+FIXED_STEP_SECONDS = 1.0e-4
+SEQUENCE_SECONDS = 5.0e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TimeTerms:
     """Uncorrected seconds, [terms, gpus, batches] in the order of TERMS, with the physical floor of each device term.
 
     `flop_seconds` and `byte_seconds` tell what bounds it: FLOPs over peak and bytes over bandwidth, [gpus, batches].
@@ -40,8 +40,8 @@ class Terms:
     byte_seconds: Array
     unit: str  # of the products that weigh most: half, tf32, single, narrow
 
-    def __add__(self, other: Terms) -> Terms:
-        return Terms(
+    def __add__(self, other: TimeTerms) -> TimeTerms:
+        return TimeTerms(
             self.seconds + other.seconds,
             self.floors + other.floors,
             self.flop_seconds + other.flop_seconds,
@@ -49,11 +49,13 @@ class Terms:
             self.unit,
         )
 
-    def __mul__(self, times: float | Array) -> Terms:
-        return Terms(self.seconds * times, self.floors * times, self.flop_seconds * times, self.byte_seconds * times, self.unit)
+    def __mul__(self, times: float | Array) -> TimeTerms:
+        return TimeTerms(
+            self.seconds * times, self.floors * times, self.flop_seconds * times, self.byte_seconds * times, self.unit
+        )
 
 
-def heaviest_unit(ops: tuple[Op, ...]) -> str:
+def dominant_unit_class(ops: tuple[Op, ...]) -> str:
     """The arithmetic in which most FLOPs of the products are done."""
     weights: dict[str, float] = {}
     for op in ops:

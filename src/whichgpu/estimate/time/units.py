@@ -11,7 +11,7 @@ TABLE = Path(__file__).parent / "data" / "units.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ArithmeticUnit:
     """One unit; rate and energy of a FLOP are None off the matrix units."""
 
     name: str
@@ -23,9 +23,9 @@ class Unit:
     term_class: str  # units whose steps share corrections: single, tf32, half, narrow
 
     @property
-    def narrow(self) -> bool:
+    def below_16_bits(self) -> bool:
         """Whether GPUs without it dequantise to 16 bits."""
         return self.product_class in ("narrow", "integer")
 
 
-UNITS = {row["name"]: parse_record(Unit, row) for row in data_rows(TABLE)}
+UNITS = {row["name"]: parse_record(ArithmeticUnit, row) for row in data_rows(TABLE)}

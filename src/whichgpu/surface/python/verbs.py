@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
-    from whichgpu.api.recommend.recommend import RecommendAnswer
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
     from whichgpu.catalog.checks import CheckReport
+    from whichgpu.decide.answer.recommend_answer import RecommendAnswer
     from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
 

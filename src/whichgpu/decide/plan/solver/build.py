@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.base.messages import Message
-from whichgpu.catalog.engines.engine import Engine, engine_runs_on
+from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
@@ -28,11 +27,10 @@ class ServedModel:
     objectives: Objectives
     engine: Engine | None = None
     requested_name: str = ""  # as the user wrote it
-    warnings: tuple[Message, ...] = ()
 
     def runs_on(self, gpu: Gpu) -> bool:
         """Whether the engine may run on a GPU; unknown counts as yes."""
-        return self.engine is None or engine_runs_on(self.engine, gpu)
+        return self.engine is None or may_run_on(self.engine, gpu)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class Program:
             rows.row([*terms, (more, -1.0), (fewer, 1.0)], current.gpus.get(gpu, 0.0), current.gpus.get(gpu, 0.0))
 
     def solve(self, seconds: float, gap: float, known: StartingPlan | None = None) -> ProgramSolution | None:
-        """The cheapest mix found; None if there is none. `known` is a plan to begin with."""
+        """The cheapest mix found; None if there is none. `known_by` is a plan to begin with."""
         start = self._values_of(known) if known is not None else self._rounded(seconds / 2)
         found = self.rows.solve(seconds, gap, start)
         return None if found is None else self._read(found.values, found.objective, found.bound)

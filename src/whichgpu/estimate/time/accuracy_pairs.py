@@ -1,0 +1,67 @@
+"""Predicted beside measured times, as kept by `python -m benchmarks.accuracy_pairs`: the evidence the accuracy page shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import log
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.bundled_data import data_rows
+
+PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyPair:
+    """One measured step and what a fit that never saw its GPU (for our own H200: its model) says of it. Seconds."""
+
+    source: str
+    gpu: str
+    task: str
+    field: str  # vision or language
+    model: str
+    engine: str
+    precision: str
+    year: int
+    batch: int | None
+    seq_in: int | None
+    seq_out: int | None
+    image: int | None
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """How far off the prediction is, as a share of what was measured."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def distance(self) -> float:
+        """How far off, the same for half as for double: the size of the logarithm."""
+        return abs(log(self.predicted / self.measured))
+
+    @property
+    def inside(self) -> bool:
+        """Whether what was measured lies in the predicted range."""
+        return self.low <= self.measured <= self.high
+
+
+PAIR_COLUMNS = tuple(AccuracyPair.__dataclass_fields__)
+_WHOLE = ("batch", "seq_in", "seq_out", "image")
+_SECONDS = ("measured", "predicted", "low", "high")
+
+
+@cache
+def accuracy_pairs() -> tuple[AccuracyPair, ...]:
+    """All of them."""
+    return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
+
+
+def _pair(row: dict[str, str]) -> AccuracyPair:
+    cells: dict[str, Any] = dict(row)
+    cells |= {name: int(float(row[name])) if row[name] else None for name in ("year", *_WHOLE)}
+    return AccuracyPair(**cells | {name: float(row[name]) for name in _SECONDS})

@@ -1,0 +1,69 @@
+"""What fits leave behind, of single GPUs and of groups alike: multipliers by level, ranges by tier, evidence by engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from whichgpu.base.bundled_data import read_data
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+
+if TYPE_CHECKING:
+    from whichgpu.catalog.gpu import Gpu
+
+Nearness = Literal["same", "kin", "far"]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedCorrections:
+    """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
+
+    multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
+    ranges: Mapping[str, Mapping[str, Sequence[float]]]
+    evidence: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    def nearness(self, engine: str, gpu: Gpu) -> Nearness:
+        """How near the measurements are: this GPU under this engine, its kin or another engine, or others."""
+        known = self.evidence.get("engines", {}).get(engine, {})
+        if gpu.id in known.get("gpus", ()):
+            return "same"
+        kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
+        return "kin" if kin else "far"
+
+    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
+        """Whose measurements an engine's corrections rest on."""
+        return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
+
+
+Corrections = TypeVar("Corrections", bound=FittedCorrections)
+
+
+def generation(gpu: Gpu) -> str:
+    """What decides how well kernels run on a GPU, beyond its rates."""
+    return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
+
+
+def read_corrections(folder: Path, kind: type[Corrections]) -> Corrections:
+    """Corrections of a data folder: `corrections.csv`, and `calibration.json` with their ranges and evidence."""
+    path = folder / "calibration.json"
+    try:
+        summary = json.loads(read_data(path))
+        path = folder / "corrections.csv"
+        return kind(_multipliers(read_data(path).decode("utf-8")), summary["ranges"], summary["evidence"], summary["made"])
+    except (OSError, ValueError, KeyError) as problem:
+        message = msg("error.malformed-data", path=str(path), why=str(problem))
+        raise DataError("malformed-data", message, msg("hint.data")) from problem
+
+
+def _multipliers(text: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Log factors by level, group and term; no cell holds a comma."""
+    levels: dict[str, dict[str, dict[str, float]]] = {}
+    for line in text.splitlines()[1:]:
+        level, group, term, log_factor, *_ = line.split(",")
+        levels.setdefault(level, {}).setdefault(group, {})[term] = float(log_factor)
+    return levels
