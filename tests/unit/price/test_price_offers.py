@@ -13,7 +13,7 @@ from tests.unit.price.test_asof import seen
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
-from whichgpu.catalog.currency import Exchanger, Quote, _on, round_significant
+from whichgpu.catalog.currency import Exchanger, Quote, _rate_on, round_significant
 from whichgpu.catalog.pricing import Discount, DollarExchangeRate
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import PriceOnDay, price_on_day
@@ -170,8 +170,8 @@ def test_rates_of_our_table_are_the_latest_by_then() -> None:
 
 def test_a_quote_is_of_the_day_or_the_last_one_before() -> None:
     series = (Quote(10, "1.5"), Quote(12, "2.5"))
-    assert [_on(series, day) for day in (10, 11, 12, 99)] == [Decimal(text) for text in ("1.5", "1.5", "2.5", "2.5")]
-    assert _on((), 10) == 1
+    assert [_rate_on(series, day) for day in (10, 11, 12, 99)] == [Decimal(text) for text in ("1.5", "1.5", "2.5", "2.5")]
+    assert _rate_on((), 10) == 1
 
 
 @pytest.mark.parametrize(

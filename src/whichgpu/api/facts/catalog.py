@@ -133,7 +133,7 @@ def select_gpus(
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = sort_rows([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
-    return GpusAnswer(_not_empty(found, "gpu", rows, filter.wishes()), catalog.cited_sources(*(gpu.sources for gpu in found)))
+    return GpusAnswer(_not_empty(found, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in found)))
 
 
 def instances(request: InstancesRequest, context: Context) -> InstancesAnswer:
@@ -160,7 +160,7 @@ def select_instances(
     parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
     cited = catalog.cited_sources(*(row.sources for row in found), *(part.sources for part in parts))
     undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
-    return InstancesAnswer(_not_empty(found, "instance", rows, filter.wishes()), parts, undated, cited)
+    return InstancesAnswer(_not_empty(found, "instance", rows, filter.conditions()), parts, undated, cited)
 
 
 def cpus(request: CpusRequest, context: Context) -> CpusAnswer:

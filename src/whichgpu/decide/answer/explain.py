@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.catalog.pricing import ANY_REGION
+from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility

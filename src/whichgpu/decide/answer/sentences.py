@@ -12,7 +12,7 @@ from whichgpu.base.units import format_amount, format_duration, format_seconds, 
 from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.pricing import ANY_REGION
+from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
