@@ -20,7 +20,6 @@ from whichgpu.api.facts.engines import EnginesAnswer
 from whichgpu.api.facts.models import ModelsAnswer
 from whichgpu.api.facts.relative_speed import RelativeAnswer
 from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
-from whichgpu.api.plan.plan import PlanAnswer
 from whichgpu.api.prices.buy import BuyAnswer
 from whichgpu.api.prices.changes import DiffAnswer, WatchAnswer
 from whichgpu.api.prices.history import HistoryAnswer
@@ -35,6 +34,7 @@ from whichgpu.catalog.status import CatalogStatus
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.interrupted import PoliciesAnswer
 from whichgpu.decide.plan.launch_hints import Hint
+from whichgpu.decide.plan.plan_answer import PlanAnswer
 from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 from whichgpu.measure.report.doctor import Report
 from whichgpu.measure.watcher import WatchReading
