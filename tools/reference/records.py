@@ -34,7 +34,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "estimate": ("api.workloads.estimate:EstimateAnswer",),
     "recommend": ("decide.answer.recommend_answer:RecommendAnswer",),
     "plan": (
-        "api.plan.plan:PlanAnswer",
+        "decide.plan.plan_answer:PlanAnswer",
         "decide.plan.launch_hints:Hint",
         "decide.roles.roles_answer:RolesAnswer",
         "decide.roles.roles_answer:DesignsAnswer",

@@ -135,7 +135,7 @@ def build_candidate(at: int, found: Candidates, question: EvaluatedQuestion) -> 
     ttft, tpot = expected_latency(workload, one)
     today = market.day.toordinal()
     observed = min(int(table.days[1][row]), today)
-    break_even = float(found.course.break_even[at])
+    break_even = float(found.run_cost.break_even[at])
     trip = float(market.round_trip[offer])
     return Candidate(
         gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(found.gpus[at])), copies=copies,
@@ -149,7 +149,7 @@ def build_candidate(at: int, found: Candidates, question: EvaluatedQuestion) -> 
         capacity=_capacity(one, copies, evidence),
         simulated=one.simulation.requests if one.simulation else None,
         memory=Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled"), usable=one.usable, fits=one.fits,
-        bound=one.bound, run_time=_run_time(found, at, evidence, work), reruns=round(float(found.course.reruns[at]), 3),
+        bound=one.bound, run_time=_run_time(found, at, evidence, work), reruns=round(float(found.run_cost.reruns[at]), 3),
         **_costs(found, at, evidence, work, currency),
         break_even_hours=round(break_even, 1) if break_even == break_even else None,
         round_trip=trip if trip == trip else None, price=money(float(market.price[offer]), currency),
@@ -204,7 +204,7 @@ def _throughput(workload: Workload, one: Configuration, copies: int, evidence: T
 
 
 def _run_time(found: Candidates, at: int, evidence: TimeRange, work: Work) -> Figure:
-    seconds = float(found.course.hours[at]) * 3600.0
+    seconds = float(found.run_cost.hours[at]) * 3600.0
     if work.hours is not None:
         return Figure.exact(seconds, "s", "modelled")
     low, high = found.stretched(at, (evidence.low, evidence.high)).hours.tolist()
@@ -213,7 +213,7 @@ def _run_time(found: Candidates, at: int, evidence: TimeRange, work: Work) -> Fi
 
 def _costs(found: Candidates, at: int, evidence: TimeRange, work: Work, currency: str) -> dict[str, Any]:
     """The fields of a candidate that are money."""
-    run = found.course
+    run = found.run_cost
     total = float(run.cost[at])
     service = work.hours is not None  # A service costs the same however fast its GPUs are.
     low, high = 1.0, 1.0

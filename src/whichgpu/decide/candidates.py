@@ -16,7 +16,7 @@ from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import TIME_WEIGHT, Constraints, Rank
 from whichgpu.decide.market import Market
 from whichgpu.decide.work import Work
-from whichgpu.price.run import Course, Habits, Terms, course
+from whichgpu.price.run import OfferTerms, RunCost, RunSettings, run_cost
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
@@ -35,22 +35,22 @@ class Candidates:
     copies: Floats  # replicas of the group
     gpus: Floats  # of all replicas
     work_hours: Floats  # without starts, checkpoints and reruns
-    course: Course
+    run_cost: RunCost
     pace: Floats  # hours of a run; seconds of an answer of a service
     per_hour: Floats  # money
     per_unit: Floats  # money of a token or sample, without starts and the like
     missed: dict[str, Bools]
     rejected: Counter[str]
     considered: int
-    terms: Terms
-    habits: Habits
+    terms: OfferTerms
+    run_settings: RunSettings
     spent: Floats  # what a budget limits: money of the run, an hour or a month; the price of all cards if they are bought
 
-    def stretched(self, at: int, factors: Sequence[float]) -> Course:
+    def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
         """Return the run of one candidate, as billed, if its work takes these times as long."""
         rows = np.full(len(factors), at)
         work = self.work_hours[rows] * np.array(factors)
-        return course(work, self.terms.at(rows, self.terms.machines[rows]), self.habits, interruptible=True)
+        return run_cost(work, self.terms.at(rows, self.terms.machines[rows]), self.run_settings, interruptible=True)
 
     @property
     def passing(self) -> Bools:
@@ -60,7 +60,7 @@ class Candidates:
     def score(self, rank: Rank) -> Floats:
         """Return scores, smaller is better; monotone in cost and time, so that nothing dominated ever comes first."""
         with np.errstate(divide="ignore"):
-            cost, hours = np.log(np.maximum(self.course.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
+            cost, hours = np.log(np.maximum(self.run_cost.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
         scores = {
             "cost": cost,
             "time": hours,
@@ -74,7 +74,7 @@ class Candidates:
         observed = -market.table.days[1][market.rows][self.offer].astype(float)
         trip = np.nan_to_num(market.round_trip[self.offer], nan=1e9)
         score = np.round(self.score(rank), 9)
-        cost, hours = np.round(self.course.cost, 6), np.round(self.pace, 6)
+        cost, hours = np.round(self.run_cost.cost, 6), np.round(self.pace, 6)
         ties = (cost, hours) if rank != "time" else (hours, cost)
         instance = market.table.column("instance")[market.rows][self.offer]
         order = np.lexsort((instance, observed, trip, ties[1], ties[0], score))
@@ -89,7 +89,7 @@ class Candidates:
 
 def candidates(
     workload: Workload, work: Work, constraints: Constraints, market: Market, groups: Groups, results: Sequence[GroupResult],
-    offer_terms: Terms,
+    offer_terms: OfferTerms,
 ) -> Candidates:  # fmt: skip
     """Join offers with the results of their groups, and compute the cost of the run on each."""
     rejected = market.rejected.copy()
@@ -110,7 +110,7 @@ def candidates(
     serving = work.hours is not None
     hours = np.full(len(group), work.hours) if work.hours is not None else (work.amount or 0.0) / rate / 3600.0
     terms = offer_terms.at(offer, machines)
-    run = course(hours, terms, constraints.habits, interruptible=not serving)
+    run = run_cost(hours, terms, constraints.run_settings, interruptible=not serving)
     per_hour = (terms.price + terms.host) * machines
     done = rate
     if serving and workload.rate is not None:  # A service does what is asked of it, not all it could.
@@ -131,7 +131,7 @@ def candidates(
         copies=replicas,
         gpus=gpus,
         work_hours=hours,
-        course=run,
+        run_cost=run,
         pace=by_group(partial(_answer_seconds, workload)) if serving else run.hours,
         per_hour=per_hour,
         per_unit=per_hour / (done * 3600.0),
@@ -139,7 +139,7 @@ def candidates(
         rejected=rejected,
         considered=len(groups.group_of) + groups.left + sum(market.rejected.values()),
         terms=terms,
-        habits=constraints.habits,
+        run_settings=constraints.run_settings,
         spent=spent,
     )
 
@@ -165,7 +165,7 @@ def _answer_seconds(workload: Workload, one: Configuration) -> float:
     return ttft + float(max(1, workload.seq_out or 1) - 1) * tpot
 
 
-def _spent(constraints: Constraints, groups: Groups, group: Ints, run: Course, per_hour: Floats, gpus: Floats) -> Floats:
+def _spent(constraints: Constraints, groups: Groups, group: Ints, run: RunCost, per_hour: Floats, gpus: Floats) -> Floats:
     """What a budget limits."""
     if constraints.budget_per is not None:
         return per_hour * (MONTH_HOURS if constraints.budget_per == "month" else 1.0)
@@ -175,7 +175,7 @@ def _spent(constraints: Constraints, groups: Groups, group: Ints, run: Course, p
 
 
 def _missed(
-    constraints: Constraints, market: Market, run: Course, spent: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
+    constraints: Constraints, market: Market, run: RunCost, spent: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
 ) -> dict[str, Bools]:
     """The limits each candidate misses."""
     missed: dict[str, Bools] = {"never-done": ~np.isfinite(run.hours)}
@@ -208,7 +208,7 @@ def pareto(found: Candidates, order: Ints) -> list[int]:
 
     Each group of GPUs appears once: a term that costs more only to be interrupted less is no alternative.
     """
-    cost, hours = found.course.cost, found.pace
+    cost, hours = found.run_cost.cost, found.pace
     best, front = np.inf, []
     for at in order[np.lexsort((hours[order], cost[order]))].tolist():
         if hours[at] < best * (1 - 1e-9):

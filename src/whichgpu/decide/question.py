@@ -19,10 +19,10 @@ from whichgpu.decide.offers import OfferSelection, select_offers
 from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
 from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.price.run import Terms
-from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.price.run import OfferTerms
+from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.shapes import Mlp
-from whichgpu.workload.spelling import Spelled, fill_defaults
+from whichgpu.workload.spelling import ParsedWorkload, fill_defaults
 
 ANY_MODEL = Mlp("reference mix", (1, 1))  # stands in if the question names no model
 MACHINE_GPUS = 8.0  # more GPUs than one machine usually has are searched over several machines
@@ -37,7 +37,7 @@ class EvaluatedQuestion:
     groups: Groups
     results: list[GroupResult]
     work: Work
-    terms: Terms
+    terms: OfferTerms
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return every offer with the result of its group."""
@@ -50,7 +50,7 @@ class EvaluatedQuestion:
 class Question:
     """A workload with requirements on a day; `modelled` if it names a model."""
 
-    spelled: Spelled
+    spelled: ParsedWorkload
     query: Requirements
     day: date
     lookups: LookupCache
@@ -87,7 +87,7 @@ class Question:
         if workload.serving and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
         shape = lookups.shape_for(workload)
-        refuse_nonsense(workload, shape)
+        validate_workload(workload, shape)
         check_against_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
         if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
             workload = replace(workload, tpot_max=SERVICE_TPOT)

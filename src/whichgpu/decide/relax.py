@@ -47,7 +47,7 @@ def nearest_both_first(constraints: Constraints) -> Order:
 
     def order(found: Candidates) -> Ints:
         over_budget = np.log(np.maximum(found.spent, 1e-12) / money).clip(0.0)
-        over_deadline = np.log(found.course.hours * 3600.0 / seconds).clip(0.0)
+        over_deadline = np.log(found.run_cost.hours * 3600.0 / seconds).clip(0.0)
         return _smallest_first(over_budget + over_deadline, _pass_all_but(MONEY_AND_TIME, found))
 
     return order
@@ -56,7 +56,7 @@ def nearest_both_first(constraints: Constraints) -> Order:
 def _limited(name: str, found: Candidates, constraints: Constraints) -> Floats:
     """What a limit applies to, of every candidate; smaller is nearer to passing."""
     if name != "gpus-in-all" or constraints.gpus is None:
-        return {"deadline": found.course.hours, "copies": found.copies}.get(name, found.spent)
+        return {"deadline": found.run_cost.hours, "copies": found.copies}.get(name, found.spent)
     low, high = constraints.gpus
     return np.maximum(found.gpus / max(high, 1e-9), low / np.maximum(found.gpus, 1e-9))
 
@@ -108,7 +108,7 @@ def budget_change(money: float, constraints: Constraints) -> Message:
 
 
 def _deadline_change(found: Candidates, at: int) -> Message:
-    return msg("relax.deadline", value=f"{round_up(float(found.course.hours[at]))}h")
+    return msg("relax.deadline", value=f"{round_up(float(found.run_cost.hours[at]))}h")
 
 
 def smallest_shortfall(results: Sequence[GroupResult], reason: str) -> float | None:

@@ -25,7 +25,7 @@ from whichgpu.decide.relax import (
 )
 from whichgpu.decide.requirements import Requirements
 from whichgpu.price.table import Ints
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.workload import Parallel, Workload
 
 GPU_COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -119,7 +119,7 @@ class Relaxations:
 
         def holds(factor: float) -> bool:
             looser: dict[str, Any] = {name: float(_milliseconds(workload, name, factor)) / 1000.0 for name in names}
-            spelled = Spelled(replace(self.question.spelled.workload, **looser), self.question.spelled.given | set(names))
+            spelled = ParsedWorkload(replace(self.question.spelled.workload, **looser), self.question.spelled.given | set(names))
             return has_answer(replace(self.question, spelled=spelled))
 
         low, high = 1.0, 1.0 + max(smallest_shortfall(self.results, "latency") or 0.0, TOLERANCE - 1.0)
@@ -141,7 +141,7 @@ class Relaxations:
         if "engine" in spelled.given and rejected["engine"]:
             yield self._with_workload("engine", None), msg("relax.without", flag="--engine")
         if "parallel" in spelled.given and rejected["layout"]:
-            free = Spelled(replace(spelled.workload, parallel=Parallel()), spelled.given - {"parallel"})
+            free = ParsedWorkload(replace(spelled.workload, parallel=Parallel()), spelled.given - {"parallel"})
             yield replace(self.question, spelled=free), msg("relax.without-layout")
 
     def _others(self) -> Iterator[Change]:
@@ -160,7 +160,7 @@ class Relaxations:
     def _with_workload(self, name: str, value: Any) -> Question:
         spelled = self.question.spelled
         given = spelled.given - {name} if value is None else spelled.given | {name}
-        return replace(self.question, spelled=Spelled(replace(spelled.workload, **{name: value}), given))
+        return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), given))
 
     def _first_count(self, counts: Iterator[float]) -> Iterator[Change]:
         """Yield the first number of GPUs with an answer."""

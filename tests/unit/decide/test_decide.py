@@ -21,8 +21,8 @@ from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.price.billing import billing_on
-from whichgpu.price.own import Owning, against
-from whichgpu.price.run import Habits, Terms, course
+from whichgpu.price.own import OwnershipCosts, compare_with_rent
+from whichgpu.price.run import OfferTerms, RunSettings, run_cost
 from whichgpu.surface.charts.front import front_chart
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -81,12 +81,12 @@ def test_billing_that_nobody_knows_is_by_the_hour() -> None:
 
 
 def test_owning_pays_sooner_the_dearer_the_rent() -> None:
-    own = Owning(10_000.0, 400.0, 2_000.0)
-    uses = [against(own, rent).break_even_use for rent in (0.5, 1.0, 2.0, 4.0)]
+    own = OwnershipCosts(10_000.0, 400.0, 2_000.0)
+    uses = [compare_with_rent(own, rent).break_even_use for rent in (0.5, 1.0, 2.0, 4.0)]
     known = [use for use in uses if use is not None]
     assert known == sorted(known, reverse=True)
-    assert against(own, 0.001).break_even_use is None
-    at = against(own, 2.0).break_even_use
+    assert compare_with_rent(own, 0.001).break_even_use is None
+    at = compare_with_rent(own, 2.0).break_even_use
     assert at is not None
     assert replace(own, use=at).hour == pytest.approx(2.0)
 
@@ -177,11 +177,11 @@ def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -
 def years_paid(hours: float, committed: float, price: float, plain: float) -> float:
     """What a service of so many hours costs on a committed offer, in hours at its price."""
     one = np.ones(1)
-    terms = Terms(
+    terms = OfferTerms(
         price=price * one, machines=one, spot=np.zeros(1, dtype=bool), years=committed * one, granularity=one, minimum=one,
         on_demand=plain * one, host=0 * one, disk=0 * one, egress=0 * one, step_of=-np.ones(1, dtype=np.int64),
     )  # fmt: skip
-    return float(course(hours * one, terms, Habits(), interruptible=False).cost[0]) / price
+    return float(run_cost(hours * one, terms, RunSettings(), interruptible=False).cost[0]) / price
 
 
 def test_a_service_of_a_year_is_bound_for_one_year() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whichgpu.api.recommend.recommend import recommend
-from whichgpu.api.workloads.load import Asked as Serving
+from whichgpu.api.workloads.load import LoadOptions as Serving
 from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog

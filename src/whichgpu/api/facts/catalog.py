@@ -117,7 +117,7 @@ def gpus(
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = sort_rows([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
-    return GpusAnswer(_some(found, "gpu", rows, filter.wishes()), catalog.cited_sources(*(gpu.sources for gpu in found)))
+    return GpusAnswer(_some(found, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in found)))
 
 
 def instances(
@@ -133,7 +133,7 @@ def instances(
     parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
     cited = catalog.cited_sources(*(row.sources for row in found), *(part.sources for part in parts))
     undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
-    return InstancesAnswer(_some(found, "instance", rows, filter.wishes()), parts, undated, cited)
+    return InstancesAnswer(_some(found, "instance", rows, filter.conditions()), parts, undated, cited)
 
 
 def cpus(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:

@@ -24,7 +24,7 @@ from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
 from whichgpu.catalog.live.queries import OfferQuery, changes_since, newest_snapshot, offers_on, snapshot_observations
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def catalog_watch(
         newest = newest_snapshot(connection)
         runs = offers_on(connection, day, catalog.known_by, wish, also_ended=True)
         changes = () if since is None else tuple(_told(changes_since(connection, since[0], wish), names))
-    stood = [one.observation for one in standings(runs, day)]
+    stood = [one.observation for one in prices_on_day(runs, day)]
     standing = [run for run in apply_overlay(stood, read_overlay(overlay, catalog, day), day) if _fits(run, wish)]
     fresh = [run for run in standing if (day - first_day(run.last_observed)).days <= max_age]
     limit = below.currency if below else None
@@ -166,7 +166,7 @@ def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date, folder: 
         ]
         with open_for_reading(folder) as connection:
             seen += [] if connection is None else offers_on(connection, day, catalog.known_by, wish, also_ended=True)
-        return {(*one.observation.key, one.observation.currency): one.observation for one in standings(seen, day)}
+        return {(*one.observation.key, one.observation.currency): one.observation for one in prices_on_day(seen, day)}
     with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()

@@ -22,7 +22,7 @@ from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.price.trend import lows
+from whichgpu.price.trend import lowest_prices
 
 USUAL_TERMS = ("on-demand", "spot")
 
@@ -162,7 +162,7 @@ def _lowest(
     rows: list[HistoryRow] = []
     for group in groups.values():
         before: Decimal | None = None
-        for low in lows(group, dollars.of):
+        for low in lowest_prices(group, dollars.of):
             change = None if before is None else float(low.price / before - 1)
             rows.append(_history(low.run, names, change, low.price, low.day, low.until))
             before = low.price

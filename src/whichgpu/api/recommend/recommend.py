@@ -19,9 +19,9 @@ from whichgpu.decide.recommend import rank_candidates
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.shortlist import distinct, shortlist
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.price.filters import listed
+from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
-from whichgpu.workload.spelling import Spelled, from_object
+from whichgpu.workload.spelling import ParsedWorkload, from_object
 
 DEFAULT_ROWS = 8
 
@@ -42,7 +42,7 @@ def recommend(
 
 
 def recommend_spelled(
-    spelled: Spelled, query: Requirements, as_of: date | None, lookups: LookupCache, overlay: Path | None = None,
+    spelled: ParsedWorkload, query: Requirements, as_of: date | None, lookups: LookupCache, overlay: Path | None = None,
     modelled: bool = True,
 ) -> RecommendAnswer:  # fmt: skip
     """Return the answer to a parsed request; `modelled` if it names a model."""
@@ -53,7 +53,7 @@ def recommend_spelled(
     by_time = query.buy and query.budget and not query.rank
     rank = "time" if by_time else screened.selection.constraints.order(modelled and screened.request.workload.serving)
     limit = query.limit or DEFAULT_ROWS
-    compared = [gpu.id for name in listed(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
+    compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
 
     def rows_listed(found: Candidates, order: Ints) -> list[int]:
         return distinct(found, order, groups, limit)

@@ -172,10 +172,10 @@ class AnswerBuilder:
 
     def _sources(self, rows: Iterable[Candidate], missing: tuple[Message, ...]) -> tuple[Source, ...]:
         rows, catalog = list(rows), self.question.lookups.catalog
-        best, habits = rows[0], self.screened.selection.constraints.habits
+        best, run_settings = rows[0], self.screened.selection.constraints.run_settings
         spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
         billing = billing_on(best.provider, self.question.day, best.instance).sources
-        charged = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
+        charged = [name for name, size in (("disk", run_settings.disk_gb), ("egress", run_settings.egress_gb)) if size]
         return catalog.cited_sources(
             tuple(row.source for row in rows), spot, tuple(catalog.gpu_by_id[best.gpu].sources)[:2], best.time.sources, billing,
             extras_sources(best.provider, charged), missing_support_sources(missing),

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.catalog.pricing import ANY_REGION
+from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
@@ -43,7 +43,7 @@ class BilledHours:
 
 def billed_hours(at: int, found: Candidates) -> BilledHours | None:
     """Return the hours of a candidate if notably more are billed than used, not counting commitments."""
-    paid, used = float(found.course.billed[at]), float(found.course.hours[at])
+    paid, used = float(found.run_cost.billed[at]), float(found.run_cost.hours[at])
     if paid <= used * NOTABLE or found.terms.years[at] > 0:
         return None
     return BilledHours(paid, used, bool(found.terms.granularity[at] >= HOUR))

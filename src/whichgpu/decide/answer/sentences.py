@@ -12,7 +12,7 @@ from whichgpu.base.units import format_amount, format_duration, format_seconds, 
 from whichgpu.catalog.engines.engine import Engine, engine_support
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.pricing import ANY_REGION
+from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
@@ -75,7 +75,7 @@ def sentence_starved(
 def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Rank, modelled: bool) -> list[Message]:
     """Return every default the answer rests on, with the flag that changes it."""
     request, work, constraints = screened.request, screened.work, screened.selection.constraints
-    workload, habits = request.workload, constraints.habits
+    workload, run_settings = request.workload, constraints.run_settings
     kind = work_kind(modelled, work)
     order = f"{rank}-service" if kind == "service" and rank in ("time", "balanced") else rank
     messages = [msg(f"assumed.rank-{order}")]
@@ -84,17 +84,19 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
     else:
         messages += _workload_assumptions(best, gpu, request, work)
     if best.term != "owned" or best.purchase is not None:
-        messages.append(msg("assumed.startup", time=format_seconds(habits.startup)))
+        messages.append(msg("assumed.startup", time=format_seconds(run_settings.startup)))
         if kind == "run" and billing_on(best.provider, constraints.day, best.instance).assumed:
             messages.append(msg("assumed.billing", provider=best.provider))
     if kind == "run" and best.term != "spot":
-        takes, every = format_seconds(habits.checkpoint_takes), format_seconds(habits.checkpoint_every)
+        takes, every = format_seconds(run_settings.checkpoint_takes), format_seconds(run_settings.checkpoint_every)
         messages.append(msg("assumed.checkpoints", takes=takes, every=every))
     if best.term == "spot":
-        messages.append(msg("assumed.spot", rate=f"{habits.interruptions:g}", every=format_seconds(habits.checkpoint_every)))
+        messages.append(
+            msg("assumed.spot", rate=f"{run_settings.interruptions:g}", every=format_seconds(run_settings.checkpoint_every))
+        )
     if best.includes == "gpu":
         messages.append(msg("assumed.host-beside"))
-    extras = [name for name, size in (("disk", habits.disk_gb), ("egress", habits.egress_gb)) if size]
+    extras = [name for name, size in (("disk", run_settings.disk_gb), ("egress", run_settings.egress_gb)) if size]
     if extras and best.term != "owned" and assumed_extras(best.provider, extras):
         messages.append(msg("assumed.extras", what=tuple(extras), provider=best.provider))
     if isinstance(best.gpus, float):

@@ -98,7 +98,7 @@ def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
     """Of one token in one layer. Heads are split over tensor-parallel ranks, at least one each; a latent is on all of them."""
     kind = kv_type(precision)
-    if shape.latent:
-        return kind.size(shape.latent.kv_rank + shape.latent.rope_dim)
+    if shape.mla:
+        return kind.size(shape.mla.kv_rank + shape.mla.rope_dim)
     heads = max(1, -(-shape.kv_heads // tp))
     return 2 * kind.size(heads * shape.head_dim)

@@ -15,7 +15,7 @@ from whichgpu.estimate.memory.parts import build_estimate
 from whichgpu.estimate.memory.traced import MemoryPeak, _below, _gathering, _next, _recipe, _shards, traced_memory
 from whichgpu.estimate.memory.training.transformer import NF4_BYTES, lora_projections, shard_sizes
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 from whichgpu.workload.tables import load_table
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -24,9 +24,9 @@ CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
 
 
-def shape_of(name: str = "resnet50") -> Traced:
+def shape_of(name: str = "resnet50") -> TracedShape:
     found = find_model(name, CATALOG)
-    assert isinstance(found, Traced)
+    assert isinstance(found, TracedShape)
     return found
 
 
