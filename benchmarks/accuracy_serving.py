@@ -25,7 +25,7 @@ from calibration.serving_scores import HeldRun, load
 from evidence.serving_rows import served_rows
 
 from whichgpu.api.lookup_cache import lookup_cache
-from whichgpu.api.workloads.estimate import estimate_spelled
+from whichgpu.api.workloads.estimate import estimate_workload
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import from_object
@@ -139,7 +139,7 @@ def _desk() -> LookupCache:
 
 def _range(request: Mapping[str, Any]) -> tuple[float, float]:
     """As factors of a step's time; nothing where it cannot be told."""
-    answer = estimate_spelled(from_object({name: value for name, value in request.items() if name != "id"}), _desk())
+    answer = estimate_workload(from_object({name: value for name, value in request.items() if name != "id"}), _desk())
     return answer.time.relative_range if answer.time else (1.0, 1.0)
 
 

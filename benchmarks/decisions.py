@@ -32,7 +32,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.combine import step_seconds
 from whichgpu.estimate.time.grid import correction_keys
-from whichgpu.price.table import price_table, standing_rows
+from whichgpu.price.table import price_table, rows_on_day
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 GOAL_SHARE, GOAL_REGRET = 0.90, 0.05
@@ -81,7 +81,7 @@ def decisions(held: Mapping[tuple[str, int], float] | None = None) -> Iterator[D
 def hourly(year: int) -> Mapping[str, float]:
     """The cheapest GPU hour on demand of each GPU at the end of a year, in US dollars."""
     table = price_table(Catalog())
-    rows = standing_rows(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
+    rows = rows_on_day(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
     part = table.taken(rows)
     keep = part.named("term", ("on-demand",)) & part.named("currency", ("USD",)) & (part.gpus >= 1)
     found: dict[str, float] = {}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.live import answers
 from tests.live.desk import TODAY
-from whichgpu.api.prices.store import TakingAnswer, catalog_export, catalog_import
+from whichgpu.api.prices.store import PriceImportAnswer, catalog_export, catalog_import
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.catalog.live.import_files import day_of
 from whichgpu.catalog.live.price_store import open_for_reading
@@ -31,7 +31,7 @@ def offers(folder: Path, day: date | None = None) -> list[Observation]:
         return offers_on(connection, day, None, OfferQuery())
 
 
-def adds_up(answer: TakingAnswer) -> None:
+def adds_up(answer: PriceImportAnswer) -> None:
     for row in answer.snapshots:
         assert row.prices == row.kept + row.quarantined + row.unknown
         assert row.aside <= row.rows
@@ -41,7 +41,7 @@ def adds_up(answer: TakingAnswer) -> None:
 
 
 @pytest.fixture(scope="session")
-def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TakingAnswer]:
+def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PriceImportAnswer]:
     source = evidence / "prices" / "skypilot_catalog_2026-08-22"
     if not source.is_dir():
         pytest.skip("no copy of SkyPilot's catalog")
@@ -53,7 +53,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
     """Every cloud of it, its known faults undone or kept out."""
 
     @pytest.fixture(autouse=True)
-    def stored(self, skypilot_store: tuple[Path, TakingAnswer]) -> None:
+    def stored(self, skypilot_store: tuple[Path, PriceImportAnswer]) -> None:
         self.folder, self.answer = skypilot_store
         self.offers = offers(self.folder)
 

@@ -29,7 +29,7 @@ from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.live.stored_offers import live_offers
 from whichgpu.catalog.offer import Observation
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 
 
 class Keeper:
@@ -51,7 +51,7 @@ class Keeper:
     def on(self, day: str | None = None, known: str | None = None, **wish: object) -> dict[str, str]:
         """Prices by instance, of the looks that count."""
         price_history = self.offers(day, known, also_ended=True, **wish)
-        stood = standings(price_history, date.fromisoformat(day) if day else TODAY)
+        stood = prices_on_day(price_history, date.fromisoformat(day) if day else TODAY)
         return {one.observation.instance: str(one.observation.price) for one in stood}
 
     def offers(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.desk import TODAY
-from whichgpu.api.prices.store import TakingAnswer, catalog_import
+from whichgpu.api.prices.store import PriceImportAnswer, catalog_import
 from whichgpu.catalog.live.price_store import open_for_reading
 from whichgpu.catalog.live.queries import OfferQuery, offers_on, quarantined_rows
 from whichgpu.catalog.live.references import ReferencePrices
@@ -25,7 +25,7 @@ class Importer:
     def __init__(self, path: Path, folder: Path, catalog: Catalog) -> None:
         self.path, self.folder, self.catalog = path, folder, catalog
 
-    def take(self, *lines: str, header: str = HEADER, seen: date | None = None, trusting: bool = False) -> TakingAnswer:
+    def take(self, *lines: str, header: str = HEADER, seen: date | None = None, trusting: bool = False) -> PriceImportAnswer:
         """Import these lines and one offer at its known price."""
         self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
         return catalog_import(

@@ -16,7 +16,7 @@ from whichgpu.catalog.live.resolve import Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts
 from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 
 Look = dict[str, str]
 FIRST = date(2026, 1, 1)
@@ -39,7 +39,7 @@ def found(folder: Path, day: date | None, known: date | None = None) -> Look:
     with open_for_reading(folder) as connection:
         assert connection is not None
         runs = offers_on(connection, day, known, OfferQuery(), also_ended=True)
-    stood = standings(runs, day or known or date(2027, 1, 1))
+    stood = prices_on_day(runs, day or known or date(2027, 1, 1))
     return {one.observation.instance: str(one.observation.price) for one in stood}
 
 

@@ -13,7 +13,7 @@ from statistics import median
 import pytest
 
 from whichgpu.api.lookup_cache import lookup_cache
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
 from whichgpu.workload.spelling import from_object
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.jsonl").read_text().splitlines()]
@@ -22,7 +22,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.js
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[str, float, EstimateAnswer]]:
     lookups = lookup_cache()
-    return [(row["source"], row["seconds"], estimate_spelled(from_object(row["request"]), lookups)) for row in ROWS]
+    return [(row["source"], row["seconds"], estimate_workload(from_object(row["request"]), lookups)) for row in ROWS]
 
 
 def test_the_median_error_is_small(answers: list[tuple[str, float, EstimateAnswer]]) -> None:

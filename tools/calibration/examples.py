@@ -24,7 +24,7 @@ from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.terms import TERMS, TimeTerms
-from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -63,7 +63,7 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
     if workload.training and (row.synchronises_after_forward or row.stochastic_depth):
         drawn = (
             redrawn(traced_model(workload, shape), row.stochastic_depth)
-            if row.stochastic_depth and isinstance(shape, Traced)
+            if row.stochastic_depth and isinstance(shape, TracedShape)
             else None
         )
         lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)

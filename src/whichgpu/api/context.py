@@ -23,7 +23,7 @@ class Context:
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # stage and share done
     lookups: LookupCache | None = None  # what earlier questions looked up, kept by whoever answers many
-    is_whole: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
+    wants_remedies: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
         """Return the cache of models and GPUs; `own_measurements` says whether the user's records count."""

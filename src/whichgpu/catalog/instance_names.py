@@ -1,4 +1,4 @@
-"""What the parts of an instance's name say: `p3dn.24xlarge`, `Standard_NC24ads_A100_v4`, `a2-highgpu-1g`, `BM.GPU.H100.8`."""
+"""Meaning of the parts of instance names: `p3dn.24xlarge`, `Standard_NC24ads_A100_v4`, `BM.GPU.H100.8`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.catalog.tables import Row
 
-# How each provider builds its names; the groups are explained from the table `name_parts`, by kind.
+# Naming scheme of each provider; the table `name_parts` has the meaning of each group.
 PATTERNS: dict[str, re.Pattern[str]] = {
     "aws": re.compile(
         r"(?P<series>[a-z]+(?:-[a-z]+)?)(?P<generation>\d)(?P<letters>[a-z]*)(?:-(?P<word>[a-z0-9]+))?\.(?P<size>[\w-]+)"
@@ -26,7 +26,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamePart:
-    """A part of a name, what kind of part it is, and its meaning (None where our table has none)."""
+    """A part of a name, its kind, and its meaning (None if unknown)."""
 
     part: str
     kind: str
@@ -35,7 +35,7 @@ class NamePart:
 
 
 def explain_name(catalog: Catalog, row: Instance) -> tuple[NamePart, ...]:
-    """The parts of an instance's name in the order they stand; () where the provider's names follow no scheme we know."""
+    """Parts of an instance's name in order; () if the provider has no known naming scheme."""
     pattern = PATTERNS.get(row.provider)
     match = pattern.fullmatch(row.instance) if pattern else None
     if match is None:

@@ -1,4 +1,4 @@
-"""The reference mix: what GPUs are ranked by where no workload is named, one index for each kind of work."""
+"""Reference workloads that GPUs are ranked by if the user names none, one index per kind of work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
-from whichgpu.catalog.tables import Row, bad_data_error
+from whichgpu.catalog.tables import Row, bad_data_error, record_of
 
 
 @dataclass(frozen=True, slots=True)
 class MixItem:
-    """One workload of an index. `precisions` are tried in order: the first the GPU has units for is taken."""
+    """One workload of an index; the first of `precisions` that the GPU has units for is used."""
 
     id: str
     index: str
@@ -24,17 +24,16 @@ class MixItem:
 
 
 def build_mix_item(row: Row) -> MixItem:
-    """The workload of a table row."""
+    """Build a reference workload from its table row."""
     try:
         request = parse_request(row["request"])
     except ValueError as problem:
         raise bad_data_error("reference_mix.csv", row["id"], "request", msg("finding.bad-request")) from problem
-    plain = {name: row[name] for name in MixItem.__dataclass_fields__}
-    return MixItem(**plain | {"request": request, "weight": float(row["weight"])})
+    return record_of(MixItem, row, request=request, weight=float(row["weight"]))
 
 
 def parse_request(text: str) -> dict[str, Any]:
-    """A request with a task and a model. Anything else is a ValueError."""
+    """Parse a JSON request with a task and a model; raise ValueError for anything else."""
     try:
         request = json.loads(text)
     except RecursionError as problem:

@@ -21,9 +21,9 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Constraints
 from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.estimate.time.calibration import MEASURED_VENDORS
-from whichgpu.price.billing import billing_on, extras, machines_apart
-from whichgpu.price.run import Terms, committed_years
-from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, standing_rows
+from whichgpu.price.billing import billing_on, billing_prefixes, extras
+from whichgpu.price.run import OfferTerms, committed_years
+from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
 HOST_VCPUS, HOST_GIB = 8.0, 30.0  # of the host added to each GPU that is priced alone: n1-standard-8
 DAY = 86400.0  # seconds
@@ -181,7 +181,7 @@ def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Boo
 def _prices_of_day(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
     """Return the prices valid on a day with derived discounts; cached together with the table and rules its key identifies."""
     key = id(table), id(rules), day
-    return _PRICES_OF_DAY.get(key, lambda: (_with_rules(table.taken(standing_rows(table, day)), rules, day), table, rules))[0]
+    return _PRICES_OF_DAY.get(key, lambda: (_with_rules(table.taken(rows_on_day(table, day)), rules, day), table, rules))[0]
 
 
 def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
@@ -226,7 +226,7 @@ def _machine_and_region(table: PriceTable) -> Ints:
     return (table.column("provider") * size + table.column("instance")) * size + table.column("region")
 
 
-def terms_of(found: Market) -> Terms:
+def terms_of(found: Market) -> OfferTerms:
     """Return the billing terms of each offer, which the cost of a run depends on."""
     table, words = found.table.taken(found.rows), found.table.words
     column = table.column("provider")
@@ -243,13 +243,13 @@ def terms_of(found: Market) -> Terms:
     minimum = by_provider({code: one.minimum for code, one in billing.items()})
     granularity = by_provider({code: one.granularity for code, one in billing.items()})
     for code, provider in providers.items():
-        for prefix in machines_apart(provider):
+        for prefix in billing_prefixes(provider):
             own = [at for at in np.unique(table.column("instance")[column == code]).tolist() if words[at].startswith(prefix)]
             apart, one = (column == code) & np.isin(table.column("instance"), own), billing_on(provider, found.day, prefix)
             granularity, minimum = np.where(apart, one.granularity, granularity), np.where(apart, one.minimum, minimum)
     names = found.terms
     host = by_provider({code: host_price_per_gpu(one) * found.rate for code, one in charges.items()})
-    return Terms(
+    return OfferTerms(
         price=found.price,
         machines=np.ones(len(table)),
         spot=names == "spot",

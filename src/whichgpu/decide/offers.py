@@ -26,9 +26,9 @@ from whichgpu.decide.constraints import RANKS, Constraints, Owned, Rank
 from whichgpu.decide.market import Market, RoundTrips, market
 from whichgpu.decide.own_offers import WithoutPrices, card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
-from whichgpu.price.filters import OffersQuery, listed, wanted
+from whichgpu.price.filters import OffersQuery, offer_filter, split_names
 from whichgpu.price.own import POWER_PRICE
-from whichgpu.price.run import Habits
+from whichgpu.price.run import RunSettings
 from whichgpu.price.table import price_table
 
 
@@ -77,7 +77,7 @@ def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Excha
 
 
 def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Exchanger) -> Constraints:
-    filter = wanted(
+    filter = offer_filter(
         catalog,
         OffersQuery(
             gpu=query.gpu, instance=query.instance, provider=query.provider, region=query.region, term=query.term, gpus=query.gpus
@@ -92,16 +92,16 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
     memory = query.min_memory
     return Constraints(
         day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers, regions=filter.regions,
-        terms=filter.terms, needs=check_supports(listed(query.needs), catalog.gpus), gpus=filter.gpus,
+        terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
-        rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), habits=_habits(query),
+        rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
         duration=_seconds(query.duration), max_age=_seconds(query.max_age),
     )  # fmt: skip
 
 
-def _habits(query: Requirements) -> Habits:
-    usual = Habits(idle=query.idle or 0.0, disk_gb=_gigabytes(query.disk), egress_gb=_gigabytes(query.egress))
+def _run_settings(query: Requirements) -> RunSettings:
+    usual = RunSettings(idle=query.idle or 0.0, disk_gb=_gigabytes(query.disk), egress_gb=_gigabytes(query.egress))
     startup, checkpoint_every = _seconds(query.startup), _seconds(query.checkpoint_every)
     interruptions = query.interruptions  # per hour
     if isinstance(interruptions, str):
@@ -123,7 +123,7 @@ def _rank(word: str | None) -> Rank | None:
 
 def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:
     owned = []
-    for name in listed(text or ()):
+    for name in split_names(text or ()):
         count, bare = split_count(name)
         if count is not None and count < 1:
             raise invalid_value("owned", name, msg("wants.counts"))

@@ -17,8 +17,8 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Owned
-from whichgpu.price.filters import listed
-from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, Owning, host_price
+from whichgpu.price.filters import split_names
+from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, OwnershipCosts, host_price
 
 BUY, OWNED = "buy", "owned"  # providers of such offers
 CARDS_PER_BUILD = (1, 2, 4)
@@ -51,7 +51,7 @@ def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_pric
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]
         for size in sorted({size for size in OWNED_SIZES if size <= one.gpus} | {one.gpus}):
-            own = Owning(0.0, float(gpu.tdp_watts or HOST_WATTS) * size, 0.0, power_price=power_price)
+            own = OwnershipCosts(0.0, float(gpu.tdp_watts or HOST_WATTS) * size, 0.0, power_price=power_price)
             offers.append(_offer(gpu, size, OWNED, own.power(LOAD) * own.power_price, day))
     return offers
 
@@ -70,7 +70,7 @@ def offers_to_buy(
         dollars[gpu.id] = price
         for count in CARDS_PER_BUILD:
             cards = float(price * count)
-            own = Owning(cards, float(gpu.tdp_watts or 0) * count, host_price(cards), power_price=power_price)
+            own = OwnershipCosts(cards, float(gpu.tdp_watts or 0) * count, host_price(cards), power_price=power_price)
             offers.append(_offer(gpu, count, BUY, own.hour, day))
     return offers, dollars
 
@@ -78,7 +78,7 @@ def offers_to_buy(
 def card_prices_given(text: str | None, catalog: Catalog, exchanger: Exchanger) -> dict[str, Decimal]:
     """Return `RTX 3090=700usd, …` as US dollars by GPU."""
     dollars = {}
-    for part in listed(text or ()):
+    for part in split_names(text or ()):
         name, equals, price = part.partition("=")
         if not equals:
             raise UsageError("bad-price", msg("error.bad-card-price", text=part), msg("hint.bad-card-price"))

@@ -41,12 +41,12 @@ class OffersQuery:
     limit: int | None = None  # how many offers at most
 
 
-def wanted(catalog: Catalog, query: OffersQuery) -> OfferFilter:
+def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
     """The query's words as ids."""
     ids: set[str] = set()
     machines: set[tuple[str, str]] = set()
     counts: set[int] = set()
-    for name in listed(query.gpu):
+    for name in split_names(query.gpu):
         count, bare = split_count(name)
         if not gpus_named(catalog, name) and (named := exact_instances(catalog.instances, bare)):
             machines |= {(row.provider, row.instance) for row in named}
@@ -55,23 +55,23 @@ def wanted(catalog: Catalog, query: OffersQuery) -> OfferFilter:
         if count:
             counts.add(count)
         ids |= {gpu.id for gpu in find_gpus(catalog, name)}
-    for name in listed(query.instance):
+    for name in split_names(query.instance):
         found = _machines(catalog, name)
         machines |= {(provider, instance) for provider, instance, _ in found}
         ids |= {gpu for _, _, gpu in found}
-    places = {place for name in listed(query.region) for place in _places(catalog, name)}
-    terms = listed(query.term)
+    places = {place for name in split_names(query.region) for place in _places(catalog, name)}
+    terms = split_names(query.term)
     for term in terms:
         if term not in TERMS:
             raise unknown_word("term", term, TERMS)
-    only = counts.pop() if len(counts) == 1 and len(listed(query.gpu)) == 1 else None
+    only = counts.pop() if len(counts) == 1 and len(split_names(query.gpu)) == 1 else None
     return OfferFilter(
         gpu_ids=frozenset(ids) if ids else None,
         instances=frozenset(machines) if machines else None,
         gpus=query.gpus or ((float(only), float(only)) if only else None),
         min_memory=query.min_memory,
-        providers=tuple(provider_named(catalog, name) for name in listed(query.provider)),
-        regions=frozenset(places) if listed(query.region) else None,
+        providers=tuple(provider_named(catalog, name) for name in split_names(query.provider)),
+        regions=frozenset(places) if split_names(query.region) else None,
         terms=terms,
         max_latency=query.max_latency,
     )
@@ -113,14 +113,14 @@ def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
 
 def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
     """Codes of the countries that the continents and unions asked for stand for, by the name as typed."""
-    return {name: countries_named(name) for name in listed(query.region) if is_group(name)}
+    return {name: countries_named(name) for name in split_names(query.region) if is_group(name)}
 
 
 def _own(catalog: Catalog, what: str, name: str) -> tuple[StoredOfferName, ...]:
     return live_names(what, name) if catalog.folder == DATA_DIR else ()
 
 
-def listed(names: Sequence[str] | str | None) -> tuple[str, ...]:
+def split_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
     """Names out of a list with commas; an empty text is a name nothing bears, not no wish."""
     if not names and not isinstance(names, str):
         return ()

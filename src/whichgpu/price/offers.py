@@ -12,7 +12,7 @@ from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.price.asof import Standing
+from whichgpu.price.asof import PriceOnDay
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
 
@@ -94,8 +94,8 @@ class OfferFilter:
         return {name: test for name, (wish, test) in tests.items() if wish is not None}
 
 
-def priced(
-    one: Standing, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
+def build_offer(
+    one: PriceOnDay, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
 ) -> Offer:
     """The offer of a standing price; in its own currency where none is asked for."""
     run = one.observation
@@ -145,7 +145,7 @@ def cents(amount: Decimal) -> Decimal:
 GROUPS = ("gpu", "provider", "region")
 
 
-def grouped(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
+def cheapest_by_group(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
     """The cheapest offer of each group, by the price of a GPU for an hour."""
     best: dict[tuple[str, ...], Offer] = {}
     counts: dict[tuple[str, ...], int] = {}
@@ -194,6 +194,3 @@ def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) ->
 def dollars(money: Money, exchanger: Exchanger) -> Decimal:
     """For comparing only."""
     return money.amount / exchanger.rate(DOLLAR, money.currency).value
-
-
-__all__ = ["GROUPS", "MONTH_HOURS", "SORTABLE", "Offer", "OfferFilter", "cents", "grouped", "ordered", "priced"]

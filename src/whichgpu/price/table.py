@@ -90,7 +90,7 @@ class PriceTable:
         return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], known=self.known)
 
 
-def standing_rows(table: PriceTable, day: date) -> Ints:
+def rows_on_day(table: PriceTable, day: date) -> Ints:
     """Rows that held on a day: of each offer the latest sighting not after it, while the offer was listed."""
     today = day.toordinal()
     first, last, ended = table.days

@@ -13,7 +13,7 @@ import pytest
 import whichgpu
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.recommend import recommend
-from whichgpu.api.workloads.estimate import estimate, estimate_spelled
+from whichgpu.api.workloads.estimate import estimate, estimate_workload
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -179,7 +179,7 @@ def test_tables_name_documents_that_were_read(folder: str, name: str) -> None:
 
 def run(fields: dict[str, Any], day: date = DAY) -> Any:
     request = from_object({"task": "train", "model": "resnet50", "gpu": "v100-sxm-16gb", **fields})
-    return estimate_spelled(request, lookup_cache(CATALOG, own=False, as_of=day)).run
+    return estimate_workload(request, lookup_cache(CATALOG, own=False, as_of=day)).run
 
 
 def test_an_estimate_tells_the_run_and_its_cost_on_a_day() -> None:

@@ -17,7 +17,7 @@ from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.traced import traced_memory
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Mlp, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
@@ -119,7 +119,7 @@ def test_lines_through_a_few_steps_are_near_the_step_itself(precision: str, laye
 
 def traced(**fields: Any) -> dict[str, float]:
     shape = find_model("resnet18", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     plain: dict[str, Any] = {"precision": "fp32", "batch": 2, "optimizer": "adamw"}
     found = traced_memory(Workload("train", "resnet18", **(plain | fields)), shape, None)
     return {name: figure.value for name, figure in found.parts.items()}

@@ -11,7 +11,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import from_object
@@ -30,7 +30,7 @@ def seconds(task: str, model: str, **fields: Any) -> float:
 def test_types_of_files_by_their_other_names(short: str, long: str) -> None:
     shape = find_model("gpt-oss-20b", CATALOG)
     assert isinstance(shape, Transformer)
-    assert stored(shape, short, "fp16") == stored(shape, long, "fp16")
+    assert weight_storage(shape, short, "fp16") == weight_storage(shape, long, "fp16")
 
 
 def test_a_model_stored_in_four_bits_by_llama_cpp() -> None:

@@ -10,13 +10,13 @@ import pytest
 from tests.unit import shapes
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
-from whichgpu.api.workloads.estimate import understood
+from whichgpu.api.workloads.estimate import resolve_workload
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES, default_sequences
 from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.workload.defaults import fill_defaults
-from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Traced, WeightsOnly, as_transformer
+from whichgpu.workload.shapes import Dlrm, Mlp, Patches, TracedShape, WeightsOnly, as_transformer
 from whichgpu.workload.spelling import from_object
 from whichgpu.workload.tasks import RUN_TASKS, TASK_TRAITS, TASKS, Task
 from whichgpu.workload.workload import Workload
@@ -57,8 +57,8 @@ def test_what_shapes_answer() -> None:
     assert answers(bert) == (True, False, False, False)
     assert answers(replace(bert, patches=Patches(224, 16))) == (False, False, False, True)
     assert answers(replace(bert, encoder_layers=6)) == (True, False, True, False)
-    assert answers(Traced("", "resnet50", 224)) == (False, False, False, True)
-    for plain in (Mlp("", (8, 4)), Traced("", "net", 0), WeightsOnly("", 8, 16), Dlrm("", 8, (4,), (2,), (1,))):
+    assert answers(TracedShape("", "resnet50", 224)) == (False, False, False, True)
+    for plain in (Mlp("", (8, 4)), TracedShape("", "net", 0), WeightsOnly("", 8, 16), Dlrm("", 8, (4,), (2,), (1,))):
         assert answers(plain) == (False, False, False, False)
 
 
@@ -95,7 +95,7 @@ def test_a_desk_gives_the_same_shape_again() -> None:
 
 def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving_engine() -> None:
     for model in ("llama-3.2-1b", "bert-large"):
-        found = understood(from_object({"task": "embed", "model": model, "gpu": "L4"}), lookup_cache(own=False))
+        found = resolve_workload(from_object({"task": "embed", "model": model, "gpu": "L4"}), lookup_cache(own=False))
         assert found.gpu is not None
         assert found.workload.batch in SAMPLES
         assert default_sequences(found.workload, found.shape, found.gpu) is None

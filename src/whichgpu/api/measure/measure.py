@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.measure.machine import no_gpu
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import AmbiguousName, NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
@@ -34,7 +34,7 @@ from whichgpu.measure.match import match_card, matched_gpu
 from whichgpu.measure.physics import peak_share
 from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, micro_result, stamp, step_result, with_digest
 from whichgpu.measure.watcher import Clock
-from whichgpu.workload.spelling import Spelled, fill_defaults, from_object
+from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
 
 NOTHING = "error.no-gpu-to-measure"
 MEMORY_SHARE = 0.95  # of the free memory that a claim may take
@@ -93,13 +93,15 @@ def measure(
     return MeasureAnswer(record, gpu.name, path, tuple(runner.left_out))
 
 
-def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, opener: Opener | None = None) -> VerifyAnswer:
+def verify(
+    spelled: ParsedWorkload, catalog: Catalog | None = None, own: bool = True, opener: Opener | None = None
+) -> VerifyAnswer:
     """Run what an estimate claims, as far as this hardware allows."""
     catalog = catalog or Catalog()
     with _Machine(catalog, opener) as machine:
         lookups = lookup_cache(catalog, own=own)
         spelled = _on_this_gpu(spelled, machine.gpu, lookups)
-        claim = estimate_spelled(spelled, lookups)
+        claim = estimate_workload(spelled, lookups)
         if claim.time is None:
             raise NoAnswer("no-time", msg("error.verify-no-time"), msg("hint.verify"))
         shape = lookups.shape_for(spelled.workload)
@@ -195,7 +197,7 @@ def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
     try:
         spelled = from_object(request)
         shape = lookups.shape_for(spelled.workload)
-        answer = estimate_spelled(spelled, lookups)
+        answer = estimate_workload(spelled, lookups)
     except WhichGpuError as problem:
         raise CannotRun(problem.message) from problem
     return Claim(PreparedStep(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
@@ -220,12 +222,12 @@ def _micro(taken: Taken, gpu: Gpu) -> Any:
 
 def _step(taken: Taken, lookups: LookupCache) -> Any:
     assert isinstance(taken.case, StepCase)
-    said = estimate_spelled(from_object(taken.case.request), lookups).time
+    said = estimate_workload(from_object(taken.case.request), lookups).time
     predicted = PredictedTime(said.value, said.low, said.high, said.basis) if said else None
     return step_result(taken, taken.case, predicted)
 
 
-def _on_this_gpu(spelled: Spelled, here: Gpu, lookups: LookupCache) -> Spelled:
+def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> ParsedWorkload:
     """With the GPU of this machine, where none was named or the name may mean it; another one cannot be checked here."""
     name = spelled.workload.gpu
     count = None
@@ -240,7 +242,7 @@ def _on_this_gpu(spelled: Spelled, here: Gpu, lookups: LookupCache) -> Spelled:
         why = msg("verify.other-gpu", asked=gpu.name, here=here.name)
         raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=why), msg("hint.verify"))
     told = replace(spelled.workload, gpu=here.id, gpus=count or spelled.workload.gpus)
-    return Spelled(told, spelled.given | {"gpu"})
+    return ParsedWorkload(told, spelled.given | {"gpu"})
 
 
 def headline(answer: MeasureAnswer) -> Message:

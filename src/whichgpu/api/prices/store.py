@@ -8,8 +8,10 @@ from datetime import date
 from pathlib import Path
 from typing import TextIO
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.catalog import StatusRequest
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.find import find_gpus
@@ -32,7 +34,7 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 from whichgpu.price.filters import provider_named
 
 
@@ -57,7 +59,7 @@ class SnapshotRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TakingAnswer:
+class PriceImportAnswer:
     """What came of a refresh or an import."""
 
     store: str
@@ -92,11 +94,10 @@ class StatusAnswer(Displayable):
     live: LiveStatus
 
 
-def catalog_status(catalog: Catalog | None = None, today: date | None = None) -> StatusAnswer:
-    """How much there is and how old it is."""
-    catalog = catalog or Catalog()
-    found = read_status(catalog, bundled=catalog.folder == DATA_DIR)
-    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(today))
+def status(request: StatusRequest, context: Context) -> StatusAnswer:  # noqa: ARG001
+    """Size, age and digest of the catalog, and the age of the user's own price store."""
+    found = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
+    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(context.today))
 
 
 def catalog_refresh(
@@ -110,7 +111,7 @@ def catalog_refresh(
     progress: RefreshProgress = RefreshProgress(),  # noqa: B008 - stateless
     trusting: bool = False,
     folder: Path | None = None,
-) -> TakingAnswer:
+) -> PriceImportAnswer:
     """Ask sources for prices and keep what can be believed."""
     import os
 
@@ -140,14 +141,16 @@ def catalog_import(
     today: date | None = None,
     trusting: bool = False,
     folder: Path | None = None,
-) -> TakingAnswer:
+) -> PriceImportAnswer:
     """Keep the prices of a file or a folder of files."""
     day = today or date.today()
     outcomes, passed = import_prices(path, catalog or Catalog(), day, seen=seen, folder=folder, trusting=trusting)
     return _taking(outcomes, day, folder, passed)
 
 
-def _taking(outcomes: Iterable[RefreshOutcome], today: date, folder: Path | None, passed: tuple[str, ...] = ()) -> TakingAnswer:
+def _taking(
+    outcomes: Iterable[RefreshOutcome], today: date, folder: Path | None, passed: tuple[str, ...] = ()
+) -> PriceImportAnswer:
     outcomes = tuple(outcomes)
     snapshots = tuple(row for outcome in outcomes for row in _snapshots(outcome, today))
     reasons: dict[str, int] = {}
@@ -157,7 +160,7 @@ def _taking(outcomes: Iterable[RefreshOutcome], today: date, folder: Path | None
             reasons[reason] = reasons.get(reason, 0) + count
         for name, count in taken.unknown_names.items():
             unknown[name] = unknown.get(name, 0) + count
-    return TakingAnswer(
+    return PriceImportAnswer(
         str(store_path(folder)),
         snapshots,
         sum(row.prices for row in snapshots),
@@ -210,7 +213,7 @@ def catalog_export(
         offers = price_history(connection, wish, known)
         if as_of is not None:
             found = offers_on(connection, as_of, known, wish, also_ended=True)
-            offers = iter([one.observation for one in standings(found, as_of)])
+            offers = iter([one.observation for one in prices_on_day(found, as_of)])
         if path is None:
             return (write_json if form == ".json" else write_csv)(offers, stream)
         try:
@@ -282,6 +285,3 @@ def wish_of(
 def no_store() -> NoAnswer:
     """The error of those who have not refreshed or imported anything yet."""
     return NoAnswer("no-store", msg("error.no-store"), msg("hint.no-store"))
-
-
-__all__ = ["DataError", "LiveStatus", "SnapshotRow", "TakingAnswer", "catalog_export", "catalog_import", "catalog_refresh"]

@@ -208,11 +208,11 @@ def _number(value: float | Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def plain(value: Any) -> Any:
+def python_number(value: Any) -> Any:
     """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions, decimals; all else as it is.
 
     >>> from fractions import Fraction
-    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain(Decimal(5)), plain("5/s")
+    >>> python_number(Fraction(5, 2)), python_number(Decimal("0.05")), python_number(Decimal(5)), python_number("5/s")
     (2.5, 0.05, 5, '5/s')
     """
     if isinstance(value, bool | str) or type(value) in (int, float):
@@ -224,13 +224,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Real):
         return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return plain(value.item())
+        return python_number(value.item())
     return value
 
 
 def _in_json(value: Any) -> Any:
     """What JSON has no word for: a number of another kind, or an error."""
-    found = plain(value)
+    found = python_number(value)
     if found is value:
         raise TypeError(type(value).__name__)
     return found

@@ -22,9 +22,9 @@ from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
-from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.shapes import Shape, WeightsOnly
-from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResolvedWorkload:
     """A request understood: its model and GPU found, every default filled in."""
 
     workload: Workload
@@ -102,28 +102,28 @@ def estimate(
     task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
 ) -> EstimateAnswer:
     """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
-    return estimate_spelled(from_object({"task": task, "model": model, **fields}), lookup_cache(catalog, own=own))
+    return estimate_workload(from_object({"task": task, "model": model, **fields}), lookup_cache(catalog, own=own))
 
 
-def estimate_spelled(
-    spelled: Spelled, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
+def estimate_workload(
+    spelled: ParsedWorkload, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
 ) -> EstimateAnswer:
     """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does.
 
     `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
     """
     lookups = lookups or lookup_cache()
-    return answered(understood(spelled, lookups), lookups, loading=loading, allowed=allowed)
+    return build_estimate(resolve_workload(spelled, lookups), lookups, loading=loading, allowed=allowed)
 
 
-def understood(spelled: Spelled, lookups: LookupCache) -> Asked:
+def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedWorkload:
     """A request with what its names mean."""
     device = lookups.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
     shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
-    refuse_nonsense(spelled.workload, shape)
+    validate_workload(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     if gpu and "precision" not in spelled.given and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
@@ -131,11 +131,11 @@ def understood(spelled: Spelled, lookups: LookupCache) -> Asked:
     if gpu:
         filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: estimate_memory(one, shape, gpu))
         filled = with_offline_batch(filled, shape, gpu, spelled.given, lookups)
-    return Asked(filled, spelled.given, shape, gpu)
+    return ResolvedWorkload(filled, spelled.given, shape, gpu)
 
 
-def answered(
-    asked: Asked,
+def build_estimate(
+    asked: ResolvedWorkload,
     lookups: LookupCache,
     known: TimeEstimate | None = None,
     loading: Loading | None = None,
@@ -183,7 +183,7 @@ def answered(
     )
 
 
-def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
+def _time(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
     """The time, and how a group's comes about."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     if gpu is None or not asked.timed:
@@ -197,7 +197,7 @@ def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, Grou
     return estimate_time(workload, shape, gpu, lookups.calibration), None
 
 
-def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
+def _run(asked: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
     """How long the whole run takes and what it costs, where its length was given."""
     if timed is None or asked.gpu is None or not asked.given & {"epochs", "steps", "tokens", "samples"}:
         return None
@@ -208,7 +208,7 @@ def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run 
 
 
 def _serving(
-    asked: Asked, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
+    asked: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
     """Many users at once, where a rate is given."""
     workload, gpu = asked.workload, asked.gpu

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from whichgpu.api.context import Context
 from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.request.load import FitRequest
+from whichgpu.api.request.read import read, workload
 from whichgpu.api.workloads.concurrency import with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
@@ -25,11 +28,11 @@ from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_first
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.workload.contradictions import refuse_adapters
+from whichgpu.workload.contradictions import check_adapters
 from whichgpu.workload.defaults import chooses_batch
-from whichgpu.workload.denoisers import refuse_rate
-from whichgpu.workload.shapes import Shape, Traced
-from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.denoisers import check_request_rate
+from whichgpu.workload.shapes import Shape, TracedShape
+from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
@@ -97,12 +100,12 @@ class NeedsAnswer:
     gpus: tuple[GpuNeed, ...]
 
 
-def needs(spelled: Spelled, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
+def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
     """What a request takes on each of some GPUs."""
     lookups = lookups or lookup_cache()
     shape = lookups.shape_for(spelled.workload)
-    refuse_adapters(spelled.workload, shape)
-    refuse_rate(spelled.workload, shape)
+    check_adapters(spelled.workload, shape)
+    check_request_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(lookups.catalog, name)}.values())
     rows = []
@@ -118,7 +121,20 @@ def needs(spelled: Spelled, names: Sequence[str], lookups: LookupCache | None = 
     return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
 
 
-def fit(
+def fit(request: FitRequest, context: Context) -> FitAnswer:
+    """Memory a model needs, and which GPUs have it."""
+    names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
+    parsed = workload({"task": "serve", **request}, context.spell, without=("gpu",))
+    if "task" not in request:
+        parsed = ParsedWorkload(parsed.workload, parsed.given - {"task"})
+    filter, catalog = GpuFilter(as_of=context.as_of), context.catalog
+    answer = fit_workload(parsed, names, filter, catalog, helpful=bool(names) or context.wants_remedies)
+    if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
+        answer = fit_workload(parsed, names, filter, catalog)
+    return answer
+
+
+def fit_model(
     model: str | Mapping[str, Any],
     gpu: str | Sequence[str] = (),
     filter: GpuFilter = ANY_GPU,
@@ -127,11 +143,11 @@ def fit(
 ) -> FitAnswer:
     """Whether a model fits each GPU named, or every GPU there is; `fields` are those of a request (task is serve)."""
     names = [gpu] if isinstance(gpu, str) else list(gpu)
-    return fit_spelled(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
+    return fit_workload(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
 
 
-def fit_spelled(
-    spelled: Spelled,
+def fit_workload(
+    spelled: ParsedWorkload,
     names: Sequence[str] = (),
     filter: GpuFilter = ANY_GPU,
     catalog: Catalog | None = None,
@@ -148,8 +164,8 @@ def fit_spelled(
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
         spelled = counted(named, lookups.count(names[0]))
     shape = lookups.shape_for(spelled.workload)
-    refuse_adapters(spelled.workload, shape)
-    refuse_rate(spelled.workload, shape)
+    check_adapters(spelled.workload, shape)
+    check_request_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, known, spelled.given)
@@ -311,4 +327,4 @@ class _Sizes:
 
 def _fixed_batch(shape: Shape) -> bool:
     """A factory of the user's own brings its inputs along, and with them the batch."""
-    return isinstance(shape, Traced) and shape.table.startswith("python:")
+    return isinstance(shape, TracedShape) and shape.table.startswith("python:")

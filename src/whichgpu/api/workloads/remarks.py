@@ -9,19 +9,19 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import denoiser_note
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
-MOST_COUNT = 5_000_000  # requests that may be simulated
-LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
+MAX_SIMULATED_REQUESTS = 5_000_000  # requests that may be simulated
+MAX_LINE_BYTES = 1 << 20  # bytes of one request: a config.json is a few thousand
 
 
-def counted(spelled: Spelled, count: int | None) -> Spelled:
+def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:
     """With the count a GPU's name brings, where none was given."""
     if count is None or "gpus" in spelled.given:
         return spelled
-    return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
+    return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
 
 
 def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from whichgpu.api.facts.catalog import Compared
 from whichgpu.api.lookup_cache import lookup_cache
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import Message
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class ComparedSpeed:
     problem: Message | None = None
 
 
-def compare_speed(columns: Sequence[Compared], request: Spelled, catalog: Catalog | None = None) -> tuple[ComparedSpeed, ...]:
+def compare_speed(
+    columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog | None = None
+) -> tuple[ComparedSpeed, ...]:
     """A request on each column; one that cannot run it does not cost the others. All failing alike is an error."""
     lookups = lookup_cache(catalog)
     found: list[ComparedSpeed] = []
@@ -33,7 +35,7 @@ def compare_speed(columns: Sequence[Compared], request: Spelled, catalog: Catalo
     for column in columns:
         named = column.instance.instance if column.instance else column.gpu.id
         try:
-            told = estimate_spelled(replace(request, workload=replace(request.workload, gpu=named)), lookups)
+            told = estimate_workload(replace(request, workload=replace(request.workload, gpu=named)), lookups)
         except UsageError as problem:
             problems.append(problem)
             found.append(ComparedSpeed(column.name, None, None, problem.message))

@@ -1,4 +1,4 @@
-"""Engine records: read once from `data/engines`, and asked for by engine and year."""
+"""Look-up of bundled engine records by engine and year."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import bad_data_error
 
 SCALES = {"MiB": MIB, "GiB": GIB}
-FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # read by the catalog's table of engines
+FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # The catalog's table of engines has these.
 
 
 @cache
 def engine_entries() -> Mapping[str, tuple[RecordLine, ...]]:
-    """Lines of the bundled records by engine, in the order of lists."""
+    """Lines of the bundled records by engine, in display order."""
     return read_records(DATA_DIR)
 
 
 def engine_ids() -> tuple[str, ...]:
-    """Engines a request can name."""
+    """Engines that a request can name."""
     return tuple(engine_entries())
 
 
 @lru_cache(maxsize=1024)
 def engine_record(name: str | None = None, year: int | None = None) -> EngineRecord:
-    """An engine as of a year: the newest where none is given; without a name, the default engine.
+    """Record of an engine (or of the default engine) as of a year (or the newest).
 
     >>> engine_record("vllm", 2024).memory.share, engine_record("vllm").memory.share
     (0.9, 0.92)
@@ -47,26 +47,26 @@ def engine_record(name: str | None = None, year: int | None = None) -> EngineRec
 
 
 def build_record(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None = None) -> EngineRecord:
-    """The record of an engine out of the lines of all; a ValueError where a line is not what it should be."""
+    """Build the record of an engine from the lines of all; raise ValueError for an invalid line."""
     return msgspec.convert(_fields(id, records, year), EngineRecord, strict=False)
 
 
 @cache
 def default_engine(use: str = "any") -> str:
-    """The engine taken for a task where nobody names one: see `default_for` of the record."""
+    """Default engine of a task: see `default_for` of the record."""
     uses = {use: id for id, lines in engine_entries().items() for use in value_of(lines, "default_for").split(";")}
     return uses.get(use) or uses["any"]
 
 
 @cache
 def engine_synonyms() -> Mapping[str, str]:
-    """Engines by other names of theirs, written without dashes and dots."""
+    """Engines by synonym, written without dashes and dots."""
     named = {id: value_of(lines, "synonyms").split(";") for id, lines in engine_entries().items()}
     return {word: id for id, words in named.items() for word in words if word}
 
 
 def _fields(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
-    """Values by field, and those of sections by section and field."""
+    """Values by field; a section is a nested mapping."""
     own = {line.field for line in records[id] if "." not in line.field} - FACTS
     tree: dict[str, Any] = {name: _typed(EngineRecord, name, _as_of(records[id], name, year)) for name in own}
     sections = {line.field.partition(".")[0] for line in records[id] if "." in line.field}
@@ -84,13 +84,13 @@ def _section(id: str, section: str, records: Mapping[str, Sequence[RecordLine]],
 
 
 def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordLine:
-    """The line that holds in a year; before the first, the first."""
+    """Line that applies in a year; the earliest one for years before it."""
     dated = sorted((line for line in lines if line.field == field), key=lambda line: line.since)
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 
 
 def _typed(kind: type[Section | EngineRecord], name: str, line: RecordLine) -> Any:
-    """A cell as JSON would hold it: lists by `;`, pairs by `:`, sizes in bytes."""
+    """Convert a cell to JSON types: lists split at `;`, pairs at `:`, sizes in bytes."""
     type_ = _types(kind).get(name)
     if type_ in (tuple[str, ...], Steps, dict[str, str]):
         parts = line.value.split(";") if line.value else []

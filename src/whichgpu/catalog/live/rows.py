@@ -10,13 +10,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from whichgpu.catalog.host import Instance
+from whichgpu.catalog.offer import ANY_REGION as ANY_REGION
 
 if TYPE_CHECKING:
     from whichgpu.catalog.live.http import Client
 
 MICRO = Decimal("0.000001")
 InstanceLookup = Callable[[str, str], Instance | None]
-ANY_REGION = "any"  # the region of an offer that is the same in all, or does not say
 HOURS_PER_MONTH = 730
 LARGEST = Decimal(10) ** 12  # of any currency, an hour
 

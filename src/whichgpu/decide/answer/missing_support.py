@@ -1,4 +1,4 @@
-"""What a chosen GPU cannot do, and the way round it. The table `data/lacks.csv` says which and where it is documented."""
+"""Features a GPU lacks for a workload, each with a workaround, from `data/lacks.csv`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.workload import Workload
 
 FOLDER = Path(__file__).parents[1] / "data"
-SMALL = 17 * GIB  # cards of 16 GB and less
+SMALL_MEMORY = 17 * GIB  # Cards sold as 16 GB have less.
 
 
-def lacks(gpu: Gpu, workload: Workload, language_model: bool) -> tuple[Message, ...]:
-    """Each thing this GPU lacks that such work wants, with the way round it."""
-    said = []
+def missing_support(gpu: Gpu, workload: Workload, language_model: bool) -> tuple[Message, ...]:
+    """Return each feature the GPU lacks that such work needs, with a workaround."""
+    last_pytorch = gpu.software.pytorch_last if gpu.software else None
+    values = {"gpu": gpu.name, "memory": gpu.memory_label, "version": last_pytorch if gpu.software else ""}
+    conditions = {"small": gpu.memory_marketed_bytes <= SMALL_MEMORY, "old": last_pytorch not in (None, "current")}
+    messages = []
     for row in _table():
         if row["task"] and (row["task"] == "train") != workload.training:
             continue
@@ -26,25 +29,15 @@ def lacks(gpu: Gpu, workload: Workload, language_model: bool) -> tuple[Message, 
             continue
         if row["when"].startswith("no-") and row["when"].removeprefix("no-") in gpu.supports:
             continue
-        if row["when"] == "small" and gpu.memory_marketed_bytes > SMALL:
-            continue
-        if row["when"] == "old" and not _old(gpu):
-            continue
-        values = {"gpu": gpu.name, "memory": gpu.memory_label, "version": gpu.software.pytorch_last if gpu.software else ""}
-        id = row["id"]
-        said.append(msg(f"lacks.{id}", **values))
-    return tuple(said)
+        if conditions.get(row["when"], True):
+            id = row["id"]
+            messages.append(msg(f"lacks.{id}", **values))
+    return tuple(messages)
 
 
-def _old(gpu: Gpu) -> bool:
-    """Whether the newest PyTorch leaves it out."""
-    last = gpu.software.pytorch_last if gpu.software else None
-    return last not in (None, "current")
-
-
-def lacks_sources(said: Sequence[Message]) -> tuple[str, ...]:
-    """The documents behind such lines."""
-    ids = {one.id.removeprefix("lacks.") for one in said}
+def missing_support_sources(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Return the ids of the documents behind these messages."""
+    ids = {one.id.removeprefix("lacks.") for one in messages}
     return tuple(name for row in _table() if row["id"] in ids for name in row["sources"].split(";") if name)
 
 

@@ -1,4 +1,4 @@
-"""Other engines on the answer's GPUs: which may run there, and how fast the same work would be."""
+"""Other engines on the answer's GPUs, and how fast the same work would be."""
 
 from __future__ import annotations
 
@@ -9,48 +9,46 @@ from whichgpu.catalog.engines.engine import Engine, engine_support, supports_tas
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.refine import laid, timed
+from whichgpu.decide.refine import step_time, workload_of
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLine:
-    """How many times the speed of the answer another engine gives."""
+    """Speed of another engine as a multiple of the answer's."""
 
     engine: str
     speed: float
 
 
-def legal(engine: Engine, asked: WorkloadRequest, group: Group) -> bool:
-    """Whether an engine of this day does such work on such GPUs."""
-    text = asked.shape.is_generative
-    return supports_task(engine, asked.workload.task, text) and engine_support(engine, group.gpu) == "yes"
-
-
-def alternatives(asked: WorkloadRequest, group: Group, way: Configuration, engines: Sequence[Engine]) -> tuple[EngineLine, ...]:
-    """The usual other engines for the work, fastest first; none where the user named one."""
-    if "engine" in asked.given:
+def other_engines(
+    request: WorkloadRequest, group: Group, one: Configuration, engines: Sequence[Engine]
+) -> tuple[EngineLine, ...]:
+    """Return the usual other engines of the work that run on the GPUs, fastest first; none if the user named one."""
+    if "engine" in request.given:
         return ()
-    use = "training" if asked.workload.training else "inference" if asked.shape.is_generative else ""
-    names = [id for id in engine_ids() if use in engine_record(id).compared_for and id != asked.workload.engine]
-    others = [one.id for one in engines if one.id in names and legal(one, asked, group)]
+    workload, generative = request.workload, request.shape.is_generative
+    use = "training" if workload.training else "inference" if generative else ""
+    names = [id for id in engine_ids() if use in engine_record(id).compared_for and id != workload.engine]
+    others = [
+        engine.id
+        for engine in engines
+        if engine.id in names and supports_task(engine, workload.task, generative) and engine_support(engine, group.gpu) == "yes"
+    ]
     if not others:
         return ()
-    usual = _seconds(asked, group, way, asked.workload)
-    found = [EngineLine(one, round(usual / _seconds(asked, group, way, _with(asked, way, one)), 3)) for one in others]
-    return tuple(sorted(found, key=lambda line: -line.speed))
+    usual = _seconds(request, group, one, workload)
+    filled = {id: fill_defaults(replace(request.bare, engine=id, precision=one.precision), request.shape) for id in others}
+    lines = [EngineLine(id, round(usual / _seconds(request, group, one, other), 3)) for id, other in filled.items()]
+    return tuple(sorted(lines, key=lambda line: -line.speed))
 
 
-def _with(asked: WorkloadRequest, way: Configuration, engine: str) -> Workload:
-    return fill_defaults(replace(asked.bare, engine=engine, precision=way.precision), asked.shape)
-
-
-def _seconds(asked: WorkloadRequest, group: Group, way: Configuration, workload: Workload) -> float:
-    """Of the very same layout and batch: of one copy where it answers, of the step where it trains."""
-    one = laid(workload, group, way)
+def _seconds(request: WorkloadRequest, group: Group, one: Configuration, workload: Workload) -> float:
+    """Seconds of a step in the answer's layout and batch: the whole step of training, one replica's of inference."""
+    step = workload_of(workload, group, one)
     if not workload.training:
-        copy = replace(way.parallel, dp=1)
-        machines = min(copy.pp, group.machines)
-        one = replace(one, gpus=copy.tp * copy.pp, nodes=machines, parallel=copy, batch=max(1, way.batch // way.parallel.dp))
-    return timed(asked, group, one)[0]
+        replica = replace(one.parallel, dp=1)
+        gpus, nodes = replica.tp * replica.pp, min(replica.pp, group.machines)
+        step = replace(step, gpus=gpus, nodes=nodes, parallel=replica, batch=max(1, one.batch // one.parallel.dp))
+    return step_time(request, group, step)[0]

@@ -1,4 +1,4 @@
-"""What `recommend` answers: the shape of its reply."""
+"""The answer of `recommend`, as its JSON has it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from whichgpu.base.display import Displayable
 from whichgpu.base.messages import Message
 from whichgpu.catalog.host import Source
 from whichgpu.decide.answer.other_engines import EngineLine
-from whichgpu.decide.answer.spot_shares import Shared
+from whichgpu.decide.answer.spot_shares import SpotShare
 from whichgpu.decide.candidate import Candidate, TermLine
 from whichgpu.decide.constraints import Rank
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """How many candidates each reason removed, in the order they are looked at, and what would let more through."""
+    """How many candidates each reason removed, in the order of the tests, and changes that would let more pass."""
 
     reasons: Mapping[str, int]
     relaxations: tuple[Message, ...]
@@ -25,7 +25,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Reproduce:
-    """The question again, as a command line and as the path of a page; `as_of` is in both."""
+    """The question as a command line and as the path of a page, both with `as_of`."""
 
     command: str
     url: str
@@ -33,12 +33,12 @@ class Reproduce:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RecommendAnswer(Displayable):
-    """The answer, the next best, the cheapest and fastest, and the front between them."""
+    """The recommended candidate, the next best, the cheapest and fastest, and the Pareto front."""
 
     request: dict[str, Any]
     as_of: str
     rank: Rank
-    kind: str  # run, service, or mix where no model is named
+    kind: str  # run, service, or mix if no model is named
     answer: Candidate
     sentence: Message
     runner_up: Candidate | None
@@ -46,9 +46,9 @@ class RecommendAnswer(Displayable):
     fastest: Candidate
     candidates: tuple[Candidate, ...]
     pareto: tuple[Candidate, ...]
-    fallback: Candidate | None  # where the answer is spot: the best that is not
-    with_cuda: Candidate | None  # where the answer does not run CUDA: the best that does
-    shares: tuple[Shared, ...]  # of spot and on demand, on the answer's machine
+    fallback: Candidate | None  # the best that is not spot, if the answer is
+    with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
+    shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
     engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs
     considered: int
     rejected: Rejected
@@ -59,7 +59,7 @@ class RecommendAnswer(Displayable):
     warnings: tuple[Message, ...]
     sources: tuple[Source, ...]
     verify: str
-    verify_note: Message  # what that command measures, and what not
+    verify_note: Message  # what that command covers
     reproduce: Reproduce
     terms: tuple[TermLine, ...]  # of the answer's machine
-    curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer's GPUs
+    curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer

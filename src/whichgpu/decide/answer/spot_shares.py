@@ -1,4 +1,4 @@
-"""Spot with something to fall back on: what a run costs when part of its hours are bought on demand."""
+"""Mixes of spot and on-demand hours on the answer's machine, and what the run costs with each."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from math import isnan
 from whichgpu.base.money import Money
 from whichgpu.decide.candidate import Candidate, money
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.market import Market, terms_of
+from whichgpu.price.run import OfferTerms
 
-PARTS = (0.25, 0.5, 1.0)  # of the hours, on demand
+ON_DEMAND_SHARES = (0.25, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """So much of the hours on demand, the rest as spot, on the same machine."""
+class SpotShare:
+    """The cost with a share of the hours on demand, the rest as spot."""
 
     on_demand: float
     cost: Money
 
 
-def shares(place: int, best: Candidate, told: Candidates, found: Market) -> tuple[Shared, ...]:
-    """What mixes of the two terms come to; none where the answer is not spot or its machine is not offered on demand."""
-    if best.term != "spot":
+def spot_shares(at: int, best: Candidate, found: Candidates, terms: OfferTerms) -> tuple[SpotShare, ...]:
+    """Return the cost of each mix; none if the answer is not spot or its machine is not offered on demand."""
+    offer = int(found.offer[at])
+    on_demand, spot = float(terms.on_demand[offer]), float(terms.price[offer])
+    if best.term != "spot" or isnan(on_demand) or spot <= 0:
         return ()
-    offer = int(told.offer[place])
-    terms = terms_of(found)
-    plain, spot = float(terms.on_demand[offer]), float(terms.price[offer])
-    if isnan(plain) or spot <= 0:
-        return ()
-    machine = float(told.course.machine[place])
-    rest = float(told.course.cost[place]) - machine
-    return tuple(Shared(part, money(machine * (1 - part + part * plain / spot) + rest, best.cost.currency)) for part in PARTS)
+    machine = float(found.run_cost.machine[at])
+    rest = float(found.run_cost.cost[at]) - machine
+    costs = {share: machine * (1 - share + share * on_demand / spot) + rest for share in ON_DEMAND_SHARES}
+    return tuple(SpotShare(share, money(cost, best.cost.currency)) for share, cost in costs.items())

@@ -19,7 +19,7 @@ from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.training.operators import WIDTHS
 from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
-from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
+from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -58,7 +58,7 @@ class LayoutMemory:
         once = self._parted(self._line(shape, parallel, checkpointing), shape, parallel)
         again = self._accumulated(once)
         layers = float(len(stage_layers(shape.layers, parallel.pp, 0)))
-        held = np.array([in_flight(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
+        held = np.array([in_flight_micro_batches(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
         kept = self._kept(shape, parallel, checkpointing) * layers * micro * (held - 1.0)
         gathered = self._gathered(once, parallel)
         told = np.where(accumulation > 1, *(_allocated_bytes(line, parallel, layers, micro, gathered) for line in (again, once)))

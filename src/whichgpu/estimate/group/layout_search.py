@@ -19,7 +19,7 @@ from whichgpu.estimate.group.layouts import legal_layouts
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of so many at most whose memory is counted exactly
@@ -132,7 +132,7 @@ def micro_batches(workload: Workload, shape: Shape, parallel: Parallel) -> tuple
         return np.zeros(0), np.zeros(0)
     if not workload.training:
         return np.array([float(share)]), np.ones(1)
-    if workload.micro_batch is not None and (isinstance(shape, Traced) or share % workload.micro_batch):
+    if workload.micro_batch is not None and (isinstance(shape, TracedShape) or share % workload.micro_batch):
         return np.array([float(share)]), np.ones(1)
     micro = micro_batch_sizes(share)
     return micro, share / micro

@@ -64,7 +64,7 @@ class LayoutTimes:
         """
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
         columns = cached_gpu_columns(devices.gpus)
-        self._columns, self._places = columns.among or (columns, np.arange(len(columns)))
+        self._columns, self._places = columns.distinct or (columns, np.arange(len(columns)))
         self._worked: dict[tuple[int, int, int], tuple[OperatorTimes, TimeTerms]] = like._worked if like else {}
         self._timed: dict[tuple[int, int, int, str], TimedStep] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}

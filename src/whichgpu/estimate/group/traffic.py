@@ -19,7 +19,7 @@ from whichgpu.estimate.time.lower.eager.training import trained_parameters
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
@@ -176,21 +176,21 @@ def gradient_width(workload: Workload) -> float:
 
 
 def _parameters(workload: Workload, shape: Shape) -> float:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _trained_model(workload, shape).parameters
     return float(count_parameters(shape).total) if isinstance(shape, Mlp) else 0.0
 
 
 def parameter_tensors(workload: Workload, shape: Shape) -> float:
     """Parameter tensors of one copy, which a process of threads copies one by one."""
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _trained_model(workload, shape).tensors
     if isinstance(shape, Transformer):
         return trained_parameters(workload, shape)[1]
     return 2.0 * (len(shape.units) - 1) if isinstance(shape, Mlp) else 1.0
 
 
-def _trained_model(workload: Workload, shape: Traced) -> TracedModel:
+def _trained_model(workload: Workload, shape: TracedShape) -> TracedModel:
     """The pass that has gradients: their number and size are the parameters'."""
     from whichgpu.estimate.time.lower.traced_model import traced_model  # reads the operator tables
 

@@ -77,10 +77,10 @@ def _mlp(shape: Transformer, tp: int) -> int:
 
 def _attention(shape: Transformer, step: ForwardPass) -> int:
     """Elements per token of queries, keys, values and output."""
-    if latent := shape.latent:
-        query = latent.nope_dim + latent.rope_dim
-        wide = shape.heads * (2 * query + 2 * latent.value_dim)
-        return -(-wide // step.tp) + latent.q_rank + latent.kv_rank
+    if mla := shape.mla:
+        query = mla.nope_dim + mla.rope_dim
+        wide = shape.heads * (2 * query + 2 * mla.value_dim)
+        return -(-wide // step.tp) + mla.q_rank + mla.kv_rank
     query = shape.heads * shape.head_dim
     keys = 2 * shape.kv_heads * shape.head_dim
     rotated = 2 * query if shape.rope and step.written_out else 0

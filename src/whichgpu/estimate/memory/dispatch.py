@@ -11,7 +11,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
-from whichgpu.workload.shapes import Dlrm, Shape, Traced, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, WeightsOnly
 from whichgpu.workload.workload import Workload
 
 # Load, run length and links need no memory: requests that differ only in these fields share a cached estimate.
@@ -24,7 +24,7 @@ _CACHE = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # The GPU is stored 
 
 def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
     """Peak memory on the fullest GPU; `workload` has its defaults filled in."""
-    if isinstance(shape, Traced) and ":" in shape.table:  # The module's code may change between calls.
+    if isinstance(shape, TracedShape) and ":" in shape.table:  # The module's code may change between calls.
         return _estimate(workload, shape, gpu)
     reduced = replace(workload, **IGNORED_FIELDS)
     return _CACHE.get((reduced, shape, id(gpu)), lambda: (_estimate(reduced, shape, gpu), gpu))[0]
@@ -41,11 +41,11 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstima
 def _own_estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.training:
         check_training(workload, shape)
-    if isinstance(shape, Traced) and ":" in shape.table:
+    if isinstance(shape, TracedShape) and ":" in shape.table:
         from whichgpu.estimate.memory.module import module_memory
 
         return module_memory(workload, shape, gpu)
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.memory.traced import traced_memory
 
         return traced_memory(workload, shape, gpu)

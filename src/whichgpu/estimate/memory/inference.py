@@ -39,7 +39,7 @@ from whichgpu.estimate.memory.quantisation import (
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.precisions import PRECISION_BY_NAME
-from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256  # default input and output tokens
@@ -106,7 +106,7 @@ class InferenceCase:
 
 def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     """Peak memory on the fullest GPU; for engines that preallocate, `device` includes what they reserve."""
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.memory.traced import traced_memory
 
         return traced_memory(workload, shape, gpu)

@@ -94,7 +94,7 @@ def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
     """Bytes of one token in one layer. Each tensor-parallel rank has at least one KV head; an MLA latent is on every rank."""
     kind = kv_type(precision)
-    if shape.latent:
-        return kind.size(shape.latent.kv_rank + shape.latent.rope_dim)
+    if shape.mla:
+        return kind.size(shape.mla.kv_rank + shape.mla.rope_dim)
     heads = max(1, -(-shape.kv_heads // tp))
     return 2 * kind.size(heads * shape.head_dim)

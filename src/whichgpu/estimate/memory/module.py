@@ -12,7 +12,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 LIBRARIES = ("torchvision", "timm")
@@ -21,20 +21,20 @@ DEFAULT_IMAGE = 224
 ALLOCATED_RANGE, DEVICE_RANGE = (0.97, 1.05), (0.92, 1.09)
 
 
-def recognise_module(name: str) -> Traced | None:
+def recognise_module(name: str) -> TracedShape | None:
     """Return the model of `python:MODULE:FACTORY`, `torchvision:NAME`, `timm:NAME` or a bare name in either library, or None."""
     kind, colon, rest = name.partition(":")
     if colon and rest and kind in ("python", *LIBRARIES):
         if find_spec("torch") is None:
             raise UsageError("needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch"))
-        return Traced(rest, name, 0 if kind == "python" else DEFAULT_IMAGE)
+        return TracedShape(rest, name, 0 if kind == "python" else DEFAULT_IMAGE)
     if find_spec("torch") is None:
         return None
     library = next((library for library in LIBRARIES if find_spec(library) and name in _names(library)), None)
-    return Traced(name, f"{library}:{name}", DEFAULT_IMAGE) if library else None
+    return TracedShape(name, f"{library}:{name}", DEFAULT_IMAGE) if library else None
 
 
-def module_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryEstimate:
+def module_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
     """Peak memory of a training step or forward pass of the module, traced for this request."""
     from whichgpu.estimate.trace import images, trace, trace_factory
 

@@ -168,13 +168,13 @@ def is_moe_layer(shape: Transformer, layer: int) -> bool:
 
 def _attention_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]:
     h = shape.hidden
-    if latent := shape.latent:
-        query = shape.heads * (latent.nope_dim + latent.rope_dim)
-        down = h * (latent.q_rank + latent.kv_rank + latent.rope_dim)
+    if mla := shape.mla:
+        query = shape.heads * (mla.nope_dim + mla.rope_dim)
+        down = h * (mla.q_rank + mla.kv_rank + mla.rope_dim)
         yield MatrixGroup("latent_down", layer, down, h, 2)
-        yield MatrixGroup("latent_up", layer, (latent.q_rank or h) * query, latent.q_rank or h)
-        yield MatrixGroup("latent_up", layer, latent.kv_rank * shape.heads * (latent.nope_dim + latent.value_dim), latent.kv_rank)
-        yield MatrixGroup("attn_output", layer, h * shape.heads * latent.value_dim, shape.heads * latent.value_dim)
+        yield MatrixGroup("latent_up", layer, (mla.q_rank or h) * query, mla.q_rank or h)
+        yield MatrixGroup("latent_up", layer, mla.kv_rank * shape.heads * (mla.nope_dim + mla.value_dim), mla.kv_rank)
+        yield MatrixGroup("attn_output", layer, h * shape.heads * mla.value_dim, shape.heads * mla.value_dim)
         return
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.model_type in FUSED_QKV:

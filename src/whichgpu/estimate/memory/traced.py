@@ -12,7 +12,7 @@ from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.traced_steps import StepRecipe, replay_recipe
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, trace_of
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload
 
@@ -44,7 +44,7 @@ class MemoryPeak:
         return sum(self.parts.values())
 
 
-def traced_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryEstimate:
+def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
     """Peak memory of a training step or a forward pass in PyTorch eager."""
     table = load_table(shape.table, workload.image or shape.image or None)
     recipe = _recipe(workload, shape, table)
@@ -65,7 +65,7 @@ def traced_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryE
     )
 
 
-def _recipe(workload: Workload, shape: Traced, table: OperatorTable) -> StepRecipe:
+def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> StepRecipe:
     precision, training = workload.precision or "fp32", workload.training
     contiguous = workload.memory_format == "contiguous"
     return StepRecipe(

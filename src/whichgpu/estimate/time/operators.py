@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Number = float | np.ndarray
+Number: TypeAlias = "float | np.ndarray"
 
 OperatorClass = Literal["gemm", "attention", "conv", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
-from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
 TASKS = ("train", "finetune", "forward", "prefill", "decode")
@@ -42,7 +42,7 @@ def _untrainable(workload: Workload) -> Message | None:
 
 
 def _unknown_layers(workload: Workload, shape: Shape) -> Message | None:
-    if isinstance(shape, Mlp | Traced):
+    if isinstance(shape, Mlp | TracedShape):
         if workload.checkpointing != "none":
             return msg("verify.schedule")
         return None if not workload.traits.caching else msg("verify.model", model=shape.name)
@@ -50,7 +50,7 @@ def _unknown_layers(workload: Workload, shape: Shape) -> Message | None:
     plain = (
         isinstance(shape, Transformer)
         and shape.model_type in known
-        and not (shape.experts or shape.latent or shape.patches or shape.encoder_layers or shape.parallel_block)
+        and not (shape.experts or shape.mla or shape.patches or shape.encoder_layers or shape.parallel_block)
         and not (shape.window and shape.window < (workload.seq_in or 0))
         and shape.embedding in (0, shape.hidden)
         and shape.norms == 2

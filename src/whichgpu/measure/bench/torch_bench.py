@@ -20,7 +20,7 @@ from whichgpu.measure.bench.gpu_timer import GpuTimer
 from whichgpu.measure.bench.operators import time_operator
 from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.vision_models import vision_model
-from whichgpu.workload.shapes import Mlp, Traced, Transformer, as_transformer
+from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, as_transformer
 from whichgpu.workload.workload import Workload
 
 FREE_SHARE = 0.95  # of the memory that is free when it begins
@@ -189,7 +189,7 @@ class TorchBench:
                 model = transformer(torch, shape, workload.checkpointing == "full")
             else:
                 model = vision_model(torch, shape.name)
-        if isinstance(shape, Traced) and workload.memory_format == "channels_last":
+        if isinstance(shape, TracedShape) and workload.memory_format == "channels_last":
             model = model.to(memory_format=torch.channels_last)
         return model
 

@@ -61,7 +61,7 @@ class Session:
         """What a verb is asked with."""
         from whichgpu.api.context import Context
 
-        return Context(self.catalog, self.as_of, self.today, self.spell, progress, is_whole=self.format == "json")
+        return Context(self.catalog, self.as_of, self.today, self.spell, progress, wants_remedies=self.format == "json")
 
     @property
     def catalog(self) -> Catalog:

@@ -17,7 +17,7 @@ from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.training.optimizer import optimizer_bytes, state_sizes, step_temporary
 from whichgpu.estimate.memory.training.training_step import mlp_parts
-from whichgpu.workload.shapes import Dlrm, Experts, Latent, Mlp, Patches, Transformer
+from whichgpu.workload.shapes import Dlrm, Experts, LatentAttention, Mlp, Patches, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -58,8 +58,8 @@ def test_attention_is_where_the_mlp_is_narrow() -> None:
     assert activation_peak_bytes(thin, step(tp=4)) == 10 * (2 * 64 + 40) * 2
     assert activation_peak_bytes(thin, step(score_bytes=4)) == 10 * (2 * 64 + 160) * 2 + 10 * 100 * 8 * 4
     assert activation_peak_bytes(thin, step(score_bytes=4, tp=3)) == 10 * (2 * 64 + 54) * 2 + 10 * 100 * 3 * 4
-    latent = replace(thin, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    assert activation_peak_bytes(latent, step()) == 10 * (2 * 64 + 8 * (2 * 12 + 2 * 6) + 24 + 16) * 2
+    mla = replace(thin, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    assert activation_peak_bytes(mla, step()) == 10 * (2 * 64 + 8 * (2 * 12 + 2 * 6) + 24 + 16) * 2
 
 
 def test_the_head_is_where_many_logits_are_asked_for() -> None:

@@ -23,7 +23,7 @@ from whichgpu.estimate.memory.traced import (
 )
 from whichgpu.estimate.memory.training.transformer import NF4_BYTES, lora_projections, shard_sizes
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 from whichgpu.workload.tables import load_table
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -32,9 +32,9 @@ CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
 
 
-def shape_of(name: str = "resnet50") -> Traced:
+def shape_of(name: str = "resnet50") -> TracedShape:
     found = find_model(name, CATALOG)
-    assert isinstance(found, Traced)
+    assert isinstance(found, TracedShape)
     return found
 
 

@@ -27,9 +27,9 @@ from whichgpu.estimate.time.curves import evaluate
 from whichgpu.estimate.time.curves.evaluate import operator_seconds, operator_totals, roofline_seconds
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.curves.stack import stack_operators
-from whichgpu.estimate.time.curves.tiles import LARGEST, NARROW, SIMT, TENSOR
+from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSITY, SIMT_TILES, TENSOR_TILES
 from whichgpu.estimate.time.lower.eager import gemm as traced
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _pictures
 from whichgpu.estimate.time.operators import Op, gemm, pointwise
@@ -133,44 +133,46 @@ def call(name: str, inputs: Any, phase: Any = "forward", **more: Any) -> Call:
 
 
 def test_traced_products() -> None:
-    (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), Settings())
+    (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), LoweringOptions())
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
-    (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), Settings())
+    (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
     assert batched.flops == 3 * 2 * 12 * 128 * 64
-    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), Settings(narrow="int8", narrow_width=1.0))
+    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), LoweringOptions(narrow="int8", narrow_width=1.0))
     assert (narrow.unit, narrow.read) == ("int8", 12 * 128 + 128 * 64)
-    (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), Settings())
+    (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), LoweringOptions())
     assert weights.role == "wgrad"
-    (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), Settings())
+    (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), LoweringOptions())
     assert inputs.role == "dgrad"
     known = call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward", growing=((False, True), (True, False)))
-    assert traced.matmul(known, Settings())[0].role == "wgrad"
+    assert traced.matmul(known, LoweringOptions())[0].role == "wgrad"
 
 
 HEADS = (3.0, 2.0, 10.0, 64.0)
 
 
 def test_traced_attention() -> None:
-    (op,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS)), Settings())
+    (op,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS)), LoweringOptions())
     size = 3 * 2 * 10 * 64 * 2
     assert op.flops == 4 * 3 * 2 * 100 * 64
     assert (op.read, op.write) == (3 * size, size)
-    (causal,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS), attributes={"causal": True}), Settings())
+    (causal,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS), attributes={"causal": True}), LoweringOptions())
     assert causal.flops == op.flops / 2
-    (back,) = traced.attention_backward(call("sdpa", (HEADS, HEADS, HEADS, HEADS), "backward"), Settings())
+    (back,) = traced.attention_backward(call("sdpa", (HEADS, HEADS, HEADS, HEADS), "backward"), LoweringOptions())
     assert (back.flops, back.read, back.write) == (2.5 * op.flops, 5 * size, 3 * size)
     longer = (3.0, 2.0, 20.0, 64.0)
-    (crossed,) = traced.attention(call("sdpa", (HEADS, longer, longer)), Settings())
+    (crossed,) = traced.attention(call("sdpa", (HEADS, longer, longer)), LoweringOptions())
     assert (crossed.read, crossed.write, crossed.flops) == (size + 4 * size, size, 2 * op.flops)
 
 
 def test_attention_seen_as_one_call() -> None:
     query, weight, projection = (3.0, 10.0, 128.0), (384.0, 128.0), (128.0, 128.0)
-    ops = traced.native_attention(call("native", (query, query, query, weight, (384.0,), projection)), Settings(training=False))
+    ops = traced.native_attention(
+        call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False)
+    )
     assert [op.kind for op in ops] == ["gemm", "attention", "gemm"]
     assert [float(op.flops) for op in ops] == [2 * 30 * 128 * 384, 4 * 3 * 2 * 100 * 64, 2 * 30 * 128 * 128]
     apart = traced.native_attention(
-        call("native", (query, query, query, weight, (384.0,), projection)), Settings(training=False, amp=True)
+        call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False, amp=True)
     )
     assert [op.kind for op in apart[3:]] == ["copy", "copy", "copy", "copy", "copy", "pointwise"]
     assert float(apart[-1].read) == 6 * 3 * 10 * 128
@@ -233,10 +235,10 @@ def test_floors_by_hand() -> None:
 
 
 def test_tiles_of_libraries() -> None:
-    assert SIMT == ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
-    assert TENSOR == ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
-    assert NARROW[len(TENSOR) :] == ((256, 32), (64, 32))
-    assert pytest.approx(256 / 3) == LARGEST
+    assert SIMT_TILES == ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
+    assert TENSOR_TILES == ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
+    assert CONV_TILES[len(TENSOR_TILES) :] == ((256, 32), (64, 32))
+    assert pytest.approx(256 / 3) == LARGEST_TILE_INTENSITY
 
 
 def test_a_range_never_falls_below_the_floor() -> None:

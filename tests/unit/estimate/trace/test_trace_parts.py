@@ -25,7 +25,7 @@ from whichgpu.estimate.trace.recorder import tensors_of
 from whichgpu.estimate.trace.step import OPTIMIZERS, TracedOptimizer
 from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.workspace import convolution_workspace
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 
@@ -221,12 +221,12 @@ def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeyp
     monkeypatch.setattr(module, "_torchvision", lambda: SimpleNamespace(models=SimpleNamespace(list_models=lambda: ["resnet18"])))
     monkeypatch.setattr(module, "_timm", lambda: SimpleNamespace(list_models=lambda: ["vit_tiny"]))
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True))
-    assert recognise_module("resnet18") == Traced("resnet18", "torchvision:resnet18", 224)
+    assert recognise_module("resnet18") == TracedShape("resnet18", "torchvision:resnet18", 224)
     assert recognise_module("vit_tiny") is None  # there is no timm
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True, timm=True))
-    assert recognise_module("vit_tiny") == Traced("vit_tiny", "timm:vit_tiny", 224)
-    assert recognise_module("python:mine:build") == Traced("mine:build", "python:mine:build", 0)
-    assert recognise_module("timm:whatever") == Traced("whatever", "timm:whatever", 224)
+    assert recognise_module("vit_tiny") == TracedShape("vit_tiny", "timm:vit_tiny", 224)
+    assert recognise_module("python:mine:build") == TracedShape("mine:build", "python:mine:build", 0)
+    assert recognise_module("timm:whatever") == TracedShape("whatever", "timm:whatever", 224)
     assert recognise_module("timm:") is None
     with pytest.raises(UsageError, match="timm:novel") as told:
         module.model_factory("timm", "novel")
@@ -316,7 +316,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict[str, Any], catalog: Catalog) -> None:
     gpu = catalog.gpu_by_id["t4"]
     workload = Workload("train", "m", precision="bf16", optimizer="adamw", batch=4)
-    told = module_memory(workload, Traced("mine:build", "python:mine:build", 0), gpu)
+    told = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)
     assert traced == {"name": "mine:build", "precision": "bf16", "optimizer": "adamw", "fused": True, "training": True}
     parts = {name: part.value for name, part in told.parts.items()}
     assert parts["weights"] == 4 * MIB
@@ -332,7 +332,7 @@ def test_a_librarys_model_is_traced_at_the_batch_and_the_image_asked_for(
     traced: dict[str, Any], image: int | None, memory_format: str | None, size: int, last: bool
 ) -> None:
     workload = Workload("batch", "m", batch=4, image=image, memory_format=memory_format)
-    told = module_memory(workload, Traced("resnet18", "torchvision:resnet18", 224), None)
+    told = module_memory(workload, TracedShape("resnet18", "torchvision:resnet18", 224), None)
     assert traced == {
         "made": "torchvision resnet18", "inputs": (4, size), "channels_last": last,
         "precision": "fp32", "optimizer": "sgd-momentum", "fused": True, "training": False,
@@ -360,7 +360,7 @@ def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.
     live_trace.live_operators.cache_clear()
     operators, trained, tensors = live_trace.live_operators("timm:of-a-test", 224, True, "fp32", True)
     live_trace.live_operators.cache_clear()
-    assert asked == list(live_trace.BATCHES)
+    assert asked == list(live_trace.TRACED_BATCHES)
     assert (trained, tensors) == (10, 2)
     assert [(one.name, one.count) for one in operators] == [("aten.mm.default", 2), ("aten.relu.default", 1)]
     assert operators[0].inputs == (((0, 1), (8, 0)),)

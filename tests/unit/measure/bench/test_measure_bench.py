@@ -20,7 +20,7 @@ from whichgpu.measure.bench.torch_bench import TorchBench
 from whichgpu.measure.bench.vision_models import RESNETS, residual_network
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Traced, Transformer
+from whichgpu.workload.shapes import TracedShape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 
@@ -135,7 +135,7 @@ def test_small_versions_of_the_steps_run(torch: Any, catalog: Catalog, monkeypat
     kinds: set[tuple[str, str | None]] = set()
     for _, plan in all_plans(catalog):
         kind = plan.workload.task, plan.workload.engine
-        if isinstance(plan.shape, Traced) or (kind in kinds and plan.workload.checkpointing == "none"):
+        if isinstance(plan.shape, TracedShape) or (kind in kinds and plan.workload.checkpointing == "none"):
             continue
         kinds.add(kind)
         workload, shape = replace(plan.workload, batch=2), plan.shape

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
-from whichgpu.workload.shapes import Latent, Transformer
+from whichgpu.workload.shapes import Transformer
 
 # Families with post-norm layers; all others are pre-norm.
 POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra", "albert", "xlm-roberta", "opt-350m")
@@ -67,8 +67,8 @@ def _post_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: La
 
 def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.latent:
-        return _latent_attention(write, shape, shape.latent, x, run)
+    if shape.mla:
+        return _latent_attention(write, shape, shape.mla, x, run)
     if shape.model_type == "gpt2" and run.attention != "eager":  # One projection is split into views.
         return write.linear(_joined_attention(write, shape, write.linear(x, 3 * queries, bias=True)), shape.hidden, bias=True)
     q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
@@ -106,17 +106,19 @@ def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, r
     return write.linear(out, shape.hidden, shape.out_bias)
 
 
-def _latent_attention(write: OperatorWriter, shape: Transformer, latent: Latent, x: TapeTensor, run: LayerRun) -> TapeTensor:
+def _latent_attention(
+    write: OperatorWriter, shape: Transformer, mla: LatentAttention, x: TapeTensor, run: LayerRun
+) -> TapeTensor:
     """MLA: low-rank queries and keys-values and a rotary part, expanded to full heads (arXiv 2405.04434)."""
-    whole = shape.heads * (latent.nope_dim + latent.rope_dim)
-    q = write.linear(write.rms_norm(write.linear(x, latent.q_rank)), whole) if latent.q_rank else write.linear(x, whole)
-    low = write.linear(x, latent.kv_rank + latent.rope_dim)
-    narrow = write.tape.op((low,), write.tokens * latent.kv_rank, low.width, passes=True)
-    both = write.linear(write.rms_norm(narrow), shape.heads * (latent.nope_dim + latent.value_dim))
+    whole = shape.heads * (mla.nope_dim + mla.rope_dim)
+    q = write.linear(write.rms_norm(write.linear(x, mla.q_rank)), whole) if mla.q_rank else write.linear(x, whole)
+    low = write.linear(x, mla.kv_rank + mla.rope_dim)
+    narrow = write.tape.op((low,), write.tokens * mla.kv_rank, low.width, passes=True)
+    both = write.linear(write.rms_norm(narrow), shape.heads * (mla.nope_dim + mla.value_dim))
     q = write.rotary(q)
     k = write.tape.op((both, low), write.tokens * whole, both.width)
-    v = write.tape.op((both,), write.tokens * shape.heads * latent.value_dim, both.width)
-    out = write.attention(q, k, v, shape.heads, shape.heads * latent.value_dim, run.attention, run.sequence)
+    v = write.tape.op((both,), write.tokens * shape.heads * mla.value_dim, both.width)
+    out = write.attention(q, k, v, shape.heads, shape.heads * mla.value_dim, run.attention, run.sequence)
     return write.linear(out, shape.hidden)
 
 

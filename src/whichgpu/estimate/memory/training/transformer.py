@@ -14,7 +14,7 @@ from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
 from whichgpu.estimate.memory.training.tape import TapeBlock
-from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
+from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -148,7 +148,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
     parameters = [*written, other] if other else written
     adapters = [size for stretch in stretches[:-1] for size in stretch.block.weights] if rank else []
     trained = adapters if rank else parameters
-    waiting = (in_flight(parallel, workload.accumulation, stage) - 1) * sum(
+    waiting = (in_flight_micro_batches(parallel, workload.accumulation, stage) - 1) * sum(
         stretch.block.entry.size if stretch.checkpointed else stretch.block.kept for stretch in stretches
     )
     states, gradients, weights = (parallel.dp if parallel.zero >= zero else 1 for zero in (1, 2, 3))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +18,15 @@ from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendati
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.estimate.time.operators import Number, Op
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number, Op
-
 # What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
-ASIDE = "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
-USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in ASIDE}
+IRRELEVANT_FIELDS = (
+    "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
+)
+FIELD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in IRRELEVANT_FIELDS}
 
 
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> LoweredStep:
@@ -38,10 +38,10 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     samples = float(workload.local_batch) if batch is None else batch
     model = workload.model if isinstance(workload.model, str) else ""
     task = "train" if workload.training else workload.task
-    bare = replace(workload, task=task, model=model, **USUAL)
+    bare = replace(workload, task=task, model=model, **FIELD_DEFAULTS)
     if isinstance(samples, float):
         return _known(bare, shape, samples)
-    if isinstance(shape, Traced) and workload.parallel.zero == 0:  # copies of a net run the same operators
+    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # copies of a net run the same operators
         return _known_many(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
     return _lowered(workload, shape, samples)
 
@@ -57,7 +57,7 @@ def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) ->
 
 
 def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
 
         return lower_traced(workload, shape, samples)

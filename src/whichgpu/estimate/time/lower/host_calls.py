@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from whichgpu.estimate.time.lower.eager.aten import VIEWS
+from whichgpu.estimate.time.lower.eager.aten import VIEW_OPERATORS
 from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.operators import Op
 
@@ -16,7 +16,7 @@ CAST_CALL_WEIGHT = 0.6  # by autocast, or of a gradient back
 
 def host_call_weight(call: Call) -> float:
     """What one call costs the host."""
-    if call.name in VIEWS or not call.outputs:
+    if call.name in VIEW_OPERATORS or not call.outputs:
         return VIEW_CALL_WEIGHT
     if call.dtype == "int64" or (call.phase == "backward" and call.name in ("add", "add_strided")):
         return LIGHT_CALL_WEIGHT
@@ -29,7 +29,7 @@ def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
     for call in calls:
         cost = host_call_weight(call) * call.count
         every[call.phase] += cost
-        if call.outputs and call.name not in VIEWS:
+        if call.outputs and call.name not in VIEW_OPERATORS:
             launching[call.phase] += cost
     return {phase: every[phase] / cost if cost else 1.0 for phase, cost in launching.items()}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.trace import TracedOperator
 
 # Sizes become lines through what is seen at these batch sizes.
-BATCHES = 2, 3
+TRACED_BATCHES = 2, 3
 
 
 @lru_cache(maxsize=16)
@@ -33,12 +33,12 @@ def live_operators(
         runs = [trace_factory(rest, **options)]
     else:
         made = model_factory(kind, rest)
-        runs = [trace(made, images(batch, image), channels_last=channels_last, **options) for batch in BATCHES]
-    operators = tuple(_merged([run.operators for run in runs]))
+        runs = [trace(made, images(batch, image), channels_last=channels_last, **options) for batch in TRACED_BATCHES]
+    operators = tuple(_merge_calls([run.operators for run in runs]))
     return operators, runs[0].trainable, Counter(runs[0].labels.values())["gradients"]
 
 
-def _merged(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOperator]:
+def _merge_calls(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOperator]:
     """Calls of one kind together, each size as a line over the batch."""
     counts: Counter[str] = Counter()
     known: dict[str, TableOperator] = {}
@@ -60,5 +60,5 @@ def _lines(sides: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[Affine, ...]
 
 
 def _line(sizes: Sequence[int]) -> Affine:
-    slope = (sizes[1] - sizes[0]) // (BATCHES[1] - BATCHES[0]) if len(sizes) > 1 else 0
-    return sizes[0] - slope * BATCHES[0], slope
+    slope = (sizes[1] - sizes[0]) // (TRACED_BATCHES[1] - TRACED_BATCHES[0]) if len(sizes) > 1 else 0
+    return sizes[0] - slope * TRACED_BATCHES[0], slope

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whichgpu.estimate.time.lower.eager.call import Call
-from whichgpu.estimate.time.lower.eager.torch_fast_path import retouched, short_name
+from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
+from whichgpu.estimate.time.operators import Number, Phase
 from whichgpu.workload.precisions import trace_of
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import Dims, TableOperator, load_table
 from whichgpu.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class TracedModel:
     image: int  # the size it was traced at
 
 
-def traced_model(workload: Workload, shape: Traced) -> TracedModel:
+def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
     """The pass a request asks for: from the tables, or traced on the spot."""
     traced = trace_of(workload.precision)
     image = workload.image or shape.image
@@ -93,7 +91,7 @@ def _live_model(name: str, image: int, training: bool, traced: str, channels_las
 
 
 def _prepared(operators: Sequence[TableOperator], training: bool, traced: str) -> tuple[PreparedOperator, ...]:
-    return tuple(_prepare(operator) for operator in retouched(operators, training, traced == "amp"))
+    return tuple(_prepare(operator) for operator in as_run_on_gpu(operators, training, traced == "amp"))
 
 
 def _prepare(operator: TableOperator) -> PreparedOperator:

@@ -11,7 +11,7 @@ from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 # hidden 64, four layers, eight heads of 8 with two of keys, an MLP of 256, 1000 words
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
@@ -126,11 +126,11 @@ def test_a_decoder_that_asks_an_encoder() -> None:
 
 def test_latents() -> None:
     """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it, values of 6 a head."""
-    shape = replace(PLAIN, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    shape = replace(PLAIN, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normed, and kept by the product after
     heads = 2 * 8 * (12 + 12 + 6 + 6) + SUMS
     assert kept(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
-    direct = replace(PLAIN, latent=Latent(16, 0, 8, 4, 6))
+    direct = replace(PLAIN, mla=LatentAttention(16, 0, 8, 4, 6))
     assert kept(direct) == kept(shape) - (4 * 24 + 4 + 4 * 24)
 
 

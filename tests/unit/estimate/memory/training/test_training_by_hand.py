@@ -17,7 +17,7 @@ from whichgpu.estimate.memory.training.training_step import mlp_parts, training_
 from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Dlrm, Latent, Mlp, Transformer
+from whichgpu.workload.shapes import Dlrm, LatentAttention, Mlp, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
@@ -211,11 +211,11 @@ def test_every_matrix_of_a_decoder_has_a_role() -> None:
 
 def test_matrices_of_latents() -> None:
     """Rank 24 for queries, 16 for keys and values, with 4 turned beside; heads of 8 + 4, values of 6."""
-    shape = replace(TINY, layers=1, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    shape = replace(TINY, layers=1, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     found = [(one.role, one.weights, one.row, one.count) for one in layer_matrices(shape)][:4]
     assert found == [
         ("latent_down", 64 * (24 + 16 + 4), 64, 2), ("latent_up", 24 * 8 * 12, 24, 1), ("latent_up", 16 * 8 * 14, 16, 1),
         ("attn_output", 64 * 8 * 6, 48, 1),
     ]  # fmt: skip
-    direct = replace(shape, latent=Latent(16, 0, 8, 4, 6))
+    direct = replace(shape, mla=LatentAttention(16, 0, 8, 4, 6))
     assert [(one.weights, one.row) for one in layer_matrices(direct)][:2] == [(64 * 20, 64), (64 * 96, 64)]

@@ -11,7 +11,7 @@ from whichgpu.estimate.memory.training.embedding_and_head import embedding_block
 from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
 from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 HALF, FULL, MIXED = WIDTHS["bf16"], WIDTHS["fp32"], WIDTHS["amp-bf16"]
 T = 10  # tokens
@@ -210,11 +210,11 @@ def test_a_mixture_keeps_the_rows_it_routes() -> None:
 
 
 def test_latent_attention_has_low_ranks() -> None:
-    latent = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    weights = block(latent).weights
+    mla = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    weights = block(mla).weights
     for size in (H * 24, 24 * 8 * 12, H * 20, 16 * 8 * 14, 8 * 6 * H, 24, 16):
         assert size * 2 in weights
-    direct = replace(TINY, latent=Latent(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
+    direct = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
     assert H * 8 * 12 * 2 in block(direct).weights
 
 

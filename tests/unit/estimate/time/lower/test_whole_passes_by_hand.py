@@ -19,15 +19,15 @@ from whichgpu.estimate.time.fallbacks import has_fast_unit, precision_warnings, 
 from whichgpu.estimate.time.grid import evaluate_grid, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.call import Call
-from whichgpu.estimate.time.lower.eager.torch_fast_path import retouched, short_name
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.host_calls import host_call_weight, view_overhead, with_host_calls
-from whichgpu.estimate.time.lower.layer_kinds import Kind, encoder_share, layer_kinds
+from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op, gemm, pointwise
 from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Experts, Traced, Transformer
+from whichgpu.workload.shapes import Experts, TracedShape, Transformer
 from whichgpu.workload.tables import TableOperator
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -44,7 +44,7 @@ def made(name: str, outputs: Any = (IMAGE,), inputs: Any = (IMAGE,), phase: str 
 
 
 def names(*operators: TableOperator, training: bool = True, amp: bool = False) -> list[str]:
-    return [short_name(one) for one in retouched(operators, training, amp)]
+    return [short_name(one) for one in as_run_on_gpu(operators, training, amp)]
 
 
 def test_a_clone_before_an_operator_in_place_keeps_its_layout() -> None:
@@ -85,25 +85,25 @@ ATTENDED = (
 
 
 def test_attention_in_evaluation_turns_nothing_around() -> None:
-    kept = retouched(ATTENDED, training=False, amp=False)
+    kept = as_run_on_gpu(ATTENDED, training=False, amp=False)
     assert [(short_name(one), one.count) for one in kept] == [("view", 4), ("clone", 1)]
-    assert len(retouched(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
-    few = retouched((ATTENDED[0], replace(ATTENDED[3], count=1)), training=False, amp=False)
+    assert len(as_run_on_gpu(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
+    few = as_run_on_gpu((ATTENDED[0], replace(ATTENDED[3], count=1)), training=False, amp=False)
     assert [one.count for one in few] == [1]
     for other in (((2, 0), TOKENS, BATCH, HIDDEN), ((3, 0), TOKENS, (1, 0), HIDDEN), ((3, 0), (0, 1), BATCH, HIDDEN)):
-        assert len(retouched((made("clone.default", (other,)), *ATTENDED[1:]), training=False, amp=False)) == 5
+        assert len(as_run_on_gpu((made("clone.default", (other,)), *ATTENDED[1:]), training=False, amp=False)) == 5
 
 
 def test_attention_in_training_leaves_its_result_sequence_first() -> None:
     norm = made("native_layer_norm.default", count=5)
     back = made("native_layer_norm_backward.default", phase="backward", count=5)
-    found = retouched((*ATTENDED, norm, back), training=True, amp=False)
+    found = as_run_on_gpu((*ATTENDED, norm, back), training=True, amp=False)
     assert [(short_name(one), one.count, one.phase) for one in found[5:]] == [
         ("native_layer_norm", 5, "forward"), ("clone", 4, "forward"),
         ("native_layer_norm_backward", 5, "backward"), ("clone", 6, "backward"),
     ]  # fmt: skip
-    assert len(retouched((*ATTENDED, replace(norm, count=1)), training=True, amp=False)) == 6
-    assert len(retouched((norm, back), training=True, amp=False)) == 2  # another kind of network
+    assert len(as_run_on_gpu((*ATTENDED, replace(norm, count=1)), training=True, amp=False)) == 6
+    assert len(as_run_on_gpu((norm, back), training=True, amp=False)) == 2  # another kind of network
 
 
 def call(name: str, outputs: Any = ((2.0,),), **more: Any) -> Call:
@@ -166,18 +166,18 @@ def test_what_people_run_in_place_of_a_default() -> None:
 
 
 def test_layers_alike_are_counted_by_kind() -> None:
-    assert layer_kinds(TINY, Parallel()) == ((Kind(0, False), 4),)
-    assert layer_kinds(TINY, Parallel(pp=2)) == ((Kind(0, False), 2),)
+    assert layer_kinds(TINY, Parallel()) == ((LayerKind(0, False), 4),)
+    assert layer_kinds(TINY, Parallel(pp=2)) == ((LayerKind(0, False), 2),)
     windowed = replace(TINY, layers=6, window=128)
-    assert layer_kinds(windowed, Parallel()) == ((Kind(128, False), 6),)
-    assert dict(layer_kinds(replace(windowed, global_every=3), Parallel())) == {Kind(128, False): 4, Kind(0, False): 2}
+    assert layer_kinds(windowed, Parallel()) == ((LayerKind(128, False), 6),)
+    assert dict(layer_kinds(replace(windowed, global_every=3), Parallel())) == {LayerKind(128, False): 4, LayerKind(0, False): 2}
     mixed = replace(TINY, layers=6, experts=Experts(8, 2, 32, dense_layers=1, every=2))
-    assert dict(layer_kinds(mixed, Parallel())) == {Kind(0, False): 3, Kind(0, True): 3}
-    assert encoder_share(replace(TINY, encoder_layers=5), Parallel(pp=2)) == 3
+    assert dict(layer_kinds(mixed, Parallel())) == {LayerKind(0, False): 3, LayerKind(0, True): 3}
+    assert encoder_layers_per_stage(replace(TINY, encoder_layers=5), Parallel(pp=2)) == 3
 
 
 def test_how_matrices_lie_in_memory() -> None:
-    fp8 = stored(TINY, "fp8", "bf16")
+    fp8 = weight_storage(TINY, "fp8", "bf16")
     linear = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256
     assert fp8.typical == pytest.approx((linear + 7 * 8) / linear)
     assert fp8.weight("ffn_up") == pytest.approx(1 + 8 / (64 * 256))
@@ -185,11 +185,11 @@ def test_how_matrices_lie_in_memory() -> None:
     assert fp8.weight("nothing") == fp8.typical
     assert fp8.head == 2.0
     assert (fp8.narrow, fp8.unpacked, fp8.width) == (True, False, 2.0)
-    int4 = stored(TINY, "int4", "fp16")
+    int4 = weight_storage(TINY, "int4", "fp16")
     assert (int4.narrow, int4.unpacked, int4.unit) == (False, True, "fp16")
-    plain = stored(TINY, "amp-bf16", "bf16")
+    plain = weight_storage(TINY, "amp-bf16", "bf16")
     assert (plain.precision, plain.width, plain.unpacked, plain.typical) == ("bf16", 2.0, False, 2.0)
-    assert (stored(TINY, "tf32", "bf16").unit, stored(TINY, "tf32", "bf16").width) == ("tf32", 4.0)
+    assert (weight_storage(TINY, "tf32", "bf16").unit, weight_storage(TINY, "tf32", "bf16").width) == ("tf32", 4.0)
 
 
 def test_terms_of_a_step_by_hand() -> None:
@@ -250,7 +250,7 @@ def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, 
 
 def test_copies_of_a_network_run_the_same_operators() -> None:
     shape = find_model("resnet18", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     asked = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)
     many = np.array([4.0, 8.0])
     plain, copied, spread = (

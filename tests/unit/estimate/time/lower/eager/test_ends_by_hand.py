@@ -29,14 +29,14 @@ from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.serving_answer import serving_answer
 from whichgpu.estimate.time.lower.eager import reductions
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.eager.training import eager_pass
-from whichgpu.estimate.time.lower.fused.kernels import Kernels
-from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
-from whichgpu.estimate.time.lower.fused.linear import stored
-from whichgpu.estimate.time.lower.live_trace import BATCHES, _merged
+from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
+from whichgpu.estimate.time.lower.live_trace import TRACED_BATCHES, _merge_calls
 from whichgpu.estimate.trace.trace_log import TracedOperator
-from whichgpu.workload.shapes import Experts, Latent, Mlp, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Mlp, Transformer
 from whichgpu.workload.traces.reader import Trace
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -88,9 +88,9 @@ def test_models_without_a_head_make_no_logits() -> None:
 
 def test_a_prompt_expands_its_latents() -> None:
     """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
-    shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    found = Kernels(stored(shape, "bf16", "bf16"), engine_record("vllm").kernels)
-    fused_layer(found, shape, Step(3.0, 10.0, 10.0, decoding=False))
+    shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    found = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
+    fused_layer(found, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))
     (attended,) = [op for op in found.ops if op.kind == "attention"]
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
     assert (attended.sizes["dim"], attended.sizes["kv_heads"]) == (12, 8)
@@ -131,7 +131,7 @@ def test_scales_of_matrices_and_rows() -> None:
 def test_kernels_that_make_statistics_ready() -> None:
     image = (2.0, 16.0, 8.0, 8.0)
     asked = Call("native_batch_norm", "forward", "bfloat16", 1.0, (image,), (image,), grown=(True,))
-    normed, *ready = reductions.batch_norm(asked, Settings(training=False))
+    normed, *ready = reductions.batch_norm(asked, LoweringOptions(training=False))
     assert (normed.role, normed.read, normed.write) == ("normalise", 2 * 2048, 2 * 2048)
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
@@ -154,11 +154,11 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
         step = TracedOperator("aten.add.Tensor", ((4,),), ((4,),), "float32", "optimizer")
         return [relu, table, relu, step]
 
-    found = list(_merged([run(batch) for batch in BATCHES]))
+    found = list(_merge_calls([run(batch) for batch in TRACED_BATCHES]))
     assert [(one.name, one.count) for one in found] == [("aten.relu.default", 2), ("aten.mm.default", 1)]
     assert found[0].inputs == (((0, 1), (16, 0)),)
     assert (found[1].inputs, found[1].outputs) == ((((5, 3), (8, 0)), ((8, 0), (4, 0))), (((5, 3), (4, 0)),))
-    alone = list(_merged([run(7)]))
+    alone = list(_merge_calls([run(7)]))
     assert alone[0].outputs == (((7, 0), (16, 0)),)
 
 

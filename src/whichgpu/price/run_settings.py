@@ -11,16 +11,16 @@ TABLE = Path(__file__).parent / "data" / "habits.csv"
 ANY = "*"
 
 
-def habit(what: str, provider: str = ANY) -> float:
+def run_default(what: str, provider: str = ANY) -> float:
     """What is taken, of a provider where it says so itself; seconds, or interruptions an hour.
 
-    >>> habit("notice"), habit("notice", "aws")
+    >>> run_default("notice"), run_default("notice", "aws")
     (30.0, 120.0)
     """
     return float(_row(what, provider)["value"])
 
 
-def habit_sources(what: str, provider: str = ANY) -> tuple[str, ...]:
+def run_default_sources(what: str, provider: str = ANY) -> tuple[str, ...]:
     """The documents behind it."""
     return tuple(one for one in _row(what, provider)["sources"].split(";") if one)
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from whichgpu.estimate.memory.gguf_mix import ALIASES
 from whichgpu.estimate.memory.quantisation import SCHEMES, is_gguf, layer_matrices, matrix_bytes, table_bytes
+from whichgpu.estimate.time.operators import Number
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
-
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class WeightStorage:
     """How a model's matrices lie in memory and are multiplied."""
 
     precision: str
@@ -61,7 +58,7 @@ class Stored:
 
 
 @lru_cache(maxsize=256)
-def stored(shape: Transformer, precision: str, half: str) -> Stored:
+def weight_storage(shape: Transformer, precision: str, half: str) -> WeightStorage:
     """Of a model in a precision; under autocast an engine of its own holds 16-bit weights."""
     precision = precision.removeprefix("amp-")
     precision = {"f32": "fp32"}.get(precision, ALIASES.get(precision, precision))
@@ -74,4 +71,4 @@ def stored(shape: Transformer, precision: str, half: str) -> Stored:
     table = max(1, shape.vocab * shape.hidden)
     typical = sum(sizes.values()) / sum(weights.values()) if weights else float(SCHEMES["bf16"].other)
     head = table_bytes(shape, precision, table, tied=True) / table if shape.vocab or is_gguf(precision) else typical
-    return Stored(precision, half, tuple((role, sizes[role], weights[role]) for role in sizes), typical, head)
+    return WeightStorage(precision, half, tuple((role, sizes[role], weights[role]) for role in sizes), typical, head)
