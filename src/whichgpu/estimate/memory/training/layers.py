@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import LatentAttention, Transformer
 
 # Families with post-norm layers; all others are pre-norm.
 POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra", "albert", "xlm-roberta", "opt-350m")
