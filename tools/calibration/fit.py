@@ -52,11 +52,11 @@ def write_summary(folder: Path, ranges: Mapping[str, Any], evidence: Mapping[str
     """Write ranges by tier, evidence by engine, and what was fitted when; an unchanged fit keeps its date."""
     path = folder / "calibration.json"
     before = json.loads(path.read_bytes()) if path.exists() else {"made": {}}
-    summary = {"evidence": evidence, "ranges": ranges, "made": {"command": "make refit", "evidence": digest(), "rows": rows}}
+    made = {"command": "make refit", "evidence": digest(), "rows": rows}
+    summary = {"evidence": evidence, "ranges": ranges, "made": made}
     dated = {**before, "made": {name: value for name, value in before["made"].items() if name != "date"}}
     day = before["made"]["date"] if json.loads(json.dumps(summary)) == dated else date.today().isoformat()
-    summary["made"]["date"] = day
-    path.write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({**summary, "made": {**made, "date": day}}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def all_ranges(design: Design, held: Held) -> dict[str, Any]:
