@@ -110,7 +110,7 @@ class Design:
                 if all(terms[column] <= 0 for terms, _ in example.parts):
                     continue
                 levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE_TERMS]
-                named = [(level, years.get(key := example.setting.key(level), key)) for level in levels]
+                named = [(level, years.get(key := example.setting.group(level), key)) for level in levels]
                 found: list[Parameter] = [(*name, whose) for name in named if (whose := whose_multiplier(name[0], term))]
                 if term in CALLS and not reference:
                     found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
@@ -263,7 +263,7 @@ def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tup
 
 def _told_by_others(examples: Sequence[Example]) -> dict[str, str]:
     """Years with too few rows to speak for themselves, by the nearest of the same name that has enough, as the product does."""
-    counts = Counter(example.setting.key(level) for level in YEARLY_LEVELS for example in examples)
+    counts = Counter(example.setting.group(level) for level in YEARLY_LEVELS for example in examples)
     found = {}
     for key in (key for key, count in counts.items() if count < ENOUGH_A_YEAR):
         name, _, year = key.rpartition("/")

@@ -19,7 +19,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.time.fitted_corrections import FittedCorrections, Nearness, read_corrections
+from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, read_corrections
 
 DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
@@ -59,7 +59,7 @@ class GroupSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCalibration(FittedCorrections):
+class GroupCalibration(CorrectionTables):
     """Corrections of a group's step."""
 
     known: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together

@@ -1,4 +1,4 @@
-"""Predicted beside measured times, as kept by `python -m benchmarks.accuracy_pairs`: the evidence the accuracy page shows."""
+"""Predicted and measured times side by side, written by `python -m benchmarks.accuracy_pairs`: the accuracy page's evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPair:
-    """One measured step and what a fit that never saw its GPU (for our own H200: its model) says of it. Seconds."""
+    """One measured step and its prediction by a fit that never saw its GPU (for our own H200: its model). Seconds."""
 
     source: str
     gpu: str
@@ -36,32 +36,32 @@ class AccuracyPair:
 
     @property
     def error(self) -> float:
-        """How far off the prediction is, as a share of what was measured."""
+        """Error of the prediction as a share of the measured time."""
         return self.predicted / self.measured - 1
 
     @property
     def distance(self) -> float:
-        """How far off, the same for half as for double: the size of the logarithm."""
+        """Absolute log error, the same for half as for double."""
         return abs(log(self.predicted / self.measured))
 
     @property
     def inside(self) -> bool:
-        """Whether what was measured lies in the predicted range."""
+        """Whether the measured time lies in the predicted range."""
         return self.low <= self.measured <= self.high
 
 
 PAIR_COLUMNS = tuple(AccuracyPair.__dataclass_fields__)
-_WHOLE = ("batch", "seq_in", "seq_out", "image")
-_SECONDS = ("measured", "predicted", "low", "high")
+_INTEGER_COLUMNS = ("year", "batch", "seq_in", "seq_out", "image")
+_SECONDS_COLUMNS = ("measured", "predicted", "low", "high")
 
 
 @cache
 def accuracy_pairs() -> tuple[AccuracyPair, ...]:
-    """All of them."""
+    """Return all pairs."""
     return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
 
 
 def _pair(row: dict[str, str]) -> AccuracyPair:
     cells: dict[str, Any] = dict(row)
-    cells |= {name: int(float(row[name])) if row[name] else None for name in ("year", *_WHOLE)}
-    return AccuracyPair(**cells | {name: float(row[name]) for name in _SECONDS})
+    cells |= {name: int(float(row[name])) if row[name] else None for name in _INTEGER_COLUMNS}
+    return AccuracyPair(**cells | {name: float(row[name]) for name in _SECONDS_COLUMNS})

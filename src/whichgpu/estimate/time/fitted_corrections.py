@@ -1,4 +1,4 @@
-"""What fits leave behind, of single GPUs and of groups alike: multipliers by level, ranges by tier, evidence by engine."""
+"""Fitted corrections of single GPUs and of groups alike: log multipliers by level, ranges by tier, evidence by engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Nearness = Literal["same", "kin", "far"]
 
 
 @dataclass(frozen=True, slots=True)
-class FittedCorrections:
+class CorrectionTables:
     """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
 
     multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -27,29 +27,34 @@ class FittedCorrections:
     evidence: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
+    def engine_evidence(self, engine: str) -> Mapping[str, Any]:
+        """Return what was measured under an engine: its `gpus`, `generations`, `bits`, `tasks` and `sources`."""
+        found: Mapping[str, Any] = self.evidence.get("engines", {}).get(engine, {})
+        return found
+
     def nearness(self, engine: str, gpu: Gpu) -> Nearness:
-        """How near the measurements are: this GPU under this engine, its kin or another engine, or others."""
-        known = self.evidence.get("engines", {}).get(engine, {})
-        if gpu.id in known.get("gpus", ()):
+        """Return how close the measurements are: this GPU and engine; its generation or another engine; neither."""
+        measured = self.engine_evidence(engine)
+        if gpu.id in measured.get("gpus", ()):
             return "same"
-        kin = generation(gpu) in known.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
+        kin = generation(gpu) in measured.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
         return "kin" if kin else "far"
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Whose measurements an engine's corrections rest on."""
-        return tuple(self.evidence.get("engines", {}).get(engine, {}).get("sources", ()))
+        """Return the sources of the measurements behind an engine's corrections."""
+        return tuple(self.engine_evidence(engine).get("sources", ()))
 
 
-Corrections = TypeVar("Corrections", bound=FittedCorrections)
+Tables = TypeVar("Tables", bound=CorrectionTables)
 
 
 def generation(gpu: Gpu) -> str:
-    """What decides how well kernels run on a GPU, beyond its rates."""
+    """Return the architecture and compute capability, which decide how well kernels run beyond a GPU's rates."""
     return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
 
 
-def read_corrections(folder: Path, kind: type[Corrections]) -> Corrections:
-    """Corrections of a data folder: `corrections.csv`, and `calibration.json` with their ranges and evidence."""
+def read_corrections(folder: Path, kind: type[Tables]) -> Tables:
+    """Read a data folder: `corrections.csv`, and `calibration.json` with ranges and evidence."""
     path = folder / "calibration.json"
     try:
         summary = json.loads(read_data(path))
@@ -61,7 +66,7 @@ def read_corrections(folder: Path, kind: type[Corrections]) -> Corrections:
 
 
 def _multipliers(text: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Log factors by level, group and term; no cell holds a comma."""
+    """Parse log factors by level, group and term; no cell holds a comma."""
     levels: dict[str, dict[str, dict[str, float]]] = {}
     for line in text.splitlines()[1:]:
         level, group, term, log_factor, *_ = line.split(",")

@@ -1,4 +1,4 @@
-"""The time of a workload on a GPU, as figures with ranges: what the device needs, what the host needs, what bounds it."""
+"""The time of a workload on a GPU as figures with ranges: device, host and wall time, and what bounds it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 CALIBRATION_SOURCE = "speed-calibration"
+# Tiers that are not listed are "modelled".
 BASIS_BY_TIER: dict[str, Basis] = {
     "measured": "measured",
     "imported": "calibrated",
@@ -27,7 +28,7 @@ BASIS_BY_TIER: dict[str, Basis] = {
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """Seconds as the contract names them; `tier` says how near the measurements behind it are, `calibrated` their fit's date."""
+    """Seconds of a step. `tier` says how close the nearest measurements are, `calibrated` the date of the fit."""
 
     time: Figure
     time_device: Figure
@@ -42,20 +43,20 @@ class TimeEstimate:
 
 
 def estimate_time(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration | None = None) -> TimeEstimate:
-    """Time of one step, pass or token on a GPU. `workload` has its defaults filled in."""
+    """Estimate the time of one step, pass or token on a GPU. `workload` has its defaults filled in."""
     return estimate_times(workload, shape, [gpu], calibration)[0]
 
 
 def estimate_times(
     workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration: Calibration | None = None
 ) -> list[TimeEstimate]:
-    """The same on each of several GPUs, in one call."""
+    """Estimate the time on each of several GPUs in one call."""
     calibration = calibration or load_calibration()
     grid = evaluate_grid(workload, shape, gpus, calibration=calibration)
-    return [_told(workload, shape, gpu, grid, place, calibration) for place, gpu in enumerate(gpus)]
+    return [_estimate(workload, shape, gpu, grid, place, calibration) for place, gpu in enumerate(gpus)]
 
 
-def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
+def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
     """Figures of one GPU of a grid."""
     tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
     low, high = calibration.log_range(tier, grid.kind, gpu.id, grid.engine)
@@ -65,17 +66,17 @@ def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
 
-    done, unit = work_per_step(workload, shape)
+    work, unit = work_per_step(workload, shape)
     floor = float(grid.floor[place, 0])
     time = figure(float(grid.seconds.wall[place, 0]), floor)
     return TimeEstimate(
         time=time,
         time_device=figure(float(grid.seconds.device[place, 0]), floor),
         time_host=figure(float(grid.seconds.host[place, 0])),
-        throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
+        throughput=Figure(work / time.value, work / time.high, work / time.low, unit, basis, sources),
         ttft=figure(float(grid.ttft[place, 0])) if workload.serving and grid.ttft is not None else None,
         tpot=time if workload.serving else None,
-        bound=str(grid.bound(place, 0)),
+        bound=grid.bound(place, 0),
         tier=tier,
         calibrated=str(calibration.provenance["date"]),
         warnings=(*precision_warnings(workload, gpu), *grid.notes),
@@ -83,7 +84,7 @@ def _told(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int
 
 
 def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
-    """What one step gets done, over all GPUs, and in which unit."""
+    """Work of one step over all GPUs, and the unit of its rate."""
     batch = float(workload.batch or 1)
     if shape.is_language_model:
         if workload.traits.decoding and shape.causal:

@@ -14,7 +14,7 @@ from whichgpu.estimate.time.calibration import (
     LEVELS,
     Calibration,
     CorrectionKey,
-    _by_year,
+    _interpolate_year,
     correction_key,
     load_calibration,
     power_class,
@@ -28,11 +28,13 @@ SETTING = CorrectionKey("vllm", 2024, "decode", "half", "h100-sxm", "Hopper", "H
 
 def calibrated(**multipliers: dict[str, dict[str, float]]) -> Calibration:
     plain = load_calibration()
-    return replace(plain, multipliers={name.replace("_", "-"): groups for name, groups in multipliers.items()}, known={})
+    return replace(
+        plain, multipliers={name.replace("_", "-"): groups for name, groups in multipliers.items()}, multiplier_cache={}
+    )
 
 
 def test_the_groups_of_a_setting() -> None:
-    assert {level: SETTING.key(level) for level in LEVELS} == {
+    assert {level: SETTING.group(level) for level in LEVELS} == {
         "all": "", "style": "serving", "era": "serving/2024", "engine": "vllm", "year": "vllm/2024", "task": "vllm/decode",
         "architecture": "Hopper", "generation": "Hopper 9.0", "generation-unit": "Hopper 9.0/half",
         "generation-task": "Hopper 9.0/decode", "build": "datacenter", "vendor-engine": "nvidia/vllm", "chip": "GH100",
@@ -64,9 +66,9 @@ YEARS = {"vllm/2022": {"gemm": 1.0}, "vllm/2026": {"gemm": 3.0, "gap": 4.0}, "ot
     [(2020, 1.0, 0.0), (2022, 1.0, 0.0), (2023, 1.5, 1.0), (2025, 2.5, 3.0), (2026, 3.0, 4.0), (2030, 3.0, 4.0)],
 )
 def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap: float) -> None:
-    found = _by_year(YEARS, "vllm", year)
+    found = _interpolate_year(YEARS, "vllm", year)
     assert (found.get("gemm", 0.0), found.get("gap", 0.0)) == (gemm, gap)
-    assert _by_year(YEARS, "nobody", year) == {}
+    assert _interpolate_year(YEARS, "nobody", year) == {}
     whole = calibrated(year=YEARS, era={"serving/2024": {"gemm": 10.0}})
     assert whole.log_multiplier(replace(SETTING, year=year), "gemm") == 10.0 + gemm
 
