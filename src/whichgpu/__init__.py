@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
-    from whichgpu.api.plan.plan import PlanAnswer
     from whichgpu.api.prices.buy import BuyAnswer
     from whichgpu.api.prices.changes import DiffAnswer
     from whichgpu.api.prices.history import HistoryAnswer
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from whichgpu.base.money import Money
     from whichgpu.catalog.checks import CheckReport
     from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+    from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
     from whichgpu.surface.python.verbs import (
         buy,
@@ -73,7 +73,7 @@ _MODULES = {
     "api.facts.engines": "EnginesAnswer",
     "api.facts.models": "ModelsAnswer",
     "api.measure.measure": "MeasureAnswer VerifyAnswer",
-    "api.plan.plan": "PlanAnswer",
+    "decide.plan.plan_answer": "PlanAnswer",
     "api.prices.buy": "BuyAnswer",
     "api.prices.changes": "DiffAnswer",
     "api.prices.history": "HistoryAnswer",

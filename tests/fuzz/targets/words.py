@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Target, each
 from tests.fuzz.targets.draws import texts
-from whichgpu.api.plan.plan_file import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
-from whichgpu.api.plan.sweep import parse_sweep
+from whichgpu.api.plan.plan_file import READERS, parse_quotas, read_setting
+from whichgpu.api.request.plan_settings import parse_histogram, parse_hourly, parse_hours
 from whichgpu.base.dates import is_date, parse_as_known, parse_as_of
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.money import parse_money
@@ -25,10 +25,13 @@ from whichgpu.catalog.places.country import countries_named
 from whichgpu.catalog.places.distance import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.plan.comparisons import parse_sweep
+from whichgpu.decide.plan.question import parse_owned
 from whichgpu.price.filters import OffersQuery, offer_filter
-from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.models import built_in, parse_mlp
+from whichgpu.workload.parallel import LAYOUT_FIELDS
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
+from whichgpu.workload.workload import KINDS
 
 CATALOG = Catalog()
 TODAY = date(2026, 11, 15)
@@ -142,16 +145,25 @@ TARGETS = (
                 _wished,
                 _kinds,
                 _plan_flags,
-                owned_text,
-                quotas_text,
+                parse_owned,
+                parse_quotas,
                 parse_sweep,
-                _refusable(hours),
-                _refusable(hourly),
-                _refusable(histogram),
+                _refusable(parse_hours),
+                _refusable(parse_hourly),
+                _refusable(parse_histogram),
             )
         ),
-        texts("dp=2,tp=4", "dp=1,zero=3", "8xV100-SXM-16GB", "H100 SXM=16", "12 months", "rate=1/s,2/s", "100:1,200:3", *LAYOUT),
-        (*(f"{name}=".encode() for name in LAYOUT), b"months", b"rate=", b":1,"),
+        texts(
+            "dp=2,tp=4",
+            "dp=1,zero=3",
+            "8xV100-SXM-16GB",
+            "H100 SXM=16",
+            "12 months",
+            "rate=1/s,2/s",
+            "100:1,200:3",
+            *LAYOUT_FIELDS,
+        ),
+        (*(f"{name}=".encode() for name in LAYOUT_FIELDS), b"months", b"rate=", b":1,"),
     ),
     Target(
         "spellings",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from whichgpu.api.plan.answer import _warned
 from whichgpu.base.messages import english, msg
+from whichgpu.decide.plan.build_answer import with_failure
 
 SENTENCE = msg("plan.traffic", rate="1", model="m")
 
@@ -16,10 +16,10 @@ def check(met: float | None, holds: bool) -> Any:
 
 
 def test_what_holds_is_told_as_it_is() -> None:
-    assert _warned(SENTENCE, [check(0.99, True), check(None, True)]) is SENTENCE
+    assert with_failure(SENTENCE, [check(0.99, True), check(None, True)]) is SENTENCE
 
 
 def test_the_worst_of_what_fails_is_named() -> None:
-    told = english().render(_warned(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
+    told = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
     assert told.startswith(english().render(SENTENCE))
     assert "3.1%" in told
