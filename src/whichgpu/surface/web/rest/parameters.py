@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import SEVERAL, Span
-from whichgpu.api.request.read import read_field, refusal
+from whichgpu.api.request.read import read_field
 from whichgpu.base.dates import parse_as_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
@@ -19,6 +19,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.command_replies import catalog as kept_catalog
 from whichgpu.surface.web.model_guard import permitted
 from whichgpu.surface.web.rest.endpoints import MODELS, PAGING, Endpoint, by_any_name, fields, largest_list, shown_name
+from whichgpu.workload.field_errors import invalid_field
 
 MAX_PARAMETERS = 200
 MAX_CHARACTERS = 100_000  # of one value
@@ -81,7 +82,7 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
     try:
         found: int = read_field(fields(endpoint)[name], values[name][-1])
     except InvalidValue as refused:
-        raise refusal(name, values[name][-1], refused) from refused
+        raise invalid_field(name, values[name][-1], refused) from refused
     return found
 
 
@@ -90,16 +91,16 @@ def _value(field: Field, given: Sequence[Any]) -> Any:
     name = shown_name(field)
     for value in given:
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
-            raise refusal(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
+            raise invalid_field(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
     if not field.is_list or isinstance(field.kind, Span):
         if len(given) > 1:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
         return given[0]
     items = [part for value in given for one in _each(value) for part in _parts(one)]
     if any(isinstance(item, (*SEVERAL,)) for item in items):
-        raise refusal(name, given[0], InvalidValue(msg("wants.one-value")))  # a list in a list
+        raise invalid_field(name, given[0], InvalidValue(msg("wants.one-value")))  # a list in a list
     if len(items) > largest_list(field):
-        raise refusal(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=largest_list(field))))
+        raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=largest_list(field))))
     return items
 
 
