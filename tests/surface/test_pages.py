@@ -13,7 +13,7 @@ pytest.importorskip("jinja2", reason="the page needs the web extra")
 
 from whichgpu.base.messages import english
 from whichgpu.surface.web.command_replies import HttpReply
-from whichgpu.surface.web.rendering import drawn
+from whichgpu.surface.web.rendering import render_page
 from whichgpu.surface.web.views import PAGES
 from whichgpu.surface.web.views.single_file import single_file
 
@@ -50,7 +50,7 @@ class Whole(HTMLParser):
 
 
 def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
-    return drawn(name, ending, query, english())
+    return render_page(name, ending, query, english())
 
 
 def read(told: HttpReply) -> Whole:
