@@ -42,13 +42,15 @@ def _show_relative(session: Session, answer: GpusAnswer, speeds: RelativeAnswer)
         flat(gpu) | {f"{RELATIVE}{index}": figure.value for index, figure in row.relative.items()}
         for gpu, row in zip(answer.gpus, speeds.rows, strict=True)
     ]
+    if sort.lstrip("-").startswith(RELATIVE):
+        rows = _by_index(rows, sort)
     names = list(dict.fromkeys(f"{RELATIVE}{item.index}" for item in speeds.mix))
     session.say(msg("gpus.count", n=len(answer.gpus)))
-    session.show(answer, _by_index(rows, sort) if sort.lstrip("-").startswith(RELATIVE) else rows, ("name", *names))
+    session.show(answer, rows, ("name", *names))
     session.say(msg("relative.against", against=speeds.against_name, n=len(speeds.mix)))
 
 
-def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> Sequence[dict[str, Cell]]:
+def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> list[dict[str, Cell]]:
     """Sort rows by a speed index, largest first with a leading minus; rows without it come last."""
     name = sort.lstrip("-")
     known = {field for row in rows for field in row if field.startswith(RELATIVE)}
