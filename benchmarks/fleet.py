@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from benchmarks.serving import RATE, SECONDS, TRACE
 from benchmarks.start import Result, table, timed
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.serving.fleet import Fleet, Interruptions, Port, Routing, Station, simulate_fleet
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.kv_transfer import Port
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, Interruptions, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.workload.models import find_model
@@ -27,13 +29,13 @@ def results() -> Iterator[Result]:
     """Each fleet in turn; the engine's tables are made beforehand."""
     server, load = _server(), _load(RATE, SECONDS)
     port = Port(46e9, 46e9, 20e-6, 131072.0)
-    halves = (Station("read", server, 3, "prefill", port=port), Station("write", server, 5, "decode", port=port))
+    halves = (ReplicaPool("read", server, 3, "prefill", port=port), ReplicaPool("write", server, 5, "decode", port=port))
     often = Interruptions(rate=1.0, notice=30.0, warm_up=600.0)
-    large = tuple(Station(str(place), server, 2, weight=1.0 + place % 3) for place in range(GROUPS))
+    large = tuple(ReplicaPool(str(place), server, 2, weight=1.0 + place % 3) for place in range(GROUPS))
     fleets = {
-        "whole": Fleet((Station("all", server, 8),)),
+        "whole": Fleet((ReplicaPool("all", server, 8),)),
         "in halves": Fleet(halves),
-        "each taken away once an hour": Fleet((Station("all", server, 8, spot=8),), Routing(), often),
+        "each taken away once an hour": Fleet((ReplicaPool("all", server, 8, spot=8),), FleetRouting(), often),
     }
     for name, fleet in fleets.items():
         yield timed(f"fleet: an hour at {RATE:g}/s of {MODEL} on 8 x {GPU}, {name}", GOAL, _run(fleet, load), 1)

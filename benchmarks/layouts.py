@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.start import Result, timed
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.search import screened
+from whichgpu.estimate.group.layout_search import screen_layouts
 from whichgpu.estimate.group.step import Devices
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -34,4 +34,4 @@ def results() -> Iterator[Result]:
 def _screen(task: str, model: str, fields: dict[str, Any], catalog: Catalog, devices: Devices) -> Callable[[], object]:
     shape = find_model(model, catalog)
     workload = fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape)
-    return lambda: screened(workload, shape, devices, workload.gpus, workload.nodes)
+    return lambda: screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.steps import GroupSteps
-from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.group.engine_steps import EngineSteps
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.tables import Sizes, StepTables
+from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 CATALOG = Catalog()
-PLAIN = Limits(
+PLAIN = SchedulerLimits(
     max_batched_tokens=512, max_sequences=16, block_tokens=16, cache_tokens=1 << 20, chunked_prefill=True, mixed_steps=True,
     reserve_answers=False, prefix_caching=False, memory_share=0.9,
 )  # fmt: skip
@@ -42,9 +42,9 @@ class Linear:
         return self.fixed + own + beside * (self.sequence + self.context * seen)
 
 
-def linear(limits: Limits = PLAIN, copies: int = 1, stages: int = 1, **seconds: float) -> Server:
+def linear(limits: SchedulerLimits = PLAIN, copies: int = 1, stages: int = 1, **seconds: float) -> Server:
     """A server whose steps are known."""
-    tables = StepTables(Linear(**seconds), Sizes(limits.max_sequences, limits.max_batched_tokens, 1 << 14))
+    tables = StepTables(Linear(**seconds), TableSizes(limits.max_sequences, limits.max_batched_tokens, 1 << 14))
     return Server(tables, limits, limits, copies, stages)
 
 
@@ -55,13 +55,13 @@ def asked(model: str, **fields: Any) -> tuple[Workload, Transformer]:
     return fill_defaults(from_object({"task": "serve", "model": model, **fields}).workload, shape), shape
 
 
-def real(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", longest: int = 0, **fields: Any) -> tuple[Server, GroupSteps]:
+def real(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", longest: int = 0, **fields: Any) -> tuple[Server, EngineSteps]:
     """A model's server, and the step model behind it."""
     workload, shape = asked(model, **fields)
     device = CATALOG.gpu_by_id[gpu]
-    return server_of(workload, shape, device, longest=longest), GroupSteps(workload, shape, device)
+    return server_of(workload, shape, device, longest=longest), EngineSteps(workload, shape, device)
 
 
-def small(cache_tokens: int, **changes: Any) -> Limits:
+def small(cache_tokens: int, **changes: Any) -> SchedulerLimits:
     """Limits with so much cache."""
     return replace(PLAIN, cache_tokens=cache_tokens, **changes)

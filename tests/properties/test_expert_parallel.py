@@ -15,7 +15,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import rank_pass
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.group.traffic import ring
+from whichgpu.estimate.group.traffic import communicator_of
 from whichgpu.estimate.memory.quantisation import split_weights, weight_bytes
 from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.models import find_model
@@ -40,7 +40,7 @@ def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
 def seconds(workload: Workload, shape: Shape, gpu: str) -> float:
     found = CATALOG.gpu_by_id[gpu]
     grid = evaluate_group(workload, shape, Devices.of([found], [fabric_of(found)]))
-    return float(grid.told.wall[0, 0])
+    return float(grid.breakdown.wall[0, 0])
 
 
 @pytest.mark.parametrize("model", MIXTURES)
@@ -99,7 +99,7 @@ def test_expert_bytes_summed_over_tensor_ranks_do_not_depend_on_ep(model: str, e
 def test_nothing_crosses_nodes_on_one_node(spread: tuple[int, int, int]) -> None:
     dp, tp, ep = spread
     parallel = Parallel(dp=dp, tp=tp, ep=ep)
-    assert ring(parallel, "ep", 8, 1, ranks=expert_ranks(parallel)[1]).nodes == 1
+    assert communicator_of(parallel, "ep", 8, 1, ranks=expert_ranks(parallel)[1]).nodes == 1
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "pytorch", "cuda-graphs"])

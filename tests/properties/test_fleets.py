@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.serving_cases import PLAIN, linear
-from whichgpu.estimate.serving.fleet import Fleet, Interruptions, Port, Routing, Station, simulate_fleet
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.kv_transfer import Port
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, Interruptions, ReplicaPool
 
 LIMITS = st.fixed_dictionaries(
     {
@@ -40,19 +42,19 @@ PORTS = st.builds(Port, out=st.sampled_from([1e6, 1e9]), into=st.sampled_from([1
 
 @st.composite
 def fleets(draw: Any) -> Fleet:
-    def station(name: str, role: Any) -> Station:
+    def station(name: str, role: Any) -> ReplicaPool:
         server = linear(replace(PLAIN, **draw(LIMITS)), 1, draw(st.integers(1, 2)), token=1e-6, sequence=1e-5, context=1e-9)
         copies = draw(st.integers(1, 3))
         spot = draw(st.integers(0, copies))
-        return Station(name, server, copies, role, 1, draw(st.sampled_from([0.5, 1.0, 3.0])), spot, draw(PORTS))
+        return ReplicaPool(name, server, copies, role, 1, draw(st.sampled_from([0.5, 1.0, 3.0])), spot, draw(PORTS))
 
     shape = draw(st.sampled_from(["whole", "halves", "both"]))
     stations = [station("w", "both")] if shape != "halves" else []
     stations += [station("r", "prefill"), station("d", "decode")] if shape != "whole" else []
-    routing = Routing()
+    routing = FleetRouting()
     if draw(st.booleans()):
         row = tuple(1.0 for _ in stations)
-        routing = Routing("shares", (100,), (), (row, row))
+        routing = FleetRouting("shares", (100,), (), (row, row))
     return Fleet(tuple(stations), routing, draw(LIVES), draw(st.integers(0, 9)))
 
 
@@ -86,8 +88,8 @@ def test_a_transfer_cut_for_ever_is_given_up() -> None:
     """The machine that writes is lost every 36 ms, a transfer takes 300: the request counts as lost."""
     slow = Port(out=1e6, into=1e6, latency=0.0, token_bytes=1e3)
     lives = Interruptions(rate=100_000.0, warm_up=0.0, outage=0.0, fallback=False, retries=3)
-    stations = (Station("r", linear(), 1, "prefill", port=slow), Station("d", linear(), 1, "decode", spot=1, port=slow))
+    stations = (ReplicaPool("r", linear(), 1, "prefill", port=slow), ReplicaPool("d", linear(), 1, "decode", spot=1, port=slow))
     for came in (0.0, 1e-300, 1e-4):
-        outcome = simulate_fleet(Fleet(stations, Routing(), lives), [(came, 300, 20, ())])
+        outcome = simulate_fleet(Fleet(stations, FleetRouting(), lives), [(came, 300, 20, ())])
         assert (outcome.answered, outcome.lost) == (0, 1)
         assert 0 < outcome.stations[0].utilisation <= 1  # paid for until the request was given up, not until it came

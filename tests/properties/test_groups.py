@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.collectives import Kind, Ring, cost
+from whichgpu.estimate.group.collectives import CollectiveKind, Communicator, collective_cost
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -23,7 +23,7 @@ from whichgpu.workload.workload import Workload
 CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
 LINKED = ["h100-sxm", "a100-sxm-40gb", "v100-sxm-16gb", "mi300x", "t4", "l40s", "rtx-4090", "a100-pcie-80gb", "b200"]
-KINDS: list[Kind] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
+KINDS: list[CollectiveKind] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 gpus = st.sampled_from(LINKED)
 few = settings(max_examples=40, deadline=None)
 
@@ -52,7 +52,7 @@ def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
 
 
 def wall(workload: Workload, shape: Shape, gpu: str, fabric: Fabric) -> float:
-    return float(evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).told.wall[0, 0])
+    return float(evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).breakdown.wall[0, 0])
 
 
 @few
@@ -70,9 +70,9 @@ def test_a_faster_link_never_slows_a_step(case: tuple[str, str, dict[str, Any]],
 @given(
     st.sampled_from(KINDS), gpus, st.floats(1.0, 1e10), st.floats(1.0, 100.0), st.sampled_from([(2, 2), (4, 4), (8, 8), (16, 8)])
 )
-def test_more_bytes_never_take_less(kind: Kind, gpu: str, size: float, times: float, ranks: tuple[int, int]) -> None:
-    fabric, ring = fabric_of(GPUS[gpu]), Ring(*ranks)
-    less, more = (float(cost(kind, bytes_, ring, [fabric], True).seconds[0, 0]) for bytes_ in (size, size * times))
+def test_more_bytes_never_take_less(kind: CollectiveKind, gpu: str, size: float, times: float, ranks: tuple[int, int]) -> None:
+    fabric, ring = fabric_of(GPUS[gpu]), Communicator(*ranks)
+    less, more = (float(collective_cost(kind, bytes_, ring, [fabric], True).seconds[0, 0]) for bytes_ in (size, size * times))
     assert 0 < less <= more * (1 + 1e-9)
 
 
@@ -83,9 +83,9 @@ def test_a_group_is_never_faster_than_its_physics(case: tuple[str, str, dict[str
     task, model, fields = case
     workload, shape = asked(task, model, **fields)
     grid = evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric_of(GPUS[gpu])]))
-    assert grid.told.wall[0, 0] >= grid.floor[0, 0]
-    assert grid.told.communication[0, 0] >= 0
-    assert grid.told.hidden[0, 0] >= 0
+    assert grid.breakdown.wall[0, 0] >= grid.floor[0, 0]
+    assert grid.breakdown.communication[0, 0] >= 0
+    assert grid.breakdown.hidden[0, 0] >= 0
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
@@ -94,7 +94,7 @@ def test_adding_gpus_never_raises_memory_where_states_are_sharded(model: str, ze
     needs = []
     for gpus_ in (2, 4, 8, 16, 64):
         workload, shape = asked("train", model, gpus=gpus_, batch=2 * gpus_, parallel={"dp": gpus_, "zero": zero})
-        needs.append(memory(workload, shape).device.value)
+        needs.append(estimate_memory(workload, shape).device.value)
     assert all(after <= before for before, after in pairwise(needs))
 
 
@@ -104,7 +104,7 @@ def test_cutting_a_model_further_never_raises_memory(task: str, axis: str) -> No
     needs = []
     for degree in (1, 2, 4, 8):
         workload, shape = asked(task, "llama-3.1-8b", gpus=degree, batch=8, seq_in=1024, parallel={axis: degree})
-        needs.append(memory(workload, shape, GPUS["h100-sxm"]).allocated.value)
+        needs.append(estimate_memory(workload, shape, GPUS["h100-sxm"]).allocated.value)
     assert all(after <= before * 1.001 for before, after in pairwise(needs))
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.serving_cases import PLAIN, linear, real
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server
-from whichgpu.estimate.serving.simulator import Routing
-from whichgpu.estimate.serving.summary import summary
+from whichgpu.estimate.serving.simulator import RoutingPolicy
+from whichgpu.estimate.serving.summary import summarise
 
 LIMITS = st.fixed_dictionaries(
     {
@@ -36,7 +36,7 @@ REQUESTS = st.lists(st.tuples(st.floats(0, 0.3), st.integers(1, 300), st.integer
     routing=st.sampled_from(["least", "round-robin", "random"]), clients=st.none() | st.integers(1, 8),
 )  # fmt: skip
 def test_requests_and_tokens_are_conserved(
-    limits: dict[str, Any], blocks: int, requests: list[tuple[float, int, int]], copies: int, stages: int, routing: Routing,
+    limits: dict[str, Any], blocks: int, requests: list[tuple[float, int, int]], copies: int, stages: int, routing: RoutingPolicy,
     clients: int | None,
 ) -> None:  # fmt: skip
     size = limits["block_tokens"]
@@ -96,7 +96,7 @@ def test_more_load_never_lowers_a_latency_percentile(gpu: str, fields: dict[str,
 
 def _percentiles(server: Server, rate: float, seed: int) -> list[float]:
     load = Load(rate, Lengths(600, 0.6), Lengths(120, 0.6), REQUESTS_EACH, seed=seed)
-    told = summary(server.run(load.arrivals()), load)
+    told = summarise(server.run(load.arrivals()), load)
     return [*told.ttft.at, *told.tpot.at, *told.latency.at]
 
 
@@ -105,6 +105,6 @@ def _percentiles(server: Server, rate: float, seed: int) -> list[float]:
 def test_slower_steps_never_help(factor: float, rate: float) -> None:
     server = linear(sequence=1e-4, token=1e-6)
     load = Load(rate, Lengths(60, 0.5), Lengths(30, 0.5), 300)
-    fast, slow = (summary(one.run(load.arrivals()), load) for one in (server, server.scaled(factor)))
+    fast, slow = (summarise(one.run(load.arrivals()), load) for one in (server, server.scaled(factor)))
     assert slow.latency.mean > fast.latency.mean
     assert slow.tpot.mean > fast.tpot.mean

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from whichgpu.api.prices.buy import BuyInputs, buy
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
+from whichgpu.api.context import Context
+from whichgpu.api.prices.buy import buy
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.request.offers import BuyRequest
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.requirements import Requirements
 
 AWS_DAY, CARDS_DAY, KOREA_DAY = date(2021, 5, 16), date(2015, 11, 19), date(2019, 9, 8)
 SERVE_DAY, HOME_DAY = date(2024, 4, 8), date(2022, 9, 2)
@@ -238,8 +241,8 @@ class TestHome2022:
 
     def test_dgx_a100_against_the_cloud(self, catalog: Catalog) -> None:
         """Eight A100 at the document's 15,000 dollars each: owning pays from some share of the hours on, not at any."""
-        inputs = BuyInputs(gpus=8, price="a100-sxm-80gb=15000usd", pue=1.56)
-        row = buy("A100-SXM-80GB", inputs, HOME_DAY, catalog).rows[0]
+        request: BuyRequest = {"names": "A100-SXM-80GB", "gpus": 8, "price": "a100-sxm-80gb=15000usd", "pue": 1.56}
+        row = buy(request, Context(catalog, HOME_DAY)).rows[0]
         assert row.purchase.amount == 120_000
         assert row.break_even_use is not None
         assert 0.1 < row.break_even_use < 1

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import assert_refused, call
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
-from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.workload.spelling import fill_defaults, from_texts
 
 DAY = ("--as-of", "2026-09-01")
@@ -89,14 +89,14 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
     assert answer["answer"]["tpot"] is None
     assert "a token" not in answer["sentence"]
     reply = call("estimate", "serve", "llama-3.1-8b", "--gpu", "L40S", "--in", "100", "--out", "1", "--rate", "2/s")
-    assert "which is the whole answer" in reply.err
+    assert "the only token of the response" in reply.err
     assert not [line for line in reply.out.splitlines() if "between tokens" in line or "\t0 s\t" in line]
 
 
 def test_a_refusal_names_the_objective_nobody_gave() -> None:
     words = ("recommend", "serve", "llama-3.1-70b", "--gpu", "L4", "--gpus", "8", *DAY)
     assert "100 ms between tokens at most" in call(*words).err.splitlines()[0]
-    assert "where no objective is given" not in call(*words, "--tpot", "90ms").err
+    assert "the default objective" not in call(*words, "--tpot", "90ms").err
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_a_refusal_names_the_objective_nobody_gave() -> None:
 )
 def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str) -> None:
     told = from_texts({"task": task, "model": model, "gpu": "l40s"}).workload
-    shape = LookupCache().shape(model)
+    shape = lookup_cache().shape(model)
     command, note = verify_command(told, shape, 8)
     words = shlex.split(shlex.split(command)[3])
     assert words[:3] == ["estimate", step, model]
     assert note.id == f"verify-note.{step}"
     read = from_texts({"task": step, "model": model, "gpu": "l40s", "batch": "8"}).workload
-    assert unable(fill_defaults(read, shape), shape) is None
+    assert why_not_runnable(fill_defaults(read, shape), shape) is None
     assert call(*words).code == 0
 
 
 def test_verify_says_where_measure_cannot_run_it() -> None:
     answer = asked("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
-    assert "one GPU is run, not 4" in answer["verify_note"]
+    assert "only one GPU is run here, not 4" in answer["verify_note"]
 
 
 def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:

@@ -14,23 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 
 from calibration.examples import examples as single_examples
 from calibration.fit_groups import SILENT, GroupDesign, calibration_of
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
-from calibration.group_rows import group_rows
-from calibration.rows import measured_rows
-from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import GroupCalibration
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.group_calibration import GroupCalibration
 from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.simulator import Arrival, Outcome
+from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -79,7 +78,7 @@ def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator
         yield 0.0, prompt, output, ()
 
 
-def told(outcome: Outcome, mean: bool) -> dict[str, float]:
+def told(outcome: SimulationOutcome, mean: bool) -> dict[str, float]:
     """The printed metrics of a run."""
     middle = np.mean if mean else np.median
     done = outcome.answered
@@ -98,8 +97,8 @@ class Leaving:
 
     def __init__(self, truth: Path) -> None:
         self.truth, self.catalog = truth, Catalog()
-        self.rows = [row for row in group_rows(truth) if row.source not in SILENT]
-        self.singles = measured_rows(truth)
+        self.rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
+        self.singles = steps(measurements())
         self.single = Design(single_examples(self.singles, self.catalog))
         self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
 

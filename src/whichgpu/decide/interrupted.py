@@ -18,17 +18,19 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, FleetOutcome, Interruptions, simulate_fleet
-from whichgpu.estimate.serving.fleet.answer import met_of
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.fleet_answer import share_within_objectives
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome
+from whichgpu.estimate.serving.fleet.pools import Fleet, Interruptions
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.summary import WARM_UP
-from whichgpu.price.habits import habit
+from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 from whichgpu.price.run import INTERRUPTIONS, STARTUP
+from whichgpu.price.run_settings import run_default
 
 Policy = Literal["on-demand", "spot-with-fallback", "mixed", "spot"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 # Half a minute's notice is the shortest any large cloud gives.
-USUAL = Interruptions(rate=INTERRUPTIONS, notice=habit("notice"), warm_up=STARTUP)
+USUAL = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
 TAKEN = 10  # times a machine should be taken away while simulated
 MOST_REQUESTS = 50_000
 SHORTEST = 60.0  # seconds a start is never made shorter than: many times as long as an answer takes
@@ -164,7 +166,7 @@ def tried(case: PolicyCase, seed: int) -> Tried:
         own = under(case.policy, fleet, case.interruptions)
         load, pace = _long_enough(case.load, own)
         outcome = simulate_fleet(replace(own, interruptions=faster(own.interruptions, pace)), load.arrivals(), load.hash_tokens)
-        met = met_of(outcome, case.goals, WARM_UP if load.steady else 0.0)
+        met = share_within_objectives(outcome, case.goals, WARM_UP_SHARE if load.steady else 0.0)
         kept = met >= case.goals.percentile / 100.0
         if kept or more >= MOST_MORE:
             copies, spot = zip(*((one.copies, one.spot) for one in own.stations), strict=True)

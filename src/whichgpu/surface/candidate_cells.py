@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
-from whichgpu.api.recommend.answer import RecommendAnswer
-from whichgpu.api.recommend.sentences import format_amount, format_duration
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
-from whichgpu.base.units import format_seconds, significant, with_unit
+from whichgpu.base.units import format_amount, format_duration, format_seconds, significant, with_unit
+from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
-from whichgpu.decide.explain import gpu_count_label
 
 MIN_UNIT_COST = Decimal("0.001")  # smaller costs per unit are left out
 # Columns of the table by the kind of question; for purchases `price` replaces machine and term.

@@ -14,7 +14,8 @@ from whichgpu.base.messages import english
 from whichgpu.base.parallel.sweep import run_sweep
 from whichgpu.decide.interrupted import PolicyCase, Rates, cost_of_policies, faster, held, tried, under
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Interruptions, Station, simulate_fleet
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.pools import Fleet, Interruptions, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 
 GOALS = Objectives(0.2, 0.01, 90)
@@ -24,7 +25,7 @@ PRICES = {"a": Rates(Decimal("4"), Decimal("1"))}
 
 
 def fleet(copies: int) -> Fleet:
-    return Fleet((Station("a", linear(replace(PLAIN, max_sequences=4)), copies),))
+    return Fleet((ReplicaPool("a", linear(replace(PLAIN, max_sequences=4)), copies),))
 
 
 def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:

@@ -10,22 +10,22 @@ from statistics import fmean
 from typing import Any
 
 from whichgpu.api.workloads.advice import machine_of
-from whichgpu.api.workloads.remarks import MOST_COUNT
+from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.serving.answer import ServingAnswer
-from whichgpu.estimate.serving.answer import serve as simulated
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.limits import Overrides
-from whichgpu.estimate.serving.load import Lengths, Load, longest, means
-from whichgpu.estimate.serving.screen import screen
+from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths
+from whichgpu.estimate.serving.load_screen import screen_load
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.serving.summary import BEYOND, WARM_UP
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
+from whichgpu.estimate.serving.serving_answer import serving_answer as simulated
+from whichgpu.estimate.serving.summary import MIN_REQUESTS_BEYOND, WARM_UP_SHARE
 from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.traces.reader import Trace
 from whichgpu.workload.workload import Workload
 
@@ -35,7 +35,7 @@ Told = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoadOptions:
     """The load beyond the request's own fields: a trace, how unevenly requests come, spread lengths, engine limits."""
 
     trace: Path | None = None
@@ -46,24 +46,24 @@ class Asked:
     out_spread: float = 0.0
     in_histogram: Mapping[float, float] = field(default_factory=dict)
     out_histogram: Mapping[float, float] = field(default_factory=dict)
-    limits: Overrides = field(default_factory=Overrides)
+    limits: LimitOverrides = field(default_factory=LimitOverrides)
     curve: bool = True
 
 
 def under_load(
-    workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, asked: Asked | None = None,
+    workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, asked: LoadOptions | None = None,
     trace: Trace | None = None, progress: Told | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
     """The load on these GPUs, or why it cannot be told; `like` is a time whose range is that of all steps."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
-    asked = asked or Asked(curve=False)
+    asked = asked or LoadOptions(curve=False)
     load = load_of(workload, asked, trace)
-    prompt, output = means(load)
+    prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
     try:
-        server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), asked.limits, longest(load))
+        server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), asked.limits, longest_request(load))
         if trace is None and asked.requests is None:
             load = load.at(load.rate, _drawn(server, load, goals))
         _refuse_beyond(load, goals)
@@ -73,7 +73,7 @@ def under_load(
     return found, found.warnings
 
 
-def load_of(workload: Workload, asked: Asked, trace: Trace | None) -> Load:
+def load_of(workload: Workload, asked: LoadOptions, trace: Trace | None) -> Load:
     """The load a request describes."""
     assert workload.rate is not None
     return Load(
@@ -93,7 +93,7 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
     """So many that the batch is filled often and some requests lie beyond the percentile of the objectives."""
-    told = screen(server, load)
+    told = screen_load(server, load)
     wanted = wanted_for(goals.percentile) if goals.any else LEAST
     return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.copies * server.stages)))
 
@@ -104,36 +104,36 @@ def wanted_for(percentile: float) -> int:
     >>> wanted_for(95.0), wanted_for(99.9)
     (223, 11112)
     """
-    return ceil(round(BEYOND / (1.0 - percentile / 100.0) / (1.0 - WARM_UP), 6))
+    return ceil(round(MIN_REQUESTS_BEYOND / (1.0 - percentile / 100.0) / (1.0 - WARM_UP_SHARE), 6))
 
 
 def _refuse_beyond(load: Load, goals: Objectives) -> None:
     """A percentile that no request drawn lies beyond says nothing; a trace has as many as it has, and a warning says it."""
-    counted = int(load.requests * (1.0 - WARM_UP))
+    counted = int(load.requests * (1.0 - WARM_UP_SHARE))
     if load.trace is not None or not goals.any or counted * (100.0 - goals.percentile) / 100.0 >= 1.0:
         return
     most = f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}"
     values = {"percentile": f"{goals.percentile:g}", "n": f"{counted:,}", "most": most}
     count = wanted_for(goals.percentile)
-    id = "hint.percentile-beyond" if count <= MOST_COUNT else "hint.percentile-most"
+    id = "hint.percentile-beyond" if count <= MAX_SIMULATED_REQUESTS else "hint.percentile-most"
     raise UsageError("bad-field", msg("error.percentile-beyond", **values), msg(id, **values, count=count), ("--percentile",))
 
 
-def rated(spelled: Spelled, trace: Trace | None, asked: Asked | None = None) -> Spelled:
+def rated(spelled: ParsedWorkload, trace: Trace | None, asked: LoadOptions | None = None) -> ParsedWorkload:
     """With the mean lengths of the trace or of histograms, and the trace's own rate where none was given."""
     if trace is None:
         if spelled.workload.rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
-        return _with_means(spelled, asked or Asked())
+        return _with_means(spelled, asked or LoadOptions())
     if spelled.workload.rate is None and trace.rate is None:
         raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
     lengths: dict[str, Any] = {"seq_in": round(fmean(trace.prompts)), "seq_out": round(fmean(trace.outputs))}
-    return Spelled(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
+    return ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
 
 
-def _with_means(spelled: Spelled, asked: Asked) -> Spelled:
+def _with_means(spelled: ParsedWorkload, asked: LoadOptions) -> ParsedWorkload:
     histograms = {"seq_in": asked.in_histogram, "seq_out": asked.out_histogram}
     lengths: dict[str, Any] = {
         name: max(1, round(_lengths(1, 0.0, values).mean)) for name, values in histograms.items() if values
     }
-    return Spelled(replace(spelled.workload, **lengths), spelled.given) if lengths else spelled
+    return ParsedWorkload(replace(spelled.workload, **lengths), spelled.given) if lengths else spelled

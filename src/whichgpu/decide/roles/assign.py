@@ -16,7 +16,7 @@ from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.fleets import SimulatedAssignment, rate_figure, role_groups, simulate_assignment, widest_range
 from whichgpu.decide.roles.role_replicas import RoleReplica, role_replicas
 from whichgpu.decide.roles.roles_answer import ComparedServing, IdleGpus, ModelRoles, RolesAnswer
-from whichgpu.estimate.serving.fleet import fleet_answer
+from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
 
 MIN_GAIN = 1.02  # times what is borne whole that halves must bear
 AGGREGATED_HEADROOM = 1.5  # times the load asked that are borne whole: nothing is sent about for more

@@ -12,8 +12,8 @@ from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.max_rate import max_rate
 from whichgpu.decide.roles.role_replicas import RoleReplica, port_for, server_for, step_time, workload_for
 from whichgpu.decide.roles.roles_answer import RoleGroup
-from whichgpu.estimate.serving.answer import Spread
-from whichgpu.estimate.serving.fleet import Fleet, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
+from whichgpu.estimate.serving.serving_answer import StepRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
     """The fleet of one model."""
     of = {kind.gpu.id: kind for kind in kinds}
     stations = tuple(
-        Station(
+        ReplicaPool(
             cache=one.copy.precision,
             name=f"{one.copy.gpu} {one.copy.role}",
             server=server_for(served, of[one.copy.gpu], one.copy.degree),
@@ -92,7 +92,7 @@ def _because(copy: RoleReplica, kind: GpuKind) -> Message:
 
 def rate_figure(rate: float, like: Figure) -> Figure:
     """A rate that falls as steps take longer."""
-    spread = Spread(like)
+    spread = StepRange(like)
     low, high = spread.factors
     return spread.figure(rate, rate / high, rate / low, "requests/s")
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, simulate_fleet
-from whichgpu.estimate.serving.fleet.answer import met_of
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.fleet_answer import share_within_objectives
+from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.summary import summary
+from whichgpu.estimate.serving.summary import summarise
 from whichgpu.workload.traces.reader import Trace
 
 LEAST, MOST = 600, 24_000  # requests simulated at a rate
@@ -52,14 +53,14 @@ def objectives_hold(fleet: Fleet, load: Load, goals: Objectives, rate: float, ca
     while True:
         part = load.at(rate, count)
         outcome = simulate_fleet(fleet, part.arrivals(), load.hash_tokens)
-        if met_of(outcome, goals, EMPTY) < goals.percentile / 100.0:
+        if share_within_objectives(outcome, goals, EMPTY) < goals.percentile / 100.0:
             return False
         served = outcome.served
         late = slice(int(EMPTY * count), None)
         stay = float(np.mean((served.finished - served.arrived)[late][served.answered[late]]))
         wanted = min(MOST, round(care.stays * stay * rate))
         if wanted <= 1.2 * count:
-            return not summary(served, part).growing
+            return not summarise(served, part).growing
         count = wanted
 
 

@@ -13,14 +13,15 @@ from whichgpu.base.units import format_seconds
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.max_rate import ROUGH, max_rate
-from whichgpu.estimate.group.answer import group_time_of
-from whichgpu.estimate.group.layouts import cuts
-from whichgpu.estimate.serving.fleet import Fleet, Port, Role, Station, port_of
-from whichgpu.estimate.serving.load import longest, means
-from whichgpu.estimate.serving.screen import screen
+from whichgpu.estimate.group.group_answer import group_time_of
+from whichgpu.estimate.group.layouts import divides_evenly
+from whichgpu.estimate.serving.fleet.kv_transfer import Port, port_of
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool, Role
+from whichgpu.estimate.serving.load import longest_request, mean_lengths
+from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.time.answer import time_of
 from whichgpu.estimate.time.fallbacks import usual_precision
+from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.workload import Parallel, Workload
 
 DEGREES = (1, 2, 4, 8, 16)
@@ -107,7 +108,7 @@ def _too_slow(served: ModelLoad, kind: GpuKind, mine: list[RoleReplica]) -> Mess
 def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
     """GPUs a copy may have: from the fewest that hold the model with a request, to a few times as many; or why none do."""
     most = min(kind.per_machine, kind.count or kind.per_machine)
-    able = [degree for degree in DEGREES if degree <= most and cuts(served.workload, served.shape, degree, 1, 1)]
+    able = [degree for degree in DEGREES if degree <= most and divides_evenly(served.workload, served.shape, degree, 1, 1)]
     found: list[int] = []
     why: Message = msg("roles.not-cut", model=served.name, gpus=most)
     for degree in able:
@@ -116,7 +117,7 @@ def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
         except NoAnswer as none:
             why = none.message
             continue
-        if server.lane.cache_tokens < sum(means(served.load)):
+        if server.lane.cache_tokens < sum(mean_lengths(served.load)):
             why = msg("roles.no-room", model=served.name, gpu=kind.gpu.name, gpus=degree, tokens=server.lane.cache_tokens)
             continue
         found.append(degree)
@@ -128,19 +129,19 @@ def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
     served, kind = case.served, case.kind
     server, workload = server_for(served, kind, case.degree), workload_for(served, kind, case.degree)
     goals, quick = served.goals, server.scaled(QUICK)
-    guess = screen(server, served.load).saturation * (1.0 if case.role == "both" else 1.5)
+    guess = screen_load(server, served.load).saturation * (1.0 if case.role == "both" else 1.5)
     pool = min(case.beside, POOL[case.role])
     if kind.count is None:
         pool = min(pool, round(served.load.rate / guess))
     pool = max(1, pool)
-    stations: tuple[Station, ...] = (Station("copy", server, pool),)
+    stations: tuple[ReplicaPool, ...] = (ReplicaPool("copy", server, pool),)
     if case.role == "prefill":
-        stations = Station("copy", server, pool, "prefill"), Station("rest", quick, pool, "decode")
+        stations = ReplicaPool("copy", server, pool, "prefill"), ReplicaPool("rest", quick, pool, "decode")
         goals = replace(goals, tpot_max=None, latency_max=None)
     if case.role == "decode":
-        stations = Station("rest", quick, pool, "prefill"), Station("copy", server, pool, "decode")
+        stations = ReplicaPool("rest", quick, pool, "prefill"), ReplicaPool("copy", server, pool, "decode")
         goals = replace(goals, ttft_max=None, latency_max=None)
-    prompt, output = means(served.load)
+    prompt, output = mean_lengths(served.load)
     return RoleReplica(
         model=served.name,
         gpu=kind.gpu.id,
@@ -155,7 +156,7 @@ def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
 
 def workload_for(served: ModelLoad, kind: GpuKind, degree: int) -> Workload:
     """The request on so many GPUs of a kind, in the precision such GPUs have units for, with the load's mean lengths."""
-    prompt, output = means(served.load)
+    prompt, output = mean_lengths(served.load)
     precision = usual_precision(served.workload.precision or "bf16", kind.gpu, language=True)
     sized = replace(
         served.workload, gpus=degree, nodes=1, parallel=Parallel(tp=degree), seq_in=max(1, round(prompt)),
@@ -176,11 +177,11 @@ MOST_KNOWN = 256
 def _server(workload: Workload, served: ModelLoad, kind: GpuKind) -> Server:
     """Made once for equal work on these very GPUs; they are kept with it, so that their identities stay theirs."""
     kept = (served.shape, kind.gpu, kind.instance)
-    key = (workload, longest(served.load), *map(id, kept))
+    key = (workload, longest_request(served.load), *map(id, kept))
     if key not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = kept, server_of(workload, served.shape, kind.gpu, kind.instance, longest=longest(served.load))
+        _KNOWN[key] = kept, server_of(workload, served.shape, kind.gpu, kind.instance, longest=longest_request(served.load))
     return _KNOWN[key][1]
 
 
@@ -193,5 +194,5 @@ def step_time(served: ModelLoad, kind: GpuKind, degree: int) -> Figure:
     """A time whose range is that of the copy's steps."""
     workload = replace(workload_for(served, kind, degree), task="serve", batch=8)
     if degree == 1:
-        return time_of(workload, served.shape, kind.gpu).time
+        return estimate_time(workload, served.shape, kind.gpu).time
     return group_time_of(workload, served.shape, kind.gpu, kind.instance)[0].time

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.estimate.serving.fleet import FleetAnswer
+from whichgpu.estimate.serving.fleet.fleet_answer import FleetAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 Array = NDArray[np.float64]
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 MICRO = 1e-6
 # NVLink SHARP: 8 H100 all-reduce at 275 GB/s of data where a ring's links carry 370 (nccl-tests issue 212); a start costs more.
 SWITCH_SHARE, SWITCH_BASE = 0.743, 25 * MICRO
@@ -30,7 +30,7 @@ OWN_BASE, OWN_HOP = 4.0 * MICRO, 1.0 * MICRO
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class Communicator:
     """Ranks that talk together: how many, and how many of them stand in one node."""
 
     size: int
@@ -43,7 +43,7 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CollectiveCost:
     """Seconds of one call, [gpus, batches]: what any size costs, and what its bytes cost."""
 
     latency: Array
@@ -55,12 +55,14 @@ class Cost:
         return self.latency + self.volume
 
 
-def cost(kind: Kind, size: Number, ring: Ring, fabrics: Sequence[Fabric], own_kernels: bool = False) -> Cost:
+def collective_cost(
+    kind: CollectiveKind, size: Number, ring: Communicator, fabrics: Sequence[Fabric], own_kernels: bool = False
+) -> CollectiveCost:
     """Of one call on each of these fabrics; nothing where nobody is to be talked to."""
     moved = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
     blank = np.zeros((len(fabrics), moved.shape[1]))
     if ring.size < 2:
-        return Cost(blank, blank)
+        return CollectiveCost(blank, blank)
     paths = _paths(ring, fabrics)
     if kind == "all_to_all":
         return _exchanged(moved, ring, paths)
@@ -73,14 +75,14 @@ def cost(kind: Kind, size: Number, ring: Ring, fabrics: Sequence[Fabric], own_ke
     best = found[0]
     for other in found[1:]:
         better = other.seconds < best.seconds
-        best = Cost(np.where(better, other.latency, best.latency), np.where(better, other.volume, best.volume))
+        best = CollectiveCost(np.where(better, other.latency, best.latency), np.where(better, other.volume, best.volume))
     return best
 
 
 class _Paths:
     """What a ring meets on each fabric, as columns [gpus, 1]."""
 
-    def __init__(self, ring: Ring, fabrics: Sequence[Fabric]) -> None:
+    def __init__(self, ring: Communicator, fabrics: Sequence[Fabric]) -> None:
         members = min(ring.inside, ring.size)
         self._hops: dict[str, Array] = {}
         self.inside = _column([fabric.inside(members) for fabric in fabrics])
@@ -103,10 +105,10 @@ class _Paths:
         return self.net_hop + float(row["net_us"]) * MICRO
 
 
-_KNOWN: dict[tuple[Ring, tuple[int, ...]], tuple[Sequence[Fabric], _Paths]] = {}
+_KNOWN: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], _Paths]] = {}
 
 
-def _paths(ring: Ring, fabrics: Sequence[Fabric]) -> _Paths:
+def _paths(ring: Communicator, fabrics: Sequence[Fabric]) -> _Paths:
     """Of these very fabrics, made once; they are kept, so that their identities stay theirs."""
     key = ring, tuple(map(id, fabrics))
     if key not in _KNOWN:
@@ -116,50 +118,52 @@ def _paths(ring: Ring, fabrics: Sequence[Fabric]) -> _Paths:
     return _KNOWN[key][1]
 
 
-def _sent(kind: Kind, n: int) -> float:
+def _sent(kind: CollectiveKind, n: int) -> float:
     """Bytes one GPU sends for each byte of the whole."""
     if kind == "all_reduce":
         return 2.0 * (n - 1) / n
     return (n - 1) / n if kind in ("all_gather", "reduce_scatter") else 1.0
 
 
-def _looped(kind: Kind, moved: Array, ring: Ring, paths: _Paths, row: dict[str, str]) -> Cost:
+def _looped(kind: CollectiveKind, moved: Array, ring: Communicator, paths: _Paths, row: dict[str, str]) -> CollectiveCost:
     """Round a ring: each GPU hands on a part at every step."""
     rounds = 2 if kind == "all_reduce" else 1
     steps = 1 if kind == "send" else rounds * (ring.size - 1)
     far = min(steps, rounds * (ring.nodes - 1)) if kind != "send" else int(ring.nodes > 1)
     latency = float(row["base_us"]) * MICRO + (steps - far) * paths.hop(row) + far * paths.far(row)
     volume = moved * _sent(kind, ring.size) / (paths.bus * float(row["share"]))
-    return Cost(np.broadcast_to(latency, volume.shape), volume)
+    return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
 
 
-def _treed(moved: Array, ring: Ring, paths: _Paths, row: dict[str, str]) -> Cost:
+def _treed(moved: Array, ring: Communicator, paths: _Paths, row: dict[str, str]) -> CollectiveCost:
     """Up a tree of nodes and down again: fewer hops than a ring where there are many nodes."""
     inside, depth = min(ring.inside, ring.size), ceil(log2(ring.nodes))
     latency = float(row["base_us"]) * MICRO + 2 * ((inside - 1) * paths.hop(row) + depth * paths.far(row))
     volume = moved * 2.0 / (paths.bus * float(row["share"]))
-    return Cost(np.broadcast_to(latency, volume.shape), volume)
+    return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
 
 
-def _switched(moved: Array, ring: Ring, paths: _Paths) -> list[Cost]:
+def _switched(moved: Array, ring: Communicator, paths: _Paths) -> list[CollectiveCost]:
     """The switch adds up: every byte goes up once and comes down once."""
     if ring.nodes > 1 or ring.size < 3 or not paths.reduces.any():
         return []
     volume = np.where(paths.reduces, moved / (paths.bus * SWITCH_SHARE), np.inf)
-    return [Cost(np.full(volume.shape, SWITCH_BASE), volume)]
+    return [CollectiveCost(np.full(volume.shape, SWITCH_BASE), volume)]
 
 
-def _own(moved: Array, ring: Ring, paths: _Paths) -> list[Cost]:
+def _own(moved: Array, ring: Communicator, paths: _Paths) -> list[CollectiveCost]:
     """Every GPU reads all others' tensors (one barrier), or a part of each and then the sums (two)."""
     n = ring.size
     volumes = [(moved * sent / paths.bus, barriers) for sent, barriers in ((float(n - 1), 1), (2.0 * (n - 1) / n, 2))]
     return [
-        Cost(np.full(volume.shape, OWN_BASE + barriers * (n - 1) ** 0.5 * OWN_HOP), np.where(paths.direct, volume, np.inf))
+        CollectiveCost(
+            np.full(volume.shape, OWN_BASE + barriers * (n - 1) ** 0.5 * OWN_HOP), np.where(paths.direct, volume, np.inf)
+        )
         for volume, barriers in volumes
     ]
 
 
-def _exchanged(moved: Array, ring: Ring, paths: _Paths) -> Cost:
+def _exchanged(moved: Array, ring: Communicator, paths: _Paths) -> CollectiveCost:
     """Everyone sends every other a part; near and far ones at the same time."""
     row = protocols()[-1]
     n, near = ring.size, min(ring.inside, ring.size)
@@ -168,7 +172,7 @@ def _exchanged(moved: Array, ring: Ring, paths: _Paths) -> Cost:
     if ring.nodes > 1:
         volume = np.maximum(volume, moved * (n - near) / n / paths.network)
         latency = latency + paths.far(row)
-    return Cost(np.broadcast_to(latency, volume.shape), volume)
+    return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
 
 
 def _column(values: Sequence[float]) -> Array:

@@ -16,7 +16,7 @@ from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 
-FOLDER = Path(__file__).parent / "data"
+DATA_DIR = Path(__file__).parent / "data"
 # Bytes a second between the two sockets of a server, one way, as a collective sees them (NCCL's own table; Intel 10, AMD 16).
 BETWEEN_SOCKETS = 13e9
 A_SOCKET = 4  # GPUs on PCIe that hang from one socket
@@ -175,7 +175,7 @@ def networks() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _table(name: str) -> tuple[dict[str, str], ...]:
-    return data_rows(FOLDER / f"{name}.csv")
+    return data_rows(DATA_DIR / f"{name}.csv")
 
 
 def protocols() -> tuple[dict[str, str], ...]:

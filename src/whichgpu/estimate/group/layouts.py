@@ -30,11 +30,11 @@ def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -
     for pp, tp, cp in product(_divisors(gpus), repeat=3):
         if gpus % (tp * pp * cp) or tp > per_node:
             continue
-        if cuts(workload, shape, tp, pp, cp):
+        if divides_evenly(workload, shape, tp, pp, cp):
             yield from _spread(workload, shape, tp, pp, cp, gpus // (tp * pp * cp))
 
 
-def cuts(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int) -> bool:
+def divides_evenly(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int) -> bool:
     """Whether heads, widths, layers and tokens divide so."""
     whole = shape.heads % tp == 0 and shape.ffn % tp == 0 and (shape.kv_heads % tp == 0 or tp % max(1, shape.kv_heads) == 0)
     staged = pp <= shape.layers and not (pp > 1 and shape.encoder_layers)

@@ -16,7 +16,7 @@ A_NODE, MOST = 8, 64  # GPUs of a node where nothing is said, and the largest gr
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ScalingPoint:
     """So many GPUs and how fast they are together against one."""
 
     gpus: int
@@ -30,7 +30,7 @@ class Scaling:
     """Points by number of GPUs; `stops` is the last doubling that pays, None where all of them do."""
 
     axis: str  # tp: one copy cut up; dp: more copies
-    points: tuple[Point, ...]
+    points: tuple[ScalingPoint, ...]
     stops: int | None
 
     @property
@@ -43,25 +43,25 @@ class Scaling:
         return msg("group.stops", gpus=at.gpus, speed=f"{at.speed:.3g}", axis=msg(f"axis.{self.axis}"))
 
 
-def scaling(workload: Workload, shape: Shape, devices: Devices) -> Scaling | None:
+def scaling_of(workload: Workload, shape: Shape, devices: Devices) -> Scaling | None:
     """Of the axis the layout uses most; nothing where it only makes copies that never talk."""
     parallel = workload.parallel
     axis = "tp" if parallel.tp > 1 or (not workload.training and parallel.dp == 1) else "dp"
     if axis == "dp" and not workload.training:
         return None
     timed = [
-        (gpus, float(asked.batch or 1), float(evaluate_group(asked, shape, devices).told.wall[0, 0]))
+        (gpus, float(asked.batch or 1), float(evaluate_group(asked, shape, devices).breakdown.wall[0, 0]))
         for gpus, asked in _sizes(workload, shape, axis)
     ]
     if len(timed) < 2:
         return None
     gpus, done, seconds = timed[0]
     one = done / seconds / gpus
-    points = [Point(gpus, seconds, done / seconds / one, done / seconds / one / gpus) for gpus, done, seconds in timed]
+    points = [ScalingPoint(gpus, seconds, done / seconds / one, done / seconds / one / gpus) for gpus, done, seconds in timed]
     return Scaling(axis, tuple(points), _stop(points))
 
 
-def _stop(points: Sequence[Point]) -> int | None:
+def _stop(points: Sequence[ScalingPoint]) -> int | None:
     """The last size before a doubling brings less than it must."""
     for before, after in pairwise(points):
         doublings = (after.gpus / before.gpus) / 2

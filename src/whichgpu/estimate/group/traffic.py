@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.group.collectives import Kind, Ring
-from whichgpu.estimate.memory.quantisation import is_mixture
-from whichgpu.estimate.time.lower.eager.training import trained
+from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
+from whichgpu.estimate.memory.quantisation import is_moe_layer
+from whichgpu.estimate.time.lower.eager.training import trained_parameters
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.lower.model import Model
+    from whichgpu.estimate.time.lower.traced_model import TracedModel
     from whichgpu.estimate.time.operators import Number
 
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
@@ -35,7 +35,7 @@ BUCKET = 25e6  # bytes of gradients DistributedDataParallel sends at a time
 class Collective:
     """One kind of message of a step: `count` calls of `size` bytes along an axis, hidden behind some work or in its way."""
 
-    kind: Kind
+    kind: CollectiveKind
     axis: Axis
     size: Number
     count: Number
@@ -43,22 +43,22 @@ class Collective:
     ranks: int = 0  # that take part; 0: all of the axis
 
 
-def ring(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain: int = 16, ranks: int = 0) -> Ring:
+def communicator_of(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain: int = 16, ranks: int = 0) -> Communicator:
     """The ranks of an axis and how many of them share a node: tensor ranks are neighbours, then context, data, stages.
 
-    >>> ring(Parallel(dp=4, tp=4), "dp", 16, 2)
-    Ring(size=4, inside=2)
+    >>> communicator_of(Parallel(dp=4, tp=4), "dp", 16, 2)
+    Communicator(size=4, inside=2)
     """
     per_node = max(1, min(gpus // nodes, domain))
     strides = {"tp": 1, "cp": parallel.tp, "ep": parallel.tp * parallel.cp, "dp": parallel.tp * parallel.cp}
     strides["pp"] = strides["dp"] * parallel.dp
     size: int = ranks or getattr(parallel, axis)
     if axis == "pp":  # a stage talks to the next one alone
-        return Ring(2 if size > 1 else 1, 2 if strides["pp"] < per_node else 1)
-    return Ring(size, max(1, min(size, per_node // strides[axis])))
+        return Communicator(2 if size > 1 else 1, 2 if strides["pp"] < per_node else 1)
+    return Communicator(size, max(1, min(size, per_node // strides[axis])))
 
 
-def traffic(workload: Workload, shape: Shape, batch: Number) -> list[Collective]:
+def step_collectives(workload: Workload, shape: Shape, batch: Number) -> list[Collective]:
     """All messages of one step of a rank with `batch` sequences or samples at a time; generating, of one token each."""
     if workload.parallel.threads:
         return list(_copied(workload, shape))
@@ -69,7 +69,7 @@ def traffic(workload: Workload, shape: Shape, batch: Number) -> list[Collective]
     return list(_layers(workload, shape, batch))
 
 
-def passed(workload: Workload, shape: Transformer, batch: Number, tokens: Number) -> list[Collective]:
+def inference_collectives(workload: Workload, shape: Transformer, batch: Number, tokens: Number) -> list[Collective]:
     """Messages of one inference pass over `batch` sequences of `tokens` new tokens each."""
     return list(_pass(workload, shape, batch, batch * tokens, 1.0, 0.0))
 
@@ -92,7 +92,7 @@ def _pass(
     layers = stage_layers(shape.layers, parallel.pp, 0)
     both = times * (1.0 + back)
     stream = tokens * shape.hidden * width
-    mixtures = sum(is_mixture(shape, index) for index in layers)
+    mixtures = sum(is_moe_layer(shape, index) for index in layers)
     if parallel.tp > 1:
         halves = (1 if shape.parallel_block else 2) + (1 if shape.encoder_layers else 0)
         sums = len(layers) * halves * both + 2 * -(-shape.encoder_layers // parallel.pp) * both
@@ -120,7 +120,7 @@ def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
     parallel = workload.parallel
     if parallel.dp < 2:
         return
-    size, experts = trained_bytes(workload, shape)
+    size, experts = gradient_bytes(workload, shape)
     times = float(workload.accumulation)
     kept = weight_bytes(workload, shape)
     shared = experts if parallel.dp > parallel.ep else 0.0  # an expert that lives on one rank of each group is nobody else's
@@ -148,11 +148,11 @@ def _copied(workload: Workload, shape: Shape) -> Iterator[Collective]:
             yield Collective("broadcast", "dp", size, float(workload.accumulation))
 
 
-def trained_bytes(workload: Workload, shape: Shape) -> tuple[float, float]:
+def gradient_bytes(workload: Workload, shape: Shape) -> tuple[float, float]:
     """Bytes of gradients of one rank before any ZeRO, and how many of them are experts'."""
     if isinstance(shape, Transformer):
         own = tensor_share(shape, workload.parallel)
-        parameters, _ = trained(workload, own)
+        parameters, _ = trained_parameters(workload, own)
         counted = count_parameters(own)
         share = 0.0 if workload.lora_rank else counted.experts / counted.total
         size = parameters * gradient_width(workload)
@@ -176,25 +176,25 @@ def gradient_width(workload: Workload) -> float:
 
 
 def _parameters(workload: Workload, shape: Shape) -> float:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _trained_model(workload, shape).parameters
     return float(count_parameters(shape).total) if isinstance(shape, Mlp) else 0.0
 
 
-def tensors_of(workload: Workload, shape: Shape) -> float:
+def parameter_tensors(workload: Workload, shape: Shape) -> float:
     """Parameter tensors of one copy, which a process of threads copies one by one."""
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _trained_model(workload, shape).tensors
     if isinstance(shape, Transformer):
-        return trained(workload, shape)[1]
+        return trained_parameters(workload, shape)[1]
     return 2.0 * (len(shape.units) - 1) if isinstance(shape, Mlp) else 1.0
 
 
-def _trained_model(workload: Workload, shape: Traced) -> Model:
+def _trained_model(workload: Workload, shape: TracedShape) -> TracedModel:
     """The pass that has gradients: their number and size are the parameters'."""
-    from whichgpu.estimate.time.lower.model import model_of  # reads the operator tables
+    from whichgpu.estimate.time.lower.traced_model import traced_model  # reads the operator tables
 
-    return model_of(replace(workload, task="train"), shape)
+    return traced_model(replace(workload, task="train"), shape)
 
 
 def _width(workload: Workload) -> float:

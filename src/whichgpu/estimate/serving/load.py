@@ -127,14 +127,14 @@ def _times(trace: Trace, rate: float, count: int) -> Iterator[float]:
     return islice((scale * (time + round * span) for round in range(1 + count // len(trace)) for time in trace.times), count)
 
 
-def means(load: Load) -> tuple[float, float]:
+def mean_lengths(load: Load) -> tuple[float, float]:
     """Mean tokens of prompts and answers."""
     if load.trace is None:
         return load.prompts.mean, load.outputs.mean
     return float(np.mean(load.trace.prompts)), float(np.mean(load.trace.outputs))
 
 
-def longest(load: Load) -> int:
+def longest_request(load: Load) -> int:
     """Tokens of the longest request, or one that hardly any exceeds."""
     if load.trace is not None:
         return int(np.max(np.asarray(load.trace.prompts) + np.asarray(load.trace.outputs)))

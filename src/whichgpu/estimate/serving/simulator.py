@@ -15,19 +15,19 @@ from typing import Literal
 
 import numpy as np
 
-from whichgpu.estimate.serving.limits import Limits
-from whichgpu.estimate.serving.replica import Hashes, Ledger, Replica
-from whichgpu.estimate.serving.tables import StepTables
+from whichgpu.estimate.serving.scheduler import Hashes, RequestLog, Scheduler
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
+from whichgpu.estimate.serving.step_tables import StepTables
 
 Array = np.ndarray
-Routing = Literal["least", "round-robin", "random"]
+RoutingPolicy = Literal["least", "round-robin", "random"]
 Arrival = tuple[float, int, int, Hashes]  # seconds, prompt and answer in tokens, blocks of the prompt
 Progress = Callable[[int], None]
-TOLD_EVERY = 1000  # requests between two words of progress
+PROGRESS_INTERVAL = 1000  # requests between two words of progress
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """What became of every request; seconds from the first arrival's clock, tokens. Refused ones finished at -1."""
 
     arrived: Array
@@ -59,14 +59,14 @@ class Outcome:
 def simulate(
     arrivals: Iterable[Arrival],
     steps: StepTables,
-    limits: Limits,
+    limits: SchedulerLimits,
     copies: int = 1,
     stages: int = 1,
-    routing: Routing = "least",
+    routing: RoutingPolicy = "least",
     concurrency: int | None = None,
     hash_tokens: int = 0,
     progress: Progress | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Serve the arrivals, in order of time, with so many copies; each has as many batches in flight as its pipeline has stages.
 
     With `concurrency` their times are not heeded: so many clients ask, each anew when it is answered.
@@ -80,10 +80,12 @@ def simulate(
 
 
 class _Loop:
-    def __init__(self, steps: StepTables, limits: Limits, copies: int, stages: int, routing: Routing, hash_tokens: int) -> None:
-        self.ledger, self.limits, self.routing, self.copies, self.stages = Ledger(), limits, routing, copies, stages
+    def __init__(
+        self, steps: StepTables, limits: SchedulerLimits, copies: int, stages: int, routing: RoutingPolicy, hash_tokens: int
+    ) -> None:
+        self.ledger, self.limits, self.routing, self.copies, self.stages = RequestLog(), limits, routing, copies, stages
         pipelines = [[0.0] * stages if stages > 1 else None for _ in range(copies)]
-        self.replicas = [Replica(steps, limits, self.ledger, hash_tokens, line) for line in pipelines for _ in range(stages)]
+        self.replicas = [Scheduler(steps, limits, self.ledger, hash_tokens, line) for line in pipelines for _ in range(stages)]
         self.events: list[tuple[float, int]] = []
         self.turn = self.refused = 0
         self.chance = Random(copies)  # the same draws every time
@@ -94,7 +96,7 @@ class _Loop:
         for count, (time, prompt, output, hashes) in enumerate(arrivals):
             self._until(time)
             self._arrive(time, prompt, output, hashes)
-            if progress and count % TOLD_EVERY == 0:
+            if progress and count % PROGRESS_INTERVAL == 0:
                 progress(count)
         self._until(inf)
 
@@ -106,7 +108,7 @@ class _Loop:
                 waiting += self._next()
             if self._arrive(self.now, prompt, output, hashes):
                 waiting -= 1
-            if progress and count % TOLD_EVERY == 0:
+            if progress and count % PROGRESS_INTERVAL == 0:
                 progress(count)
         self._until(inf)
 
@@ -162,12 +164,12 @@ class _Loop:
                 best, least = place, replicas[place].load
         return best
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         ledger, replicas = self.ledger, self.replicas
         span = max(ledger.finished, default=0.0) - (ledger.arrived[0] if ledger.arrived else 0.0)
-        return Outcome(
-            arrived=numbers(ledger.arrived), first=numbers(ledger.first), finished=numbers(ledger.finished),
-            prompts=numbers(ledger.prompts), outputs=numbers(ledger.outputs), refused=self.refused,
+        return SimulationOutcome(
+            arrived=column_array(ledger.arrived), first=column_array(ledger.first), finished=column_array(ledger.finished),
+            prompts=column_array(ledger.prompts), outputs=column_array(ledger.outputs), refused=self.refused,
             preempted=sum(one.preempted for one in replicas), recomputed=sum(one.recomputed for one in replicas),
             read=sum(one.read for one in replicas), cached=sum(one.hits for one in replicas),
             busy=sum(one.busy for one in replicas) / (len(replicas) * span) if span > 0 else 0.0,
@@ -177,6 +179,6 @@ class _Loop:
         )  # fmt: skip
 
 
-def numbers(values: array[float] | array[int]) -> Array:
+def column_array(values: array[float] | array[int]) -> Array:
     """An array of a ledger's column."""
     return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy() if len(values) else np.zeros(0)

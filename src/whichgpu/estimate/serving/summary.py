@@ -8,17 +8,17 @@ from itertools import pairwise
 import numpy as np
 
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.simulator import Outcome
+from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 Array = np.ndarray
 PERCENTILES = (50.0, 90.0, 99.0)
-WARM_UP = 0.1  # of drawn requests: they meet an empty server
-BEYOND = 10  # requests that must lie beyond a percentile for it to mean something
+WARM_UP_SHARE = 0.1  # of drawn requests: they meet an empty server
+MIN_REQUESTS_BEYOND = 10  # requests that must lie beyond a percentile for it to mean something
 BATCH_POINTS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class LatencyPercentiles:
     """Seconds by percentile, in the order of `Summary.percentiles`, and on average."""
 
     at: tuple[float, ...]
@@ -26,7 +26,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Concurrency:
+class BatchSizeBand:
     """Seconds between a sequence's tokens while so many were at work in one batch, and the share of the time they were."""
 
     batch: int
@@ -40,20 +40,20 @@ class Summary:
 
     requests: int  # those counted
     percentiles: tuple[float, ...]
-    ttft: Latency
-    tpot: Latency
-    latency: Latency
+    ttft: LatencyPercentiles
+    tpot: LatencyPercentiles
+    latency: LatencyPercentiles
     throughput: float  # output tokens
     answered_rate: float  # requests
     goodput: float | None  # requests that met every objective
     met: float | None  # share of requests that did
     mean_batch: float
-    concurrency: tuple[Concurrency, ...]
+    concurrency: tuple[BatchSizeBand, ...]
     growing: bool  # the queue kept growing while requests came
 
 
-def summary(
-    outcome: Outcome,
+def summarise(
+    outcome: SimulationOutcome,
     load: Load | None = None,
     ttft_max: float | None = None,
     tpot_max: float | None = None,
@@ -63,7 +63,7 @@ def summary(
 ) -> Summary:
     """Of a run; drawn loads without the first requests. Without `bands` it is not told how batches of each size did."""
     count = len(outcome.arrived)
-    start = int(WARM_UP * count) if load is not None and load.steady else 0
+    start = int(WARM_UP_SHARE * count) if load is not None and load.steady else 0
     chosen = outcome.answered & (np.arange(count) >= start)
     ttft = (outcome.first - outcome.arrived)[chosen]
     whole = (outcome.finished - outcome.arrived)[chosen]
@@ -93,16 +93,16 @@ def summary(
     )
 
 
-def enough(requests: int, percentile: float) -> bool:
+def enough_requests(requests: int, percentile: float) -> bool:
     """Whether so many requests tell a percentile: some must lie beyond it.
 
-    >>> enough(1000, 99), enough(999, 99), enough(100, 90)
+    >>> enough_requests(1000, 99), enough_requests(999, 99), enough_requests(100, 90)
     (True, False, True)
     """
-    return requests * (100.0 - percentile) / 100.0 >= BEYOND - 1e-9
+    return requests * (100.0 - percentile) / 100.0 >= MIN_REQUESTS_BEYOND - 1e-9
 
 
-def concurrency(outcome: Outcome) -> tuple[Concurrency, ...]:
+def concurrency(outcome: SimulationOutcome) -> tuple[BatchSizeBand, ...]:
     """Seconds between tokens by the size of the batch, in a few bands; the prompts of others are in them."""
     steps, seconds = outcome.batch_steps, outcome.batch_seconds
     sizes = np.flatnonzero(steps[1:]) + 1
@@ -115,19 +115,19 @@ def concurrency(outcome: Outcome) -> tuple[Concurrency, ...]:
         turns = steps[band].sum()
         if turns:
             typical = round(float((band * steps[band]).sum() / turns))
-            found.append(Concurrency(typical, float(seconds[band].sum() / turns), float(seconds[band].sum() / seconds.sum())))
+            found.append(BatchSizeBand(typical, float(seconds[band].sum() / turns), float(seconds[band].sum() / seconds.sum())))
     return tuple(found)
 
 
-def _latency(values: Array, percentiles: tuple[float, ...]) -> Latency:
+def _latency(values: Array, percentiles: tuple[float, ...]) -> LatencyPercentiles:
     if not len(values):
-        return Latency(tuple(0.0 for _ in percentiles), 0.0)
+        return LatencyPercentiles(tuple(0.0 for _ in percentiles), 0.0)
     last = len(values) - 1  # as `np.percentile` does it, in a fifth of its time
     at = np.interp(np.array(percentiles) / 100.0 * last, np.arange(last + 1), np.sort(values))
-    return Latency(tuple(at.tolist()), float(values.mean()))
+    return LatencyPercentiles(tuple(at.tolist()), float(values.mean()))
 
 
-def _rates(outcome: Outcome, start: int) -> tuple[float, float]:
+def _rates(outcome: SimulationOutcome, start: int) -> tuple[float, float]:
     """Output tokens and answers a second: from first to last arrival counted; to the last answer where all came at once."""
     done = outcome.answered
     if not done.any():
@@ -141,7 +141,7 @@ def _rates(outcome: Outcome, start: int) -> tuple[float, float]:
     return float(outcome.outputs[inside].sum() / seconds), float(inside.sum() / seconds)
 
 
-def _growing(outcome: Outcome, start: int) -> bool:
+def _growing(outcome: SimulationOutcome, start: int) -> bool:
     """Whether those who came late waited much longer than those who came in the middle: a queue without end."""
     done = np.flatnonzero(outcome.answered)
     done = done[done >= start]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from whichgpu.api.recommend.recommend import RecommendAnswer
-from whichgpu.api.recommend.sentences import format_amount
 from whichgpu.base.messages import Language
+from whichgpu.base.units import format_amount
+from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.explain import gpu_count_label
 from whichgpu.surface.candidate_cells import user_wait
 from whichgpu.surface.charts.parts import (
     CARD,

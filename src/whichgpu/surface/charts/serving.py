@@ -8,8 +8,8 @@ from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.estimate.serving.answer import ServingAnswer
-from whichgpu.estimate.serving.curve import Point
+from whichgpu.estimate.serving.curve import RatePoint
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.charts.parts import CHOSEN, PLAIN, SOFT, Spec, coloured, file_chart, picture, quantity, shaped, tips
 from whichgpu.surface.commands.render.workload import model_label
@@ -94,7 +94,7 @@ def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Sp
     return picture(description, 280, width=460, data={"values": values}, layer=marks)
 
 
-def curve_lines(points: Sequence[Point], text: Callable[..., str]) -> list[str]:
+def curve_lines(points: Sequence[RatePoint], text: Callable[..., str]) -> list[str]:
     """Lines of text, one a request rate: a bar of output tokens a second, latencies, and a mark where saturated."""
     if not points:
         return []

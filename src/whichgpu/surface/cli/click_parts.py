@@ -21,7 +21,7 @@ from whichgpu.surface.commands.session import Session, language_code
 
 if TYPE_CHECKING:
     from whichgpu.api.request.field import Field
-    from whichgpu.base.kinds import Kind
+    from whichgpu.base.kinds import ValueKind
     from whichgpu.catalog.store import Catalog
 
 FLAGS = ("json", "csv", "markdown", "tsv")
@@ -283,7 +283,7 @@ class ValueType(click.ParamType[Any]):
         return [CompletionItem(done + comma + word) for word in names if squash(word).startswith(start)]
 
 
-def value_type(kind: Kind) -> ValueType:
+def value_type(kind: ValueKind) -> ValueType:
     """Parameter type that reads its text by a request kind, whose errors say what would work."""
     from whichgpu.api.request.field import Field
 

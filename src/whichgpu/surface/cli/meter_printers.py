@@ -11,7 +11,7 @@ from whichgpu.base.codec import to_json_line
 from whichgpu.base.messages import Message, msg, printable
 from whichgpu.base.units import format_memory, significant
 from whichgpu.measure.meter import Bill
-from whichgpu.measure.watcher import Event, Reading, Settings
+from whichgpu.measure.watcher import WatchEvent, WatchReading, WatchSettings
 from whichgpu.surface import tables
 from whichgpu.surface.cells import cell_text, chosen_columns, heading
 from whichgpu.surface.commands.session import Session
@@ -27,17 +27,17 @@ LAST_SECONDS, REPORT_SECONDS = 5, 10  # of a countdown: each of the last few, an
 class Printer(Protocol):
     """Prints readings as they come, and a summary at the end."""
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Print one reading."""
         ...
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """Print the summary."""
         ...
 
 
 def printer_of(
-    session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: Settings, then: str | None
+    session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: WatchSettings, then: str | None
 ) -> Printer:
     """Printer for the session's format."""
     if session.format == "json":
@@ -57,14 +57,14 @@ class JsonPrinter:
     def __init__(self, session: Session, names: Sequence[str], ids: Sequence[str | None]) -> None:
         self._session, self._names, self._ids = session, names, ids
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Print every field."""
         reply: dict[str, Any] = document(reading, self._session.language)
         bill = reply.pop("bill")
         reply["gpus"] = [self._named(gpu) for gpu in reply["gpus"]]
         self._write({**reply, **{name: bill[name] for name in ("seconds", "money", "idle_money")}})
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """Print the bill."""
         self._write({"summary": document(last.bill, self._session.language)})
 
@@ -81,16 +81,16 @@ class JsonPrinter:
 class EventReporter:
     """Reports events on stderr, each once: idle or lost GPUs, changed verdicts, the countdown."""
 
-    def __init__(self, session: Session, settings: Settings, then: str | None) -> None:
+    def __init__(self, session: Session, settings: WatchSettings, then: str | None) -> None:
         self._session, self._settings, self._then = session, settings, then
         self._verdicts: dict[int, str] = {}
         self._reported_seconds: int | None = None
 
-    def messages(self, reading: Reading) -> list[Message]:
+    def messages(self, reading: WatchReading) -> list[Message]:
         """Messages for the events of a reading."""
         return [message for event in reading.events if (message := self._message(event, reading))]
 
-    def report(self, reading: Reading) -> None:
+    def report(self, reading: WatchReading) -> None:
         """Print events, changed verdicts and the countdown."""
         for message in self.messages(reading):
             self._session.say(message)
@@ -124,7 +124,7 @@ class EventReporter:
             self._session.say(msg("watch.countdown", command=self._then or "", seconds=left))
         self._reported_seconds = left
 
-    def _message(self, event: Event, reading: Reading) -> Message | None:
+    def _message(self, event: WatchEvent, reading: WatchReading) -> Message | None:
         if event.kind in ("lost", "back"):
             return msg(f"watch.event.{event.kind}", gpu=event.gpu)
         if event.kind == "idle":
@@ -137,12 +137,12 @@ class EventReporter:
 class RowPrinter:
     """A growing table as TSV, CSV or Markdown, one row per GPU and reading."""
 
-    def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: Settings) -> None:
+    def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: WatchSettings) -> None:
         self._session, self._reporter, self._names = session, reporter, names
         self._default_columns = [*COLUMNS, *(PRICE_COLUMNS if settings.price else ())]
         self._columns: list[str] | None = None
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Print a row per GPU, after the header for the first reading."""
         session = self._session
         rows = [
@@ -162,7 +162,7 @@ class RowPrinter:
         session.out.flush()
         self._reporter.report(reading)
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """Print the summary."""
         self._reporter.say_summary(last.bill)
 
@@ -185,7 +185,7 @@ class StatusLinePrinter:
     def __init__(self, session: Session, reporter: EventReporter, overwriting: bool) -> None:
         self._session, self._reporter, self._overwriting = session, reporter, overwriting
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Print the line."""
         out = self._session.out
         text = printable(status_line(reading, self._session.language))
@@ -201,7 +201,7 @@ class StatusLinePrinter:
             out.write(text + "\n")
         out.flush()
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """Print the summary on a line of its own."""
         if self._overwriting:
             self._session.out.write("\n")
@@ -212,11 +212,11 @@ class StatusLinePrinter:
 class BlockPrinter:
     """Lines redrawn at each reading; events are printed above them and stay."""
 
-    def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: Settings) -> None:
+    def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: WatchSettings) -> None:
         self._session, self._reporter, self._names, self._settings = session, reporter, names, settings
         self._line_count = 0
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Redraw the block."""
         out = self._session.out
         width, height = shutil.get_terminal_size()
@@ -233,6 +233,6 @@ class BlockPrinter:
         out.flush()
         self._line_count = len(lines)
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """Print the summary below."""
         self._reporter.say_summary(last.bill)

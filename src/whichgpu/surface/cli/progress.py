@@ -6,7 +6,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Language, msg
-from whichgpu.catalog.live.refresh import Progress, Silence
+from whichgpu.catalog.live.refresh import RefreshProgress
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-def progress_for(session: Session) -> Progress:
+def progress_for(session: Session) -> RefreshProgress:
     """Bars on a terminal, lines elsewhere, nothing for JSON."""
     if session.format == "json":
-        return Silence()
+        return RefreshProgress()
     return ProgressBars(session) if session.err.isatty() else ProgressLines(session)
 
 
-class ProgressLines:
+class ProgressLines(RefreshProgress):
     """A line when a source is asked and one when it has answered, for logs."""
 
     def __init__(self, session: Session) -> None:
@@ -33,16 +33,13 @@ class ProgressLines:
         with self._lock:
             self._session.say(msg("progress.asked", name=source))
 
-    def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Print nothing: a log needs no bar."""
-
     def ended(self, source: str, failed: bool) -> None:
         """Print whether it answered."""
         with self._lock:
             self._session.say(msg("progress.unanswered" if failed else "progress.answered", name=source))
 
 
-class ProgressBars:
+class ProgressBars(RefreshProgress):
     """Rich's bars, updated from any thread and removed when the last source is done."""
 
     def __init__(self, session: Session) -> None:

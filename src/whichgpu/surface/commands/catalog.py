@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from whichgpu.api.facts.catalog import check as answer_check
+from whichgpu.api.prices.store import status as answer_status
 from whichgpu.api.request.catalog import DataRequest, StatusRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import msg
 from whichgpu.catalog.checks import CheckReport
 from whichgpu.catalog.live.sources import find_source, source_names
@@ -19,7 +20,7 @@ SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quaranti
 FINDING = ("table", "key", "check", "column")
 
 
-@command("catalog status", StatusRequest, verbs.status, has_examples=False, undated="hint.no-as-of-status")
+@command("catalog status", StatusRequest, answer_status, has_examples=False, undated="hint.no-as-of-status")
 def show_status(session: Session, answer: StatusAnswer) -> None:
     """Print the tables and the state of the price store; with --live the store's series."""
     live = answer.live
@@ -40,7 +41,7 @@ def show_status(session: Session, answer: StatusAnswer) -> None:
     session.say(msg("catalog.see-live"))
 
 
-@command("catalog check", DataRequest, verbs.check, has_examples=False, undated="hint.no-as-of-now")
+@command("catalog check", DataRequest, answer_check, has_examples=False, undated="hint.no-as-of-now")
 def show_check(session: Session, report: CheckReport) -> int:
     """Print the findings; exit code 3 when any is unexplained."""
     findings = [_row(finding) | {"detail": session.language.render(finding.detail)} for finding in report.findings]

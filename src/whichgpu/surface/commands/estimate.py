@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.load import EstimateRequest
-from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads import estimate_verb as verbs
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.stream import Reply
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
+from whichgpu.base.units import format_duration, format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render import serving
 from whichgpu.surface.commands.render.progress import progress
@@ -133,8 +133,6 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 def _run(run: Run) -> Message:
     """Time of the whole run, and its cost where such GPUs are for rent."""
-    from whichgpu.api.recommend.sentences import format_duration  # Loads all of `recommend`, which few estimates need.
-
     time = run.time
     values: dict[str, Any] = {
         "amount": f"{run.amount:,.0f}",

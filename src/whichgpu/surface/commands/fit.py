@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whichgpu.api.request.load import FitRequest
-from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads import fit as verbs
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
@@ -169,4 +169,4 @@ def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ..
         session.table(header, rows)
         return
     for row in (header, *rows):
-        session.note("  " + "  ".join(session.language.shown(cell) or "–" for cell in row))
+        session.note("  " + "  ".join(session.language.localize(cell) or "–" for cell in row))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import InstancesRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
-from whichgpu.catalog.naming import NamePart
+from whichgpu.catalog.instance_names import NamePart
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session

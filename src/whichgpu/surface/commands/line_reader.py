@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from whichgpu.api.workloads.remarks import LONGEST_LINE
+from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_SKIPPED_BYTES = 64 * LONGEST_LINE  # of one line that is too long; a longer one is taken as endless
+MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # of one line that is too long; a longer one is taken as endless
 BATCH_LINES = 1000  # lines of a file answered at a time
 MAX_INVALID_LINES = 10_000  # of a pipe that has held no request yet
 
@@ -59,7 +59,7 @@ class Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         number = 0
-        while line := self._stream.readline(LONGEST_LINE + 2):
+        while line := self._stream.readline(MAX_LINE_BYTES + 2):
             number += 1
             yield line
             self._skip_rest(line, number)
@@ -70,9 +70,9 @@ class Lines:
     def _skip_rest(self, line: bytes, number: int) -> None:
         """Read on to the end of a line that is too long."""
         skipped = 0
-        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+        while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             skipped += len(line)
             if skipped > MAX_SKIPPED_BYTES:
                 message = msg("error.line-endless", name=self._source, line=number, most=f"{MAX_SKIPPED_BYTES >> 20} MiB")
                 raise UsageError("line-endless", message, msg("hint.request"))
-            line = self._stream.readline(LONGEST_LINE + 2)
+            line = self._stream.readline(MAX_LINE_BYTES + 2)

@@ -21,7 +21,7 @@ from whichgpu.measure.record import MicroResult, Record, StepResult
 from whichgpu.surface.commands.command import Request, command, command_named, read_flags
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 
 DEFAULT_MINUTES = 3.0  # of benchmarks
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
@@ -58,7 +58,7 @@ def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer 
         raise NoAnswer(none.kind, none.message) from none
 
 
-def read_claim(text: str) -> Spelled:
+def read_claim(text: str) -> ParsedWorkload:
     """Read the request of an `estimate` command line; a leading `whichgpu` may be left out."""
     try:
         words = shlex.split(text)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from whichgpu.api.prices import offers as verbs
 from whichgpu.api.request.offers import OffersRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import significant
-from whichgpu.price.asof import LATELY
+from whichgpu.price.asof import RECENT_DAYS
 from whichgpu.price.offers import Offer
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.commands.command import Request, command
@@ -112,7 +112,7 @@ def headline(answer: OffersAnswer, language: Language) -> Message:
     words = _offer_words(recent, answer.near, language)
     if not recent.stale:
         return msg("offers.and-recent", what=sentence, offer=words)
-    days = next(days for days in LATELY if recent.age_days <= days)
+    days = next(days for days in RECENT_DAYS if recent.age_days <= days)
     return msg("offers.and-lately", what=sentence, days=days, offer=words)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichgpu.api.prices.changes import diff as answer_diff
+from whichgpu.api.prices.history import history as answer_history
 from whichgpu.api.request.catalog import DiffRequest, HistoryRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import significant
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 KINDS = ("new", "gone", "up", "down")
 
 
-@command("catalog history", HistoryRequest, verbs.history, chart="prices.history_chart")
+@command("catalog history", HistoryRequest, answer_history, chart="prices.history_chart")
 def show_history(session: Session, answer: HistoryAnswer) -> None:
     """Print every price, or the lowest of each provider."""
     rows = answer.history
@@ -42,7 +43,7 @@ def show_history(session: Session, answer: HistoryAnswer) -> None:
         session.say(msg("history.plotted", name=plot))
 
 
-@command("catalog diff", DiffRequest, verbs.diff, undated="hint.no-as-of-diff")
+@command("catalog diff", DiffRequest, answer_diff, undated="hint.no-as-of-diff")
 def show_diff(session: Session, answer: DiffAnswer) -> int:
     """Print each change; exit code 1 where there is none."""
     counts = {kind: sum(row.kind == kind for row in answer.changes) for kind in KINDS}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from whichgpu.api.recommend.recommend import RecommendAnswer
-from whichgpu.api.recommend.sentences import format_amount
+from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import significant
+from whichgpu.base.units import format_amount, significant
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.surface.candidate_cells import candidate_cell, candidate_summary, columns, cost_parts, unit_costs
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_sources

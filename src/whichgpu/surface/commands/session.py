@@ -62,7 +62,7 @@ class Session:
         """Catalog, day and progress callback that verbs take."""
         from whichgpu.api.context import Context
 
-        return Context(self.catalog, self.as_of, self.today, self.spell, progress, is_whole=self.format == "json")
+        return Context(self.catalog, self.as_of, self.today, self.spell, progress, wants_remedies=self.format == "json")
 
     @property
     def catalog(self) -> Catalog:
@@ -156,7 +156,7 @@ class Session:
         """Print rows of text in the current format."""
         form = "table" if self.is_terminal_table else self.format or "tsv"
         if form in ("markdown", "table"):  # Programs get numbers unlocalised.
-            rows = [[self.language.shown(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+            rows = [[self.language.localize(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         if form == "markdown":
             tables.write_markdown(self.out, header, rows)
         elif form == "csv":

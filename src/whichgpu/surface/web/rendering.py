@@ -150,7 +150,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "text": text,
         "say": say,
         "label": lambda field: heading(field, language),
-        "written": language.shown,
+        "written": language.localize,
         "link": lambda url: with_language(url, code),
         "lang": language.code,
         "named_lang": code,

@@ -19,7 +19,7 @@ from whichgpu.decide.roles.fleets import SimulatedAssignment
 from whichgpu.decide.roles.max_rate import at_even_rate, max_rate
 from whichgpu.decide.roles.role_replicas import ROLES, RoleReplica, replica_sizes, role_replicas
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import Fleet, Role, Station
+from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool, Role
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.traces.reader import Trace
 
@@ -131,7 +131,7 @@ def test_gpus_left_over_have_a_reason_for_every_model() -> None:
     reason = english().render
     (idle,) = idle_gpus(found, [kind()], models, known, {("b", NEW): msg("roles.none-hint", reasons="no model")})
     assert (idle.gpu, idle.gpus) == (NEW, 1)
-    assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM a copy, and 1 are left", "no model"]
+    assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM per replica, and 1 are left", "no model"]
 
 
 def test_a_model_goes_on_as_many_gpus_as_hold_it() -> None:
@@ -193,10 +193,10 @@ def test_nothing_is_sent_about_without_need(whole: float, halves: float, best: s
 
 def test_bearing_more_with_more_copies_and_less_with_stricter_objectives() -> None:
     server, load = linear(fixed=2e-2, sequence=1e-2), Load(1.0, Lengths(100, 0.5), Lengths(50, 0.5), 500)
-    most = [max_rate(Fleet((Station("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
+    most = [max_rate(Fleet((ReplicaPool("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
     assert 1.5 * most[0] < most[1]
-    assert max_rate(Fleet((Station("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < most[0]
-    assert max_rate(Fleet((Station("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
+    assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 0.05, 90), 2.0) < most[0]
+    assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
 
 
 def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
@@ -213,7 +213,7 @@ def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
 def test_bad_clusters_are_refused() -> None:
     one = served("llama-3.1-8b", 1.0)
     for make, words in (
-        (lambda: assign_roles([], [one]), "at least one kind"),
+        (lambda: assign_roles([], [one]), "at least one GPU type"),
         (lambda: assign_roles([kind(NEW, None)], [one]), "how many"),
         (lambda: assign_roles([kind(), kind()], [one]), "twice"),
         (lambda: kind(NEW, 0), "at least one GPU"),

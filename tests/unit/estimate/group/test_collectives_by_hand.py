@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.collectives import Cost, Kind, Ring, cost
+from whichgpu.estimate.group.collectives import CollectiveCost, CollectiveKind, Communicator, collective_cost
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 
 GPUS = Catalog().gpu_by_id
@@ -18,8 +18,8 @@ SWITCH = Fabric("nvswitch", 1e11, 1e10, "nvlink", "pcie", False, "infiniband", 1
 PROTOCOLS = ((0.4, 6.6, 0.6, 2.7), (0.9, 14.0, 1.9, 4.0), (1.0, 8.4, 3.4, 14.0))
 
 
-def told(kind: Kind, size: float, ring: Ring, fabric: Fabric = SWITCH, own: bool = False) -> Cost:
-    return cost(kind, size, ring, [fabric], own)
+def told(kind: CollectiveKind, size: float, ring: Communicator, fabric: Fabric = SWITCH, own: bool = False) -> CollectiveCost:
+    return collective_cost(kind, size, ring, [fabric], own)
 
 
 def seconds(*asked: Any, **more: Any) -> float:
@@ -30,20 +30,20 @@ def test_a_ring_hands_parts_on() -> None:
     """Eight GPUs: seven steps to gather, each GPU sends 7/8 of the whole; a reduction does both twice."""
     for size in (1e3, 1e6, 1e9):
         gathered = min((base + 7 * hop) * US + size * 7 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
-        assert seconds("all_gather", size, Ring(8, 8)) == pytest.approx(gathered)
-        assert seconds("reduce_scatter", size, Ring(8, 8)) == pytest.approx(gathered)
+        assert seconds("all_gather", size, Communicator(8, 8)) == pytest.approx(gathered)
+        assert seconds("reduce_scatter", size, Communicator(8, 8)) == pytest.approx(gathered)
         rings = [(base + 14 * hop) * US + size * 14 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
         trees = [(base + 14 * hop) * US + size * 2 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
-        assert seconds("all_reduce", size, Ring(8, 8)) == pytest.approx(min(rings + trees))
+        assert seconds("all_reduce", size, Communicator(8, 8)) == pytest.approx(min(rings + trees))
         passed = min((base + 7 * hop) * US + size / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
-        assert seconds("broadcast", size, Ring(8, 8)) == pytest.approx(passed)
+        assert seconds("broadcast", size, Communicator(8, 8)) == pytest.approx(passed)
 
 
 def test_a_send_is_one_hop() -> None:
     near = min((base + hop) * US + 1e6 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
-    assert seconds("send", 1e6, Ring(2, 2)) == pytest.approx(near)
+    assert seconds("send", 1e6, Communicator(2, 2)) == pytest.approx(near)
     far = min((base + 4 + net) * US + 1e6 / (1e10 * share) for share, base, _, net in PROTOCOLS)
-    assert seconds("send", 1e6, Ring(2, 1)) == pytest.approx(far)
+    assert seconds("send", 1e6, Communicator(2, 1)) == pytest.approx(far)
 
 
 def test_between_nodes_the_network_s_hops_and_bandwidth_count() -> None:
@@ -52,23 +52,23 @@ def test_between_nodes_the_network_s_hops_and_bandwidth_count() -> None:
     gathered = min(
         (base + 28 * hop + 3 * (4 + net)) * US + size * 31 / 32 / (8e10 * share) for share, base, hop, net in PROTOCOLS
     )
-    assert seconds("all_gather", size, Ring(32, 8)) == pytest.approx(gathered)
+    assert seconds("all_gather", size, Communicator(32, 8)) == pytest.approx(gathered)
     rings = [(base + 56 * hop + 6 * (4 + net)) * US + size * 62 / 32 / (8e10 * share) for share, base, hop, net in PROTOCOLS]
     trees = [(base + 2 * (7 * hop + 2 * (4 + net))) * US + size * 2 / (8e10 * share) for share, base, hop, net in PROTOCOLS]
-    assert seconds("all_reduce", size, Ring(32, 8)) == pytest.approx(min(rings + trees))
+    assert seconds("all_reduce", size, Communicator(32, 8)) == pytest.approx(min(rings + trees))
     assert min(trees) < min(rings)
-    assert Ring(9, 8).nodes == 2
-    assert Ring(8, 8).nodes == 1
-    assert Ring(2, 8).nodes == 1
+    assert Communicator(9, 8).nodes == 2
+    assert Communicator(8, 8).nodes == 1
+    assert Communicator(2, 8).nodes == 1
 
 
 def test_a_switch_that_adds_up_takes_every_byte_once() -> None:
     adding = replace(SWITCH, reduces=True)
-    assert seconds("all_reduce", 1e10, Ring(8, 8), adding) == pytest.approx(25 * US + 1e10 / (1e11 * 0.743))
-    assert seconds("all_reduce", 1e10, Ring(2, 2), adding) == seconds("all_reduce", 1e10, Ring(2, 2))
-    assert seconds("all_reduce", 1e10, Ring(4, 4), adding) < seconds("all_reduce", 1e10, Ring(4, 4))
-    assert seconds("all_reduce", 1e10, Ring(16, 8), adding) == seconds("all_reduce", 1e10, Ring(16, 8))
-    assert seconds("all_gather", 1e10, Ring(8, 8), adding) == seconds("all_gather", 1e10, Ring(8, 8))
+    assert seconds("all_reduce", 1e10, Communicator(8, 8), adding) == pytest.approx(25 * US + 1e10 / (1e11 * 0.743))
+    assert seconds("all_reduce", 1e10, Communicator(2, 2), adding) == seconds("all_reduce", 1e10, Communicator(2, 2))
+    assert seconds("all_reduce", 1e10, Communicator(4, 4), adding) < seconds("all_reduce", 1e10, Communicator(4, 4))
+    assert seconds("all_reduce", 1e10, Communicator(16, 8), adding) == seconds("all_reduce", 1e10, Communicator(16, 8))
+    assert seconds("all_gather", 1e10, Communicator(8, 8), adding) == seconds("all_gather", 1e10, Communicator(8, 8))
 
 
 def test_an_engine_s_own_kernel_reads_its_peers() -> None:
@@ -76,30 +76,34 @@ def test_an_engine_s_own_kernel_reads_its_peers() -> None:
     for size in (1e3, 3e6):
         once = 4 * US + 3**0.5 * US + size * 3 / 1e11
         twice = 4 * US + 2 * 3**0.5 * US + size * 1.5 / 1e11
-        assert seconds("all_reduce", size, Ring(4, 4), own=True) == pytest.approx(min(once, twice))
+        assert seconds("all_reduce", size, Communicator(4, 4), own=True) == pytest.approx(min(once, twice))
     assert 4 * US + 3**0.5 * US + 1e3 * 3 / 1e11 < 4 * US + 2 * 3**0.5 * US + 1e3 * 1.5 / 1e11
     board = replace(SWITCH, kind="pcie", hop="pcie")
-    assert seconds("all_reduce", 1e3, Ring(4, 4), board, own=True) == seconds("all_reduce", 1e3, Ring(4, 4), board)
-    assert seconds("all_reduce", 1e3, Ring(8, 4), own=True) == seconds("all_reduce", 1e3, Ring(8, 4))
+    assert seconds("all_reduce", 1e3, Communicator(4, 4), board, own=True) == seconds(
+        "all_reduce", 1e3, Communicator(4, 4), board
+    )
+    assert seconds("all_reduce", 1e3, Communicator(8, 4), own=True) == seconds("all_reduce", 1e3, Communicator(8, 4))
 
 
 def test_an_exchange_goes_near_and_far_at_once() -> None:
     near = (8.4 + 3.4) * US + 1e9 * 7 / 8 / 1e11
-    assert seconds("all_to_all", 1e9, Ring(8, 8)) == pytest.approx(near)
+    assert seconds("all_to_all", 1e9, Communicator(8, 8)) == pytest.approx(near)
     far = (8.4 + 3.4 + 4 + 14) * US + 1e9 * 8 / 16 / 1e10
-    assert seconds("all_to_all", 1e9, Ring(16, 8)) == pytest.approx(far)
+    assert seconds("all_to_all", 1e9, Communicator(16, 8)) == pytest.approx(far)
     quick = replace(SWITCH, network=1e13)
-    assert seconds("all_to_all", 1e9, Ring(16, 8), quick) == pytest.approx((8.4 + 3.4 + 4 + 14) * US + 1e9 * 7 / 16 / 1e11)
-    lonely = told("all_to_all", 1e9, Ring(2, 1))
+    assert seconds("all_to_all", 1e9, Communicator(16, 8), quick) == pytest.approx(
+        (8.4 + 3.4 + 4 + 14) * US + 1e9 * 7 / 16 / 1e11
+    )
+    lonely = told("all_to_all", 1e9, Communicator(2, 1))
     assert lonely.volume[0, 0] == pytest.approx(1e9 / 2 / 1e10)
 
 
 def test_many_sizes_and_fabrics_at_once() -> None:
     slow = replace(SWITCH, link=5e10)
-    both = cost("all_gather", [1e9, 2e9], Ring(8, 8), [SWITCH, slow])  # type: ignore[arg-type]
+    both = collective_cost("all_gather", [1e9, 2e9], Communicator(8, 8), [SWITCH, slow])  # type: ignore[arg-type]
     assert both.seconds.shape == (2, 2)
     assert both.volume[1, 0] == pytest.approx(both.volume[0, 1])
-    assert cost("send", [1.0, 2.0], Ring(1, 8), [SWITCH]).seconds.tolist() == [[0.0, 0.0]]  # type: ignore[arg-type]
+    assert collective_cost("send", [1.0, 2.0], Communicator(1, 8), [SWITCH]).seconds.tolist() == [[0.0, 0.0]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.fabric import FOLDER, fabric_of
+from whichgpu.estimate.group.fabric import DATA_DIR, fabric_of
 
 CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
@@ -96,7 +96,7 @@ def test_every_gpu_of_the_catalog_has_links(gpu: Gpu) -> None:
 @pytest.mark.parametrize("table", ["links", "networks", "protocols", "default_networks"])
 def test_every_row_cites_a_source_of_the_catalog(table: str) -> None:
     known = set(CATALOG.sources)
-    with (FOLDER / f"{table}.csv").open(newline="") as stream:
+    with (DATA_DIR / f"{table}.csv").open(newline="") as stream:
         for row in csv.DictReader(stream):
             assert row["sources"], row
             assert set(row["sources"].split(";")) <= known, row

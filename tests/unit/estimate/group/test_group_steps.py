@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.calibration import PLAIN
+from whichgpu.estimate.group.breakdown import TERMS, StepBreakdown
+from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.host_launches import host_calls, uncaptured, worker_seconds
-from whichgpu.estimate.group.parts import TERMS, Told
+from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS
+from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_graphs, worker_dispatch_seconds
 from whichgpu.estimate.group.ranks import rank_pass
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.group.steps import GroupSteps
-from whichgpu.estimate.group.traffic import passed
-from whichgpu.estimate.time.grid import evaluate
-from whichgpu.estimate.time.lower.host import VIEW
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.group.traffic import inference_collectives
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.lower.host_calls import VIEW_CALL_WEIGHT
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -34,29 +34,29 @@ def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
     return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
 
 
-def steps(model: str, gpu: str = "h100-sxm", **fields: Any) -> GroupSteps:
+def steps(model: str, gpu: str = "h100-sxm", **fields: Any) -> EngineSteps:
     workload, shape = asked("serve", model, **fields)
     assert isinstance(shape, Transformer)
-    return GroupSteps(workload, shape, GPUS[gpu])
+    return EngineSteps(workload, shape, GPUS[gpu])
 
 
-def told(task: str, model: str, gpu: str, **fields: Any) -> Told:
+def told(task: str, model: str, gpu: str, **fields: Any) -> StepBreakdown:
     workload, shape = asked(task, model, **fields)
     fabric = fabric_of(GPUS[gpu], None, workload.interconnect, workload.network_gbps, workload.network)
-    return evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).told
+    return evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).breakdown
 
 
 @pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "cuda-graphs"])
 def test_a_group_of_one_is_one_gpu(engine: str) -> None:
     """The step model at batch 1: what a server is told for one GPU is what the steps add up to."""
     workload, shape = asked("serve", "llama-3.1-8b", engine=engine)
-    alone = evaluate(workload, shape, [GPUS["h100-sxm"]])
+    alone = evaluate_grid(workload, shape, [GPUS["h100-sxm"]])
     own = steps("llama-3.1-8b", engine=engine)
     prompt, answer = float(workload.seq_in or 0), float(workload.seq_out or 0)
     token, read = own.decode(1, prompt + answer / 2), own.prefill(1, prompt)
     assert float(token + read / answer) == pytest.approx(float(alone.seconds.wall[0, 0]), rel=1e-6)
-    assert alone.first is not None
-    assert float(token + read) == pytest.approx(float(alone.first[0, 0]), rel=1e-6)
+    assert alone.ttft is not None
+    assert float(token + read) == pytest.approx(float(alone.ttft[0, 0]), rel=1e-6)
 
 
 def test_arrays_give_what_numbers_give() -> None:
@@ -136,17 +136,17 @@ def test_an_engine_without_graphs_waits_for_its_host() -> None:
 
 def test_corrections_are_one_where_nothing_was_fitted() -> None:
     fabric = fabric_of(GPUS["t4"])
-    from whichgpu.estimate.group.calibration import group_setting
+    from whichgpu.estimate.group.group_calibration import group_setting
 
-    found = PLAIN.factors([group_setting(fabric, "pytorch", 2026, "train", threads=False)])
+    found = NO_CORRECTIONS.factors([group_setting(fabric, "pytorch", 2026, "train", threads=False)])
     assert {term: float(value[0, 0]) for term, value in found.items()} == dict.fromkeys(TERMS, 1.0)
 
 
 def test_an_engine_without_graphs_pays_pytorch_s_price_for_every_call() -> None:
     """vLLM of 2023: its step is the longer of device and host, and the host's grows with calls alone."""
     workload, _ = asked("serve", "llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
-    assert uncaptured(workload)
-    assert not uncaptured(replace(workload, year=2024))
+    assert lacks_cuda_graphs(workload)
+    assert not lacks_cuda_graphs(replace(workload, year=2024))
     own = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2023)
     now = steps("llama-2-70b", gpus=8, parallel={"tp": 8}, engine="vllm", year=2024)
     assert float(own.decode(1, 512)) > 1.5 * float(now.decode(1, 512))
@@ -163,8 +163,8 @@ def test_calls_of_an_eager_engine_are_counted_from_its_source() -> None:
     counts = []
     for layers in (10, 20):
         own = replace(shape, layers=layers)
-        lowered = Lowered(tuple(rank_pass(task, own, 1.0, 1.0, 512.0)))
-        counts.append(float(host_calls(task, own, lowered, passed(task, own, 1.0, 1.0)).sum()))
-    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + 2 + 15 * VIEW)
-    assert worker_seconds(task) == pytest.approx(8 * 0.47e-3)
-    assert worker_seconds(replace(task, parallel=Parallel())) == 0.0
+        lowered = LoweredStep(tuple(rank_pass(task, own, 1.0, 1.0, 512.0)))
+        counts.append(float(framework_calls(task, own, lowered, inference_collectives(task, own, 1.0, 1.0)).sum()))
+    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + 2 + 15 * VIEW_CALL_WEIGHT)
+    assert worker_dispatch_seconds(task) == pytest.approx(8 * 0.47e-3)
+    assert worker_dispatch_seconds(replace(task, parallel=Parallel())) == 0.0

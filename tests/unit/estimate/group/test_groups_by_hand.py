@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whichgpu.estimate.group.collectives import Ring
-from whichgpu.estimate.group.layouts import cuts, legal_layouts
-from whichgpu.estimate.group.parts import Parts, Told, slowest, stacked, together
-from whichgpu.estimate.group.ranks import in_stages, spread_experts
-from whichgpu.estimate.group.scaling import Point, Scaling, _stop
+from whichgpu.estimate.group.breakdown import StepBreakdown, StepParts, combine_parts, stack_parts, straggler_deviations
+from whichgpu.estimate.group.collectives import Communicator
+from whichgpu.estimate.group.layouts import divides_evenly, legal_layouts
+from whichgpu.estimate.group.ranks import pipeline_schedule, spread_experts
+from whichgpu.estimate.group.scaling import Scaling, ScalingPoint, _stop
 from whichgpu.estimate.group.traffic import (
     Collective,
+    communicator_of,
+    gradient_bytes,
     gradient_width,
-    passed,
-    ring,
-    tensors_of,
-    traffic,
-    trained_bytes,
+    inference_collectives,
+    parameter_tensors,
+    step_collectives,
     weight_bytes,
 )
 from whichgpu.workload.shapes import Experts, Mlp, Transformer
@@ -56,8 +56,8 @@ def work(task: Task = "train", **fields: Any) -> Workload:
     ],
 )
 def test_what_divides(tp: int, pp: int, cp: int, changed: dict[str, Any], legal: bool) -> None:
-    assert cuts(work(), replace(TINY, **changed), tp, pp, cp) is legal
-    assert cuts(work("serve"), replace(TINY, **changed), tp, pp, cp) is (legal and cp == 1)
+    assert divides_evenly(work(), replace(TINY, **changed), tp, pp, cp) is legal
+    assert divides_evenly(work("serve"), replace(TINY, **changed), tp, pp, cp) is (legal and cp == 1)
 
 
 def test_all_layouts_of_two_gpus() -> None:
@@ -95,25 +95,27 @@ def test_experts_are_spread_over_copies_in_training_and_over_all_ranks_in_infere
 @pytest.mark.parametrize(
     ("layout", "axis", "gpus", "nodes", "domain", "expected"),
     [
-        (Parallel(tp=2, cp=2, dp=4), "cp", 16, 2, 16, Ring(2, 2)),
-        (Parallel(tp=2, cp=2, dp=4), "dp", 16, 2, 16, Ring(4, 2)),
-        (Parallel(tp=2, dp=8, ep=4), "ep", 16, 2, 16, Ring(4, 4)),
-        (Parallel(tp=2, dp=4, pp=2), "pp", 16, 2, 16, Ring(2, 1)),
-        (Parallel(tp=2, dp=2, pp=2), "pp", 16, 2, 16, Ring(2, 2)),
-        (Parallel(dp=16), "dp", 16, 1, 8, Ring(16, 8)),
-        (Parallel(dp=1), "pp", 1, 1, 8, Ring(1, 1)),
-        (Parallel(dp=2), "dp", 2, 4, 8, Ring(2, 1)),
+        (Parallel(tp=2, cp=2, dp=4), "cp", 16, 2, 16, Communicator(2, 2)),
+        (Parallel(tp=2, cp=2, dp=4), "dp", 16, 2, 16, Communicator(4, 2)),
+        (Parallel(tp=2, dp=8, ep=4), "ep", 16, 2, 16, Communicator(4, 4)),
+        (Parallel(tp=2, dp=4, pp=2), "pp", 16, 2, 16, Communicator(2, 1)),
+        (Parallel(tp=2, dp=2, pp=2), "pp", 16, 2, 16, Communicator(2, 2)),
+        (Parallel(dp=16), "dp", 16, 1, 8, Communicator(16, 8)),
+        (Parallel(dp=1), "pp", 1, 1, 8, Communicator(1, 1)),
+        (Parallel(dp=2), "dp", 2, 4, 8, Communicator(2, 1)),
     ],
 )  # fmt: skip
-def test_who_stands_beside_whom(layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Ring) -> None:
-    assert ring(layout, axis, gpus, nodes, domain) == expected
+def test_who_stands_beside_whom(layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator) -> None:
+    assert communicator_of(layout, axis, gpus, nodes, domain) == expected
 
 
 STREAM = 3 * 128 * 64 * 2.0  # three sequences of 128 tokens, 64 numbers of two bytes
 
 
 def said(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple[Any, ...]]:
-    return {(one.kind, one.axis, float(one.size), float(one.count), one.hidden) for one in traffic(workload, shape, batch)}
+    return {
+        (one.kind, one.axis, float(one.size), float(one.count), one.hidden) for one in step_collectives(workload, shape, batch)
+    }
 
 
 def test_tensor_ranks_of_a_forward_pass() -> None:
@@ -145,16 +147,16 @@ def test_tensor_ranks_in_training() -> None:
 def test_stages_context_and_experts() -> None:
     assert said(work(parallel=Parallel(pp=2), accumulation=5)) == {("send", "pp", STREAM, 10.0, "")}
     assert said(work("prefill", parallel=Parallel(pp=2))) == {("send", "pp", STREAM, 1.0, "")}
-    cut = [one for one in traffic(work(parallel=Parallel(tp=2, pp=2, sp=True)), TINY, 3.0) if one.axis == "pp"]
+    cut = [one for one in step_collectives(work(parallel=Parallel(tp=2, pp=2, sp=True)), TINY, 3.0) if one.axis == "pp"]
     assert [(one.size, one.count) for one in cut] == [(STREAM / 2, 2.0)]
     keys = 2 * 3 * 32 * 2 * 8 * 2.0
     assert said(work(parallel=Parallel(cp=4))) == {("send", "cp", keys, 4 * 3 * 3.0, "attention")}
-    exchanged = [one for one in traffic(work(parallel=Parallel(dp=2, ep=2)), MIXED, 3.0) if one.axis == "ep"]
+    exchanged = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 3.0) if one.axis == "ep"]
     assert [(one.kind, one.size, one.count) for one in exchanged] == [("all_to_all", 2 * STREAM, 2 * 4 * 2.0)]
     half = replace(MIXED, experts=Experts(8, 2, 128, every=2))
-    fewer = [one for one in traffic(work(parallel=Parallel(dp=2, ep=2)), half, 3.0) if one.axis == "ep"]
+    fewer = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), half, 3.0) if one.axis == "ep"]
     assert [one.count for one in fewer] == [2 * 2 * 2.0]
-    (handed,) = passed(work("prefill", parallel=Parallel(pp=2)), TINY, 3.0, 10.0)
+    (handed,) = inference_collectives(work("prefill", parallel=Parallel(pp=2)), TINY, 3.0, 10.0)
     assert (handed.size, handed.count) == (3 * 10 * 64 * 2.0, 1.0)
 
 
@@ -165,10 +167,10 @@ PARAMETERS = 5000 * 5000 + 5000 + 5000 * 1000 + 1000
 def test_copies_add_up_gradients_in_buckets() -> None:
     buckets = PARAMETERS * 4 / 25e6
     fp32 = work(precision="fp32", parallel=Parallel(dp=2), accumulation=3)
-    (one,) = traffic(fp32, BIG, 1.0)  # once, however many micro-steps there are
+    (one,) = step_collectives(fp32, BIG, 1.0)  # once, however many micro-steps there are
     assert (one.kind, one.axis, one.hidden) == ("all_reduce", "dp", "backward")
     assert (one.size, one.count) == pytest.approx((25e6, buckets))
-    (small,) = traffic(work(precision="fp32", parallel=Parallel(dp=2)), NET, 1.0)
+    (small,) = step_collectives(work(precision="fp32", parallel=Parallel(dp=2)), NET, 1.0)
     assert (small.size, small.count) == (36 * 4.0, 1.0)  # less than a bucket
 
 
@@ -181,14 +183,14 @@ def test_copies_add_up_gradients_in_buckets() -> None:
     ],
 )
 def test_zero_scatters_and_gathers(zero: int, expected: list[tuple[str, float, str]]) -> None:
-    found = traffic(work(precision="fp32", parallel=Parallel(dp=2, zero=zero), accumulation=3), BIG, 1.0)
+    found = step_collectives(work(precision="fp32", parallel=Parallel(dp=2, zero=zero), accumulation=3), BIG, 1.0)
     assert [(one.kind, one.hidden) for one in found] == [(kind, hidden) for kind, _, hidden in expected]
     times = [one.size * one.count / (PARAMETERS * 4) for one in found]
     assert times == pytest.approx([each for _, each, _ in expected])
 
 
 def test_weights_are_gathered_layer_by_layer() -> None:
-    found = [one for one in traffic(work(parallel=Parallel(dp=2, zero=3)), TINY, 1.0) if one.hidden == "forward"]
+    found = [one for one in step_collectives(work(parallel=Parallel(dp=2, zero=3)), TINY, 1.0) if one.hidden == "forward"]
     assert [one.count for one in found] == [5.0]
     assert found[0].size == pytest.approx(weight_bytes(work(), TINY) / 5)
 
@@ -199,32 +201,32 @@ def test_weights_of_one_rank() -> None:
     assert weight_bytes(work(parallel=Parallel(pp=2)), TINY) == whole / 2
     assert weight_bytes(work(precision="amp-bf16"), TINY) == 2 * whole
     assert weight_bytes(work(precision="fp32"), BIG) == PARAMETERS * 4
-    assert trained_bytes(work(), TINY) == (whole, 0.0)
-    assert trained_bytes(work(lora_rank=4), TINY)[0] == 2 * 4 * 4 * (2 * 128 + 2 * 80 + 3 * 320)
-    assert tensors_of(work(), TINY) == 4 * 9 + 3
+    assert gradient_bytes(work(), TINY) == (whole, 0.0)
+    assert gradient_bytes(work(lora_rank=4), TINY)[0] == 2 * 4 * 4 * (2 * 128 + 2 * 80 + 3 * 320)
+    assert parameter_tensors(work(), TINY) == 4 * 9 + 3
     cut = weight_bytes(work(parallel=Parallel(tp=2)), TINY)
     assert whole / 2 < cut < 0.52 * whole
 
 
 def test_experts_of_one_rank_are_nobody_else_s() -> None:
-    alone = [one for one in traffic(work(parallel=Parallel(dp=2, ep=2)), MIXED, 1.0) if one.axis == "dp"]
-    whole, experts = trained_bytes(work(parallel=Parallel(dp=2, ep=2)), MIXED)
+    alone = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 1.0) if one.axis == "dp"]
+    whole, experts = gradient_bytes(work(parallel=Parallel(dp=2, ep=2)), MIXED)
     assert [one.size * one.count for one in alone] == [pytest.approx(whole - experts)]
-    shared = [one for one in traffic(work(parallel=Parallel(dp=4, ep=2)), MIXED, 1.0) if one.axis == "dp"]
+    shared = [one for one in step_collectives(work(parallel=Parallel(dp=4, ep=2)), MIXED, 1.0) if one.axis == "dp"]
     assert sum(one.size * one.count for one in shared) == pytest.approx(whole)
     assert len(shared) == 2
-    assert trained_bytes(work(parallel=Parallel(dp=2)), MIXED)[1] == 0.0
+    assert gradient_bytes(work(parallel=Parallel(dp=2)), MIXED)[1] == 0.0
 
 
 def test_threads_copy_weights_out_and_gradients_back() -> None:
     threads = Parallel(dp=4, threads=True)
-    found = traffic(work(precision="fp32", parallel=threads, accumulation=3), NET, 1.0)
+    found = step_collectives(work(precision="fp32", parallel=threads, accumulation=3), NET, 1.0)
     assert found == [Collective("broadcast", "dp", 36 * 4.0, 3.0)] * 2
-    assert traffic(work("forward", precision="fp32", parallel=threads), NET, 1.0) == [
+    assert step_collectives(work("forward", precision="fp32", parallel=threads), NET, 1.0) == [
         Collective("broadcast", "dp", 36 * 4.0, 1.0)
     ]
-    assert tensors_of(work(), NET) == 2.0
-    assert tensors_of(work(), BIG) == 4.0
+    assert parameter_tensors(work(), NET) == 2.0
+    assert parameter_tensors(work(), BIG) == 4.0
 
 
 def test_widths_on_the_wire() -> None:
@@ -235,16 +237,16 @@ def test_widths_on_the_wire() -> None:
 
 
 def test_pipelines_wait_for_their_first_and_last_stage() -> None:
-    assert in_stages(work(parallel=Parallel(dp=2)), 8.0) == (8.0, 1.0)
-    assert in_stages(work(parallel=Parallel(pp=4), accumulation=8), 8.0) == (8.0, 11 / 8)
-    assert in_stages(work(parallel=Parallel(pp=4, chunks=3), accumulation=8), 8.0) == (8.0, 9 / 8)
+    assert pipeline_schedule(work(parallel=Parallel(dp=2)), 8.0) == (8.0, 1.0)
+    assert pipeline_schedule(work(parallel=Parallel(pp=4), accumulation=8), 8.0) == (8.0, 11 / 8)
+    assert pipeline_schedule(work(parallel=Parallel(pp=4, chunks=3), accumulation=8), 8.0) == (8.0, 9 / 8)
     for task, batch, part, turns in (
         ("prefill", 8.0, 2.0, 7.0),
         ("decode", 8.0, 2.0, 4.0),
         ("prefill", 2.0, 1.0, 5.0),
         ("prefill", 0.5, 0.5, 4.0),
     ):
-        told = in_stages(work(task, parallel=Parallel(pp=4)), batch)  # type: ignore[arg-type]
+        told = pipeline_schedule(work(task, parallel=Parallel(pp=4)), batch)  # type: ignore[arg-type]
         assert (float(told[0]), float(told[1])) == (part, turns)
 
 
@@ -268,21 +270,21 @@ def test_inference_spreads_whole_experts_over_ranks() -> None:
 )  # fmt: skip
 def test_only_data_parallel_groups_exchange_tokens_with_experts(layout: Parallel, exchanges: list[tuple[int, float]]) -> None:
     """Tensor ranks hold the same tokens: their all-reduce adds up the experts' outputs; groups dispatch and combine."""
-    found = [one for one in traffic(work("decode", parallel=layout), MIXED, 3.0) if one.axis == "ep"]
+    found = [one for one in step_collectives(work("decode", parallel=layout), MIXED, 3.0) if one.axis == "ep"]
     routed = 3.0 * 2 * MIXED.hidden * 2.0  # sequences x active experts x hidden x bytes
     assert [(one.ranks, float(one.size) / routed) for one in found] == exchanges
 
 
-NAMES = [field.name for field in fields(Parts)]
+NAMES = [field.name for field in fields(StepParts)]
 ONE = dict.fromkeys(("latency", "volume", "beside", "straggle", "threads", "launch", "step", "copies"), 1.0)
 
 
-def step(factors: dict[str, float] | None = None, **seconds: float) -> Told:
+def step(factors: dict[str, float] | None = None, **seconds: float) -> StepBreakdown:
     plain = dict.fromkeys(NAMES, 0.0) | {"members": 1.0, "bubble": 1.0, "threads": 1.0} | seconds
-    return together(Parts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE | (factors or {}))
+    return combine_parts(StepParts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE | (factors or {}))
 
 
-def number(told: Told, name: str = "wall") -> float:
+def number(told: StepBreakdown, name: str = "wall") -> float:
     return float(getattr(told, name)[0, 0])
 
 
@@ -313,10 +315,10 @@ def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None
     assert number(step(device=2.0, bubble=1.5)) == 3.0
     assert number(step(device=2.0, bubble=1.5), "bubble") == 1.0
     eight = step(device=2.0, members=8.0)
-    assert number(eight) == pytest.approx(2.0 + 0.015 * float(slowest(np.array(8.0))) * 2.0 + 1e-4)
+    assert number(eight) == pytest.approx(2.0 + 0.015 * float(straggler_deviations(np.array(8.0))) * 2.0 + 1e-4)
     assert number(eight, "waiting") == pytest.approx(number(eight) - 2.0)
     plain = dict.fromkeys(NAMES, 0.0) | {"device": 2.0, "members": 8.0, "bubble": 1.0, "threads": 1.0}
-    apart = together(Parts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE, straggling=False)
+    apart = combine_parts(StepParts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE, straggling=False)
     assert number(apart) == pytest.approx(2.0 + 1e-4)
 
 
@@ -336,20 +338,20 @@ def test_what_a_step_is_spent_on_adds_up() -> None:
 
 
 def test_single_steps_stack() -> None:
-    one = Parts(**{name: np.array([[float(place)]]) for place, name in enumerate(NAMES)})
-    both = stacked([one, one])
+    one = StepParts(**{name: np.array([[float(place)]]) for place, name in enumerate(NAMES)})
+    both = stack_parts([one, one])
     assert [getattr(both, name).tolist() for name in NAMES] == [[float(place)] * 2 for place in range(len(NAMES))]
 
 
 def test_a_doubling_must_bring_forty_percent() -> None:
-    def points(*speeds: float) -> list[Point]:
-        return [Point(2**place, 1.0, speed, speed / 2**place) for place, speed in enumerate(speeds)]
+    def points(*speeds: float) -> list[ScalingPoint]:
+        return [ScalingPoint(2**place, 1.0, speed, speed / 2**place) for place, speed in enumerate(speeds)]
 
     assert _stop(points(1.0, 1.9, 3.0)) is None
     assert _stop(points(1.0, 1.4, 1.96)) is None
     assert _stop(points(1.0, 1.39, 4.0)) == 1
     assert _stop(points(1.0, 1.9, 2.6)) == 2
-    assert _stop([Point(1, 1.0, 1.0, 1.0), Point(8, 1.0, 5.5, 0.7)]) == 1  # three doublings at once
+    assert _stop([ScalingPoint(1, 1.0, 1.0, 1.0), ScalingPoint(8, 1.0, 5.5, 0.7)]) == 1  # three doublings at once
     scales = Scaling("tp", tuple(points(1.0, 1.9)), None).message
     assert (scales.id, scales.values["gpus"]) == ("group.scales", 2)
     stops = Scaling("tp", tuple(points(1.0, 1.9, 2.0)), 2).message

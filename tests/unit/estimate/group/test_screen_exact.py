@@ -9,9 +9,9 @@ import pytest
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
+from whichgpu.estimate.group.layout_memory import apply_layout
+from whichgpu.estimate.group.layout_times import LayoutTimes
 from whichgpu.estimate.group.layouts import legal_layouts
-from whichgpu.estimate.group.need import laid_out
-from whichgpu.estimate.group.screen import Screen
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -27,15 +27,15 @@ DEVICES = Devices.of([GPUS["h100-sxm"]], [fabric_of(GPUS["h100-sxm"])])
 @pytest.mark.parametrize("shape", [DENSE, replace(DENSE, experts=Experts(8, 2, 1024))], ids=["dense", "mixture"])
 def test_layouts_screened_are_layouts_evaluated(shape: Transformer, nodes: int, engine: str, near: float) -> None:
     workload = replace(WORK, engine=engine, nodes=nodes)
-    screen = Screen(workload, shape, DEVICES, 4, nodes)
+    screen = LayoutTimes(workload, shape, DEVICES, 4, nodes)
     layouts = list(legal_layouts(workload, shape, 4, nodes))[:: 5 if shape is DENSE else 9]
     for place, parallel in enumerate(layouts):
         checkpointing = ("none", "full")[place % 2]
         for micro in (1, 2):
             rounds = 32 // parallel.dp // micro
             told = screen.seconds(parallel, checkpointing, np.array([float(micro)]), np.array([float(rounds)]))
-            whole = replace(laid_out(workload, parallel, micro, rounds, checkpointing), gpus=4, nodes=nodes)
-            assert told[0, 0] == pytest.approx(evaluate_group(whole, shape, DEVICES).told.wall[0, 0], rel=near), parallel
+            whole = replace(apply_layout(workload, parallel, micro, rounds, checkpointing), gpus=4, nodes=nodes)
+            assert told[0, 0] == pytest.approx(evaluate_group(whole, shape, DEVICES).breakdown.wall[0, 0], rel=near), parallel
 
 
 def test_a_gpu_in_several_fabrics_is_told_as_if_it_stood_alone() -> None:
@@ -43,10 +43,10 @@ def test_a_gpu_in_several_fabrics_is_told_as_if_it_stood_alone() -> None:
     fabrics = [fabric_of(gpu), fabric_of(gpu, interconnect="pcie"), fabric_of(gpu)]
     micro, rounds = np.array([1.0, 2.0]), np.array([4.0, 2.0])
     parallel = list(legal_layouts(WORK, DENSE, 4, 1))[1]
-    together = Screen(WORK, DENSE, Devices.of([gpu] * 3, fabrics), 4, 1).seconds(parallel, "full", micro, rounds)
+    together = LayoutTimes(WORK, DENSE, Devices.of([gpu] * 3, fabrics), 4, 1).seconds(parallel, "full", micro, rounds)
     assert together.shape == (3, 2)
     for place, fabric in enumerate(fabrics):
-        alone = Screen(WORK, DENSE, Devices.of([gpu], [fabric]), 4, 1).seconds(parallel, "full", micro, rounds)
+        alone = LayoutTimes(WORK, DENSE, Devices.of([gpu], [fabric]), 4, 1).seconds(parallel, "full", micro, rounds)
         assert together[place] == pytest.approx(alone[0], rel=1e-12)
     assert together[0, 0] != together[1, 0]
 
@@ -54,7 +54,7 @@ def test_a_gpu_in_several_fabrics_is_told_as_if_it_stood_alone() -> None:
 @pytest.mark.parametrize("own", [3, 300])
 def test_a_micro_batch_that_is_no_power_of_two_is_timed_at_its_own_size(own: int) -> None:
     workload = replace(WORK, gpus=1, batch=own, micro_batch=own)
-    screen = Screen(workload, DENSE, DEVICES, 1, 1, sizes=np.array([float(own)]))
+    screen = LayoutTimes(workload, DENSE, DEVICES, 1, 1, sizes=np.array([float(own)]))
     told = screen.seconds(Parallel(), "none", np.array([float(own)]), np.ones(1))
-    whole = laid_out(workload, Parallel(), own, 1, "none")
-    assert told[0, 0] == pytest.approx(evaluate_group(whole, DENSE, DEVICES).told.wall[0, 0], rel=0.01)
+    whole = apply_layout(workload, Parallel(), own, 1, "none")
+    assert told[0, 0] == pytest.approx(evaluate_group(whole, DENSE, DEVICES).breakdown.wall[0, 0], rel=0.01)

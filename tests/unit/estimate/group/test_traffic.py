@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.collectives import Ring
-from whichgpu.estimate.group.traffic import Collective, ring, traffic
+from whichgpu.estimate.group.collectives import Communicator
+from whichgpu.estimate.group.traffic import Collective, communicator_of, step_collectives
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
@@ -21,7 +21,7 @@ CATALOG = Catalog()
 def said(task: str, model: str, **fields: Any) -> list[Collective]:
     shape = find_model(model, CATALOG)
     workload = fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape)
-    return traffic(workload, shape, float(workload.local_batch))
+    return step_collectives(workload, shape, float(workload.local_batch))
 
 
 def volume(messages: list[Collective], kind: str) -> float:
@@ -102,13 +102,13 @@ def test_threads_send_weights_out_and_take_gradients_back() -> None:
 @pytest.mark.parametrize(
     ("layout", "axis", "found"),
     [
-        (Parallel(tp=8, dp=2), "tp", Ring(8, 8)),
-        (Parallel(tp=8, dp=2), "dp", Ring(2, 1)),
-        (Parallel(tp=2, dp=8), "dp", Ring(8, 4)),
-        (Parallel(dp=16), "dp", Ring(16, 8)),
-        (Parallel(tp=8, pp=2), "pp", Ring(2, 1)),
-        (Parallel(tp=4, pp=4), "pp", Ring(2, 2)),
+        (Parallel(tp=8, dp=2), "tp", Communicator(8, 8)),
+        (Parallel(tp=8, dp=2), "dp", Communicator(2, 1)),
+        (Parallel(tp=2, dp=8), "dp", Communicator(8, 4)),
+        (Parallel(dp=16), "dp", Communicator(16, 8)),
+        (Parallel(tp=8, pp=2), "pp", Communicator(2, 1)),
+        (Parallel(tp=4, pp=4), "pp", Communicator(2, 2)),
     ],
 )
-def test_tensor_ranks_are_neighbours_and_stages_far_apart(layout: Parallel, axis: Any, found: Ring) -> None:
-    assert ring(layout, axis, 16, 2) == found
+def test_tensor_ranks_are_neighbours_and_stages_far_apart(layout: Parallel, axis: Any, found: Communicator) -> None:
+    assert communicator_of(layout, axis, 16, 2) == found

@@ -12,21 +12,21 @@ from tests.serving_cases import linear, small
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.answer import layout_words
-from whichgpu.estimate.group.calibration import PLAIN as UNCORRECTED
-from whichgpu.estimate.group.calibration import GroupSetting
-from whichgpu.estimate.group.parts import TERMS as GROUP_TERMS
+from whichgpu.estimate.group.breakdown import TERMS as GROUP_TERMS
+from whichgpu.estimate.group.group_answer import layout_words
+from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS as UNCORRECTED
+from whichgpu.estimate.group.group_calibration import GroupSetting
 from whichgpu.estimate.group.ranks import _around, _plain
-from whichgpu.estimate.serving.answer import Spread, _alone, serve
-from whichgpu.estimate.serving.curve import Objectives, curve, point, saturation
-from whichgpu.estimate.serving.fleet.answer import met_of
-from whichgpu.estimate.serving.fleet.outcome import FleetOutcome, Transfers
+from whichgpu.estimate.serving.curve import Objectives, point, saturation_rate, throughput_curve
+from whichgpu.estimate.serving.fleet.fleet_answer import share_within_objectives
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, Transfers
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.calibration import load_calibration, setting_of
+from whichgpu.estimate.serving.serving_answer import StepRange, _alone, serving_answer
+from whichgpu.estimate.time.calibration import correction_key, load_calibration
 from whichgpu.estimate.time.operators import Op
-from whichgpu.estimate.time.own import Own, with_own
+from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corrections
 from whichgpu.estimate.time.terms import TERMS
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.workload.shapes import Mlp, Patches, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -43,16 +43,16 @@ def asked(task: Any, **fields: Any) -> Workload:
 def test_what_a_step_gets_done() -> None:
     written, read = (6.0, "output tokens/s"), (60.0, "input tokens/s")
     for task, done in (("serve", written), ("batch", written), ("decode", written), ("prefill", read), ("train", read)):
-        assert work(asked(task), TINY) == done
-    assert work(asked("forward"), TINY) == (6.0, "samples/s")
-    assert work(asked("train", seq_in=None), TINY) == (6.0, "input tokens/s")
-    assert work(asked("train", batch=None), TINY) == (10.0, "input tokens/s")
-    assert work(asked("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
-    assert work(asked("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
-    assert work(asked("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
+        assert work_per_step(asked(task), TINY) == done
+    assert work_per_step(asked("forward"), TINY) == (6.0, "samples/s")
+    assert work_per_step(asked("train", seq_in=None), TINY) == (6.0, "input tokens/s")
+    assert work_per_step(asked("train", batch=None), TINY) == (10.0, "input tokens/s")
+    assert work_per_step(asked("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
+    assert work_per_step(asked("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
+    assert work_per_step(asked("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
 
 
-OWN = Own(
+OWN = OwnCorrections(
     "h100-sxm", "my-record", "measured", ("pytorch/train",),
     {"all": {"gemm": 0.1}, "pytorch": {"gemm": 0.2, "gap": 0.5}, "pytorch/train": {"gemm": 0.4}}, {"train": 0.3, "any": 0.2},
 )  # fmt: skip
@@ -62,21 +62,23 @@ def test_own_measurements_come_on_top() -> None:
     assert OWN.log_multiplier("pytorch", "train", "gemm") == pytest.approx(0.7)
     assert OWN.log_multiplier("pytorch", "forward", "gemm") == pytest.approx(0.3)
     assert OWN.log_multiplier("vllm", "train", "gemm") == pytest.approx(0.1)
-    assert OWN.spread("train") == (-0.3, 0.3)
-    assert OWN.spread("forward") == (-0.2, 0.2)
-    assert replace(OWN, spreads={}).spread("train") == (-log(1.04), log(1.04))
-    assert replace(OWN, spreads={"train": 0.001}).spread("train") == (-log(1.04), log(1.04))
+    assert OWN.log_range("train") == (-0.3, 0.3)
+    assert OWN.log_range("forward") == (-0.2, 0.2)
+    assert replace(OWN, spreads={}).log_range("train") == (-log(1.04), log(1.04))
+    assert replace(OWN, spreads={"train": 0.001}).log_range("train") == (-log(1.04), log(1.04))
     plain = load_calibration()
-    both = with_own(plain, {"h100-sxm": OWN})
-    assert with_own(plain, {}) is plain
+    both = with_own_corrections(plain, {"h100-sxm": OWN})
+    assert with_own_corrections(plain, {}) is plain
     assert both.tier("pytorch", H100, "train") == "measured"
     assert both.tier("pytorch", H100, "forward") == plain.tier("pytorch", H100)
     assert both.tier("pytorch", GPUS["t4"], "train") == plain.tier("pytorch", GPUS["t4"])
-    assert with_own(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
-    assert both.spread("measured", "train", "h100-sxm") == (-0.3, 0.3)
-    assert both.spread("gpu", "train", "h100-sxm", "pytorch") == plain.spread("gpu", "train", "h100-sxm", "pytorch")
+    assert (
+        with_own_corrections(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
+    )
+    assert both.log_range("measured", "train", "h100-sxm") == (-0.3, 0.3)
+    assert both.log_range("gpu", "train", "h100-sxm", "pytorch") == plain.log_range("gpu", "train", "h100-sxm", "pytorch")
     assert both.sources_of("pytorch", "h100-sxm")[0] == "my-record"
-    setting = setting_of(H100, "pytorch", 2026, "train", "half")
+    setting = correction_key(H100, "pytorch", 2026, "train", "half")
     ratio = both.factors([setting])[:, 0] / plain.factors([setting])[:, 0]
     assert ratio[TERMS.index("gemm")] == pytest.approx(exp(0.7))
     assert ratio[TERMS.index("gap")] == pytest.approx(exp(0.5))
@@ -119,9 +121,9 @@ LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 
 
 def test_a_figure_lies_between_fast_and_slow_steps() -> None:
-    found = Spread(LIKE).figure(5.0, 9.0, 3.0, "s")
+    found = StepRange(LIKE).figure(5.0, 9.0, 3.0, "s")
     assert (found.low, found.value, found.high, found.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
-    assert Spread(LIKE).factors == (0.8, 1.5)
+    assert StepRange(LIKE).factors == (0.8, 1.5)
 
 
 SERVER = linear(fixed=0.01)
@@ -129,7 +131,7 @@ LOAD = Load(10.0, Lengths(100), Lengths(20), 200, burstiness=0.0)
 
 
 def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
-    told = serve(SERVER, LOAD, Objectives(), LIKE, drawn=False)
+    told = serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False)
     assert told.ttft_no_load.value == pytest.approx(0.01)
     assert (told.ttft_no_load.low, told.ttft_no_load.high) == pytest.approx((0.008, 0.015))
     assert told.tpot_no_load.value == pytest.approx(0.01)
@@ -148,19 +150,19 @@ def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
 
 
 def test_objectives_are_told_and_missed() -> None:
-    told = serve(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
+    told = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
     assert told.met == 0.0
     assert told.goodput is not None
     assert "serving.missed" in [one.id for one in told.warnings]
     assert list(told.ttft) == ["p50", "p90", "p95", "p99", "mean"]
-    kept = serve(SERVER, LOAD, Objectives(tpot_max=0.02), LIKE, drawn=False)
+    kept = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.02), LIKE, drawn=False)
     assert kept.met == 1.0
     assert "serving.missed" not in [one.id for one in kept.warnings]
 
 
 def test_who_is_refused_by_all_has_no_answer() -> None:
     with pytest.raises(NoAnswer):
-        serve(linear(small(64), fixed=0.01), LOAD, Objectives(), LIKE, drawn=False)
+        serving_answer(linear(small(64), fixed=0.01), LOAD, Objectives(), LIKE, drawn=False)
 
 
 def test_a_server_alone() -> None:
@@ -171,16 +173,16 @@ def test_a_server_alone() -> None:
 
 def test_saturation_and_what_objectives_allow() -> None:
     """Sixteen at once, each for 19 steps of 10 ms after its first: at most 16 answers in 0.19 to 0.2 s."""
-    most = saturation(SERVER, LOAD)
+    most = saturation_rate(SERVER, LOAD)
     assert 16 / 0.21 < most < 16 / 0.18
     low, high = (point(SERVER, LOAD, share * most, Objectives(tpot_max=0.02), most) for share in (0.5, 1.5))
     assert (low.saturated, high.saturated) == (False, True)
     assert low.met == 1.0
     assert low.rate == 0.5 * most
-    never = curve(SERVER, LOAD, Objectives(tpot_max=0.005), most)
+    never = throughput_curve(SERVER, LOAD, Objectives(tpot_max=0.005), most)
     assert never.allowed == 0.0
     assert never.saturation == most
-    always = curve(SERVER, LOAD, Objectives(tpot_max=0.02, ttft_max=0.05), most)
+    always = throughput_curve(SERVER, LOAD, Objectives(tpot_max=0.02, ttft_max=0.05), most)
     assert always.allowed is not None
     assert 0.6 * most < always.allowed <= most
     assert [one.rate for one in always.points] == sorted(one.rate for one in always.points)
@@ -190,10 +192,10 @@ def test_those_lost_met_nothing() -> None:
     served = SERVER.run([(float(place), 100, 20, ()) for place in range(20)])
     served.finished[5] = -1.0
     outcome = FleetOutcome(served, (), Transfers(0, 0.0, 0.0, 0.0), 30.0, 1, 0, 0)
-    assert met_of(outcome, Objectives(tpot_max=0.02), 0.0) == 19 / 20
-    assert met_of(outcome, Objectives(tpot_max=0.02), 0.5) == 1.0
-    assert met_of(outcome, Objectives(), 0.0) == 19 / 20
-    assert met_of(outcome, Objectives(ttft_max=0.005), 0.0) == 0.0
-    assert met_of(outcome, Objectives(latency_max=0.15), 0.0) == 0.0
+    assert share_within_objectives(outcome, Objectives(tpot_max=0.02), 0.0) == 19 / 20
+    assert share_within_objectives(outcome, Objectives(tpot_max=0.02), 0.5) == 1.0
+    assert share_within_objectives(outcome, Objectives(), 0.0) == 19 / 20
+    assert share_within_objectives(outcome, Objectives(ttft_max=0.005), 0.0) == 0.0
+    assert share_within_objectives(outcome, Objectives(latency_max=0.15), 0.0) == 0.0
     assert Objectives(latency_max=0.1).any
     assert not Objectives().any

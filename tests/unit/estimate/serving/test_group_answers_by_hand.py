@@ -11,16 +11,16 @@ import pytest
 from tests.serving_cases import linear, small
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.answer import GroupTime, _bound, _remarks, group_time_of
+from whichgpu.estimate.group.breakdown import StepBreakdown
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
-from whichgpu.estimate.group.parts import Told
-from whichgpu.estimate.group.scaling import scaling
-from whichgpu.estimate.group.search import Candidate, Screened, best_layout, settle
+from whichgpu.estimate.group.group_answer import GroupTime, _bound, _remarks, group_time_of
+from whichgpu.estimate.group.layout_search import LayoutCandidate, ScreenedLayouts, best_layout, time_best_layouts
+from whichgpu.estimate.group.scaling import scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
-from whichgpu.estimate.serving.answer import _warnings, serve
-from whichgpu.estimate.serving.curve import SHARES, Objectives, Point, _allowed, _narrowed, curve
+from whichgpu.estimate.serving.curve import SHARES, Objectives, RatePoint, _allowed, _narrowed, throughput_curve
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.summary import Latency, Summary
+from whichgpu.estimate.serving.serving_answer import _warnings, serving_answer
+from whichgpu.estimate.serving.summary import LatencyPercentiles, Summary
 from whichgpu.workload.shapes import Mlp, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -38,8 +38,8 @@ def work(task: Any = "train", **changed: Any) -> Workload:
 
 def bound(**seconds: float) -> str:
     """Of a step of ten seconds, nine of them work."""
-    plain = dict.fromkeys([field.name for field in fields(Told)], 0.0) | {"wall": 10.0, "work": 9.0}
-    told = Told(**{name: np.array([[seconds.get(name, value)]]) for name, value in plain.items()})
+    plain = dict.fromkeys([field.name for field in fields(StepBreakdown)], 0.0) | {"wall": 10.0, "work": 9.0}
+    told = StepBreakdown(**{name: np.array([[seconds.get(name, value)]]) for name, value in plain.items()})
     flops, moved = (np.array([[seconds.get(name, 0.0)]]) for name in ("flops", "moved"))
     return _bound(GroupGrid("pytorch", "train", told, np.zeros((1, 1)), flops, moved))
 
@@ -79,7 +79,7 @@ def test_links_and_networks_are_named_where_they_are_assumed() -> None:
 def test_a_group_s_figures_are_those_of_its_step() -> None:
     asked = work(gpus=4, parallel=Parallel(dp=4))
     estimate, facts = group_time_of(asked, SMALL, H100)
-    told = evaluate_group(asked, SMALL, DEVICES).told
+    told = evaluate_group(asked, SMALL, DEVICES).breakdown
     wall = float(told.wall[0, 0])
     assert estimate.time.value == pytest.approx(wall)
     assert estimate.time_device.value == pytest.approx(wall - float(told.waiting[0, 0]))
@@ -98,29 +98,31 @@ def test_a_group_s_figures_are_those_of_its_step() -> None:
 
 
 def test_how_far_more_gpus_help() -> None:
-    copies = scaling(work(gpus=4, parallel=Parallel(dp=4)), SMALL, DEVICES)
+    copies = scaling_of(work(gpus=4, parallel=Parallel(dp=4)), SMALL, DEVICES)
     assert copies is not None
     assert (copies.axis, [one.gpus for one in copies.points]) == ("dp", [1, 2, 4, 8, 16, 32, 64])
     one, two = copies.points[:2]
     assert (one.speed, one.efficiency) == (1.0, 1.0)
     assert two.speed == pytest.approx(2 * one.seconds / two.seconds)  # twice the work
     assert two.efficiency == pytest.approx(two.speed / 2)
-    cut = scaling(work("serve", gpus=2, parallel=Parallel(tp=2), engine="vllm", seq_out=32), SMALL, DEVICES)
+    cut = scaling_of(work("serve", gpus=2, parallel=Parallel(tp=2), engine="vllm", seq_out=32), SMALL, DEVICES)
     assert cut is not None
     assert (cut.axis, [one.gpus for one in cut.points]) == ("tp", [1, 2, 4, 8, 16])  # as many as there are heads
     assert cut.points[1].speed == pytest.approx(cut.points[0].seconds / cut.points[1].seconds)  # the same work
-    alone = scaling(work("serve", engine="vllm", seq_out=32), SMALL, DEVICES)
+    alone = scaling_of(work("serve", engine="vllm", seq_out=32), SMALL, DEVICES)
     assert alone is not None
     assert alone.axis == "tp"
-    assert scaling(work("serve", gpus=2, parallel=Parallel(dp=2), engine="vllm", seq_out=32), SMALL, DEVICES) is None
-    assert scaling(work(gpus=2, parallel=Parallel(tp=2)), replace(SMALL, heads=15), DEVICES) is None  # no head can be cut
+    assert scaling_of(work("serve", gpus=2, parallel=Parallel(dp=2), engine="vllm", seq_out=32), SMALL, DEVICES) is None
+    assert scaling_of(work(gpus=2, parallel=Parallel(tp=2)), replace(SMALL, heads=15), DEVICES) is None  # no head can be cut
 
 
 def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
     """A candidate that needs more than the GPU has comes first and is no answer; the next ones are."""
-    huge, fits = Candidate(Parallel(), 256, 1, "none"), Candidate(Parallel(), 1, 256, "none")
-    found = Screened((huge, fits, replace(fits, checkpointing="full")), np.array([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 1e15]))
-    settled = settle(work(batch=256, seq_in=4096), SMALL, DEVICES, found, 0)
+    huge, fits = LayoutCandidate(Parallel(), 256, 1, "none"), LayoutCandidate(Parallel(), 1, 256, "none")
+    found = ScreenedLayouts(
+        (huge, fits, replace(fits, checkpointing="full")), np.array([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 1e15])
+    )
+    settled = time_best_layouts(work(batch=256, seq_in=4096), SMALL, DEVICES, found, 0)
     assert [one.candidate for one in settled] == [fits, replace(fits, checkpointing="full")]
     assert settled[1].need == 10**15  # never less than the screen counted
     assert settled[0].need > 2
@@ -142,15 +144,15 @@ SERVER, LOAD = linear(fixed=0.01), Load(5.0, Lengths(10), Lengths(3), 60, bursti
 
 def test_progress_is_told_up_to_its_end() -> None:
     heard: list[float] = []
-    serve(SERVER, LOAD, Objectives(), LIKE, drawn=False, progress=heard.append)
+    serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False, progress=heard.append)
     assert heard == pytest.approx([1 / 6, 2 / 6, 3 / 6])
     heard.clear()
-    drawn = curve(SERVER, LOAD, Objectives(), 50.0, heard.append)
+    drawn = throughput_curve(SERVER, LOAD, Objectives(), 50.0, heard.append)
     assert [one.rate for one in drawn.points] == pytest.approx([5, 12.5, 20, 27.5, 35, 40, 45, 48.5, 55])
     assert drawn.allowed is None
     assert heard == pytest.approx([place / len(SHARES) for place in range(1, len(SHARES) + 1)])
     heard.clear()
-    curve(SERVER, LOAD, Objectives(ttft_max=1.0), 50.0, heard.append)
+    throughput_curve(SERVER, LOAD, Objectives(ttft_max=1.0), 50.0, heard.append)
     assert heard[-1] == pytest.approx(len(SHARES) / (len(SHARES) + 6))  # six narrowings are to come
 
 
@@ -169,7 +171,7 @@ NOTHING = (0.0,)
 )  # fmt: skip
 def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
     """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
-    drawn = [Point(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
+    drawn = [RatePoint(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
     assert _narrowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
     assert _allowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) <= 0.86 * allowed  # many requests say it does not hold
 
@@ -177,14 +179,14 @@ def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allow
 def test_a_rate_between_those_drawn_is_narrowed() -> None:
     """Every rate holds: six halvings towards what it can bear."""
     drawn = [
-        Point(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
-        Point(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),
+        RatePoint(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
+        RatePoint(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),
     ]
     found = _allowed(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
     assert found == pytest.approx(5.0 - 4.0 / 2**6)
 
 
-NONE = Latency((1.0,), 1.0)
+NONE = LatencyPercentiles((1.0,), 1.0)
 TOLD = Summary(1000, (50.0, 99.0), NONE, NONE, NONE, 1.0, 1.0, None, None, 1.0, (), growing=False)
 
 
@@ -210,7 +212,7 @@ def test_what_a_reader_should_know_first() -> None:
 
 def test_a_short_cache_throws_out_and_says_so() -> None:
     tight = linear(small(256), fixed=0.01)
-    told = serve(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
+    told = serving_answer(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
     assert told.preempted > 0
     assert "serving.preempted" in [one.id for one in told.warnings]
     assert told.peak_cache > 0.9

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from tests.serving_cases import linear, small
-from whichgpu.estimate.serving.replica import Ledger, Replica
+from whichgpu.estimate.serving.scheduler import RequestLog, Scheduler
 
 STEP = 1e-3
 
 
-def lane(tokens: int = 1 << 20, **changed: Any) -> tuple[Replica, Ledger]:
-    limits, ledger = small(tokens, **changed), Ledger()
-    return Replica(linear(limits).steps, limits, ledger), ledger
+def lane(tokens: int = 1 << 20, **changed: Any) -> tuple[Scheduler, RequestLog]:
+    limits, ledger = small(tokens, **changed), RequestLog()
+    return Scheduler(linear(limits).steps, limits, ledger), ledger
 
 
-def on(made: Replica) -> None:
+def on(made: Scheduler) -> None:
     """To the end of what it is doing."""
     made.complete()
     made.plan(made.end)
 
 
-def writing(output: int = 10, prompt: int = 100, **changed: Any) -> tuple[Replica, Ledger]:
+def writing(output: int = 10, prompt: int = 100, **changed: Any) -> tuple[Scheduler, RequestLog]:
     """A lane that has read a prompt in its first step."""
     made, ledger = lane(**changed)
     ledger.add(0.0, prompt, output)

@@ -12,9 +12,9 @@ from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.units import MIB
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.engine_memory import static_share
-from whichgpu.estimate.serving.limits import Limits, Overrides, cache_room, limits_of
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, cache_room, scheduler_limits
 from whichgpu.estimate.serving.server import server_of
 from whichgpu.estimate.serving.simulator import Arrival, simulate
 
@@ -27,7 +27,7 @@ STEP = 1e-3
 def room(share: float | None = None, **fields: Any) -> tuple[int, dict[str, int]]:
     """Bytes for the cache, and what all else needs."""
     workload, shape = asked("llama-3.1-8b", **fields)
-    parts = memory(replace(workload, batch=1, micro_batch=None), shape, H100).parts
+    parts = estimate_memory(replace(workload, batch=1, micro_batch=None), shape, H100).parts
     others = {name: int(part.value) for name, part in parts.items() if name != "kv_cache"}
     return cache_room(workload, shape, H100, share), others
 
@@ -55,9 +55,9 @@ def test_room_under_other_engines() -> None:
     assert left == int(WHOLE * 0.5) - sum(others.values())
 
 
-def limits(gpu: Any = H100, overrides: Overrides | None = None, typical: int = 0, **fields: Any) -> Limits:
+def limits(gpu: Any = H100, overrides: LimitOverrides | None = None, typical: int = 0, **fields: Any) -> SchedulerLimits:
     workload, shape = asked("llama-3.1-8b", **fields)
-    return limits_of(workload, shape, gpu, overrides, typical)
+    return scheduler_limits(workload, shape, gpu, overrides, typical)
 
 
 def test_the_cache_is_whole_blocks() -> None:
@@ -78,9 +78,9 @@ def test_an_old_engine_reads_whole_prompts() -> None:
 
 
 def test_what_somebody_sets_is_bounded() -> None:
-    assert limits(overrides=Overrides(max_sequences=10**6, max_batched_tokens=10**7)).max_sequences == 8192
-    assert limits(overrides=Overrides(max_sequences=10**6, max_batched_tokens=10**7)).max_batched_tokens == 1 << 18
-    assert limits(overrides=Overrides(mixed_steps=False)).mixed_steps is False
+    assert limits(overrides=LimitOverrides(max_sequences=10**6, max_batched_tokens=10**7)).max_sequences == 8192
+    assert limits(overrides=LimitOverrides(max_sequences=10**6, max_batched_tokens=10**7)).max_batched_tokens == 1 << 18
+    assert limits(overrides=LimitOverrides(mixed_steps=False)).mixed_steps is False
     assert limits().mixed_steps is True
 
 
@@ -88,7 +88,7 @@ def test_shares_that_are_told() -> None:
     assert limits().memory_share == 0.92
     assert limits(year=2024).memory_share == 0.90
     assert limits(engine="tensorrt-llm").memory_share == 0.90
-    assert limits(overrides=Overrides(memory_share=0.7)).memory_share == 0.7
+    assert limits(overrides=LimitOverrides(memory_share=0.7)).memory_share == 0.7
     assert limits(engine="llama.cpp").memory_share == 1.0
     static = static_share(engine_record("sglang").memory, H100, 1, 1)
     assert limits(engine="sglang").memory_share > static  # with the graphs and context beside it
@@ -97,16 +97,16 @@ def test_shares_that_are_told() -> None:
 def test_weights_that_leave_no_room_are_refused() -> None:
     workload, shape = asked("llama-3.1-70b")
     with pytest.raises(NoAnswer) as told:
-        limits_of(workload, shape, L4)
+        scheduler_limits(workload, shape, L4)
     assert "GB" in str(told.value) or "GiB" in str(told.value)
 
 
 def test_a_server_s_lanes_are_no_wider_than_their_cache() -> None:
     workload, shape = asked("llama-3.1-8b", seq_in=100, seq_out=20)
-    server = server_of(workload, shape, H100, asked=Overrides(max_sequences=8))
+    server = server_of(workload, shape, H100, asked=LimitOverrides(max_sequences=8))
     assert (server.lane.max_sequences, server.copies, server.stages) == (8, 1, 1)
     staged, shape = asked("llama-3.1-8b", seq_in=100, seq_out=20, gpus=4, parallel={"pp": 2, "dp": 2})
-    both = server_of(staged, shape, H100, asked=Overrides(max_sequences=8))
+    both = server_of(staged, shape, H100, asked=LimitOverrides(max_sequences=8))
     assert (both.lane.max_sequences, both.copies, both.stages) == (4, 2, 2)
     assert both.lane.cache_tokens <= both.limits.cache_tokens // 2
 

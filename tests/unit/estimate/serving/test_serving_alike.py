@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.serving_cases import PLAIN, linear
-from whichgpu.estimate.serving.alike import serve_alike
-from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.load import Lengths, Load
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 
 limits = st.builds(
     lambda tokens, sequences, blocks, flags: replace(
@@ -24,11 +24,11 @@ limits = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(limits, st.integers(1, 150), st.integers(1, 120), st.floats(0.2, 60.0), st.sampled_from([0.0, 1.0, 8.0]))
-def test_the_same_to_the_last_bit(allowed: Limits, prompt: int, output: int, rate: float, burstiness: float) -> None:
+def test_the_same_to_the_last_bit(allowed: SchedulerLimits, prompt: int, output: int, rate: float, burstiness: float) -> None:
     server = linear(allowed, fixed=2e-3, token=1e-5, sequence=1e-4, context=1e-7)
     load = Load(rate, Lengths(prompt), Lengths(output), 120, burstiness)
     times = [time for time, *_ in load.arrivals()]
-    told = serve_alike(times, prompt, output, server.steps, server.lane)
+    told = simulate_equal_requests(times, prompt, output, server.steps, server.lane)
     whole = server.run(load.arrivals())
     if told is None:
         assert whole.preempted or whole.refused or allowed.cache_tokens < 5000 * 16
@@ -40,4 +40,4 @@ def test_the_same_to_the_last_bit(allowed: Limits, prompt: int, output: int, rat
 
 def test_room_enough_is_always_answered() -> None:
     server = linear(fixed=2e-3, token=1e-5)
-    assert serve_alike([0.0, 0.1, 0.1, 5.0], 700, 40, server.steps, server.lane) is not None
+    assert simulate_equal_requests([0.0, 0.1, 0.1, 5.0], 700, 40, server.steps, server.lane) is not None

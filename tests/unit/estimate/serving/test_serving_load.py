@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.serving_cases import PLAIN, linear, real
-from whichgpu.estimate.serving.curve import Objectives, curve, saturation
+from whichgpu.estimate.serving.curve import Objectives, saturation_rate, throughput_curve
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.screen import screen
-from whichgpu.estimate.serving.summary import enough, summary
+from whichgpu.estimate.serving.load_screen import screen_load
+from whichgpu.estimate.serving.summary import enough_requests, summarise
 from whichgpu.workload.traces.reader import Trace
 
 FIXED = Load(10.0, Lengths(100), Lengths(20), 20_000)
@@ -71,7 +71,7 @@ def test_lengths_of_a_trace_without_times_come_at_the_rate() -> None:
 def test_a_summary_counts_what_happened() -> None:
     server = linear(replace(PLAIN, max_sequences=4), fixed=1e-2)
     load = Load(5.0, Lengths(10), Lengths(10), 2000)
-    told = summary(server.run(load.arrivals()), load, ttft_max=0.02, tpot_max=0.02)
+    told = summarise(server.run(load.arrivals()), load, ttft_max=0.02, tpot_max=0.02)
     assert told.requests == 1800  # the first tenth meets an empty server
     assert told.answered_rate == pytest.approx(5.0, rel=0.05)
     assert told.throughput == pytest.approx(50.0, rel=0.05)
@@ -85,17 +85,17 @@ def test_a_summary_counts_what_happened() -> None:
 
 
 def test_few_requests_do_not_tell_a_far_percentile() -> None:
-    assert not enough(500, 99)
-    assert enough(500, 90)
+    assert not enough_requests(500, 99)
+    assert enough_requests(500, 90)
 
 
 def test_saturation_is_where_the_slots_are_always_full() -> None:
     """Ten steps of 10 ms an answer, four at once: forty a second."""
     server = linear(replace(PLAIN, max_sequences=4), fixed=1e-2)
     load = Load(5.0, Lengths(10), Lengths(10), 2000)
-    assert saturation(server, load) == pytest.approx(40, rel=0.03)
-    assert screen(server, load).saturation == pytest.approx(40, rel=0.1)
-    over, under = (summary(server.run(load.at(rate).arrivals()), load.at(rate)) for rate in (60.0, 30.0))
+    assert saturation_rate(server, load) == pytest.approx(40, rel=0.03)
+    assert screen_load(server, load).saturation == pytest.approx(40, rel=0.1)
+    over, under = (summarise(server.run(load.at(rate).arrivals()), load.at(rate)) for rate in (60.0, 30.0))
     assert over.growing
     assert over.answered_rate == pytest.approx(40, rel=0.05)
     assert not under.growing
@@ -105,33 +105,33 @@ def test_saturation_is_where_the_slots_are_always_full() -> None:
 def test_formulas_screen_what_simulation_settles(fields: dict[str, Any]) -> None:
     server, _ = real("llama-3.1-8b", "a100-sxm-80gb", seq_in=800, seq_out=150, **fields)
     load = Load(1.0, Lengths(800), Lengths(150), 2000)
-    limit = saturation(server, load)
-    assert screen(server, load).saturation == pytest.approx(limit, rel=0.3)
+    limit = saturation_rate(server, load)
+    assert screen_load(server, load).saturation == pytest.approx(limit, rel=0.3)
     half = load.at(limit / 2)
-    told = summary(server.run(half.arrivals()), half)
-    assert screen(server, half).tpot == pytest.approx(told.tpot.mean, rel=0.3)
+    told = summarise(server.run(half.arrivals()), half)
+    assert screen_load(server, half).tpot == pytest.approx(told.tpot.mean, rel=0.3)
 
 
 def test_the_curve_rises_and_objectives_hold_up_to_a_rate() -> None:
     server, _ = real("llama-3.1-8b", "h100-sxm", seq_in=500, seq_out=100)
     load = Load(1.0, Lengths(500), Lengths(100), 1000)
     goals = Objectives(tpot_max=0.02, percentile=95)
-    found = curve(server, load, goals)
+    found = throughput_curve(server, load, goals)
     assert [point.rate for point in found.points] == sorted(point.rate for point in found.points)
     assert found.points[-1].saturated
     assert not found.points[0].saturated
     assert found.allowed is not None
     assert 0 < found.allowed < found.saturation
     kept = load.at(0.95 * found.allowed)
-    told = summary(server.run(kept.arrivals()), kept, tpot_max=0.02)
+    told = summarise(server.run(kept.arrivals()), kept, tpot_max=0.02)
     assert told.met is not None
     assert told.met >= 0.94
-    assert curve(server, load, Objectives(tpot_max=1e-6)).allowed == pytest.approx(0, abs=0.1)
+    assert throughput_curve(server, load, Objectives(tpot_max=1e-6)).allowed == pytest.approx(0, abs=0.1)
 
 
 def test_objectives_never_hold_beyond_what_can_be_borne() -> None:
     """A short drawn load above saturation has not queued up yet: it must not count as held."""
     server, _ = real("llama-3.1-8b", "rtx-5090", seq_in=1000, seq_out=300)
-    found = curve(server, Load(5.0, Lengths(1000), Lengths(300), 2000), Objectives(ttft_max=1.0, tpot_max=0.05))
+    found = throughput_curve(server, Load(5.0, Lengths(1000), Lengths(300), 2000), Objectives(ttft_max=1.0, tpot_max=0.05))
     assert found.allowed is not None
     assert 0.9 * found.saturation < found.allowed <= found.saturation

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import ArrayLike
 
 from tests.serving_cases import PLAIN
-from whichgpu.estimate.serving.alike import serve_alike
-from whichgpu.estimate.serving.limits import Limits
-from whichgpu.estimate.serving.simulator import Outcome, _Loop, simulate
-from whichgpu.estimate.serving.tables import Sizes, StepTables
+from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
+from whichgpu.estimate.serving.simulator import SimulationOutcome, _Loop, simulate
+from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 
 FIXED, TOKEN, SEQUENCE, CONTEXT = 1e-3, 2e-5, 1e-4, 3e-7
 
@@ -53,7 +53,7 @@ class Sequence:
 class Reference:
     """First come, first served; one step at a time; blocks counted anew whenever they are asked for."""
 
-    limits: Limits
+    limits: SchedulerLimits
     waiting: deque[Sequence] = field(default_factory=deque)
     reading: list[Sequence] = field(default_factory=list)
     running: list[Sequence] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Reference:
         return begun, ended
 
 
-def one_by_one(arrivals: list[tuple[float, int, int]], limits: Limits) -> tuple[Reference, np.ndarray, np.ndarray]:
+def one_by_one(arrivals: list[tuple[float, int, int]], limits: SchedulerLimits) -> tuple[Reference, np.ndarray, np.ndarray]:
     engine, now, place = Reference(limits), 0.0, 0
     first, finished = np.full(len(arrivals), -1.0), np.full(len(arrivals), -1.0)
     while True:
@@ -169,8 +169,8 @@ def one_by_one(arrivals: list[tuple[float, int, int]], limits: Limits) -> tuple[
             finished[one.number] = now
 
 
-def simulated(arrivals: list[tuple[float, int, int]], limits: Limits) -> Outcome:
-    tables = StepTables(STEPS, Sizes(limits.max_sequences, limits.max_batched_tokens, 4096))
+def simulated(arrivals: list[tuple[float, int, int]], limits: SchedulerLimits) -> SimulationOutcome:
+    tables = StepTables(STEPS, TableSizes(limits.max_sequences, limits.max_batched_tokens, 4096))
     return simulate([(time, prompt, output, ()) for time, prompt, output in arrivals], tables, limits)
 
 
@@ -208,10 +208,10 @@ def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed
 def test_requests_of_one_length_take_a_shorter_way_to_the_same(case: str) -> None:
     limits = replace(PLAIN, **CASES[case])  # type: ignore[arg-type]
     times = np.cumsum(np.random.default_rng(3).exponential(0.015, 60)).tolist()
-    tables = StepTables(STEPS, Sizes(limits.max_sequences, limits.max_batched_tokens, 4096))
+    tables = StepTables(STEPS, TableSizes(limits.max_sequences, limits.max_batched_tokens, 4096))
     for prompt, output in ((90, 40), (16, 17), (33, 1)):
         engine, first, finished = one_by_one([(time, prompt, output) for time in times], limits)
-        told = serve_alike(times, prompt, output, tables, limits)
+        told = simulate_equal_requests(times, prompt, output, tables, limits)
         assert told is not None
         assert told.read == engine.read
         assert np.allclose(told.first, first, rtol=1e-9)
@@ -225,9 +225,9 @@ def test_the_shorter_way_is_given_up_where_somebody_is_thrown_out_and_only_there
     given_up = 0
     for blocks in range(12, 100, 8):
         limits = replace(PLAIN, **({"cache_tokens": 16 * blocks} | changed))
-        tables = StepTables(STEPS, Sizes(limits.max_sequences, limits.max_batched_tokens, 4096))
+        tables = StepTables(STEPS, TableSizes(limits.max_sequences, limits.max_batched_tokens, 4096))
         engine, first, finished = one_by_one([(time, 50, 45) for time in times], limits)
-        told = serve_alike(times, 50, 45, tables, limits)
+        told = simulate_equal_requests(times, 50, 45, tables, limits)
         assert (told is None) is (engine.preempted > 0)
         given_up += told is None
         if told is not None:
@@ -239,7 +239,7 @@ def test_the_shorter_way_is_given_up_where_somebody_is_thrown_out_and_only_there
 
 def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:
     """Three copies of two lanes; a long request keeps one lane busy, the others take what comes."""
-    tables = StepTables(STEPS, Sizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
+    tables = StepTables(STEPS, TableSizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
 
     def lanes(routing: Any, copies: int, stages: int, count: int) -> list[int]:
         loop = _Loop(tables, PLAIN, copies, stages, routing, 0)

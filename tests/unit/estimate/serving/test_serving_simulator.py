@@ -12,7 +12,7 @@ import pytest
 from tests.serving_cases import PLAIN, linear, real, small
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.queueing import erlang_c, mean_wait
-from whichgpu.estimate.serving.simulator import Arrival, Outcome
+from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
 
 STEP = 1e-3
 
@@ -21,7 +21,7 @@ def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
     return [(time, prompt, output, ()) for time, prompt, output in lengths]
 
 
-def spans(outcome: Outcome) -> list[tuple[float, float]]:
+def spans(outcome: SimulationOutcome) -> list[tuple[float, float]]:
     return [
         (round(float(first) / STEP, 6), round(float(last) / STEP, 6))
         for first, last in zip(outcome.first, outcome.finished, strict=True)

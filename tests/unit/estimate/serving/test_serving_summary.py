@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 from tests.serving_cases import linear, small
-from whichgpu.estimate.serving.load import Lengths, Load, longest, means
-from whichgpu.estimate.serving.pace import slots_of
+from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths
+from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.queueing import erlang_c, mean_wait
-from whichgpu.estimate.serving.screen import screen
-from whichgpu.estimate.serving.simulator import Outcome
-from whichgpu.estimate.serving.summary import concurrency, enough, summary
+from whichgpu.estimate.serving.service_times import max_running
+from whichgpu.estimate.serving.simulator import SimulationOutcome
+from whichgpu.estimate.serving.summary import concurrency, enough_requests, summarise
 
 
-def outcome(arrived: list[float], first: list[float], finished: list[float], outputs: list[int], **more: object) -> Outcome:
+def outcome(
+    arrived: list[float], first: list[float], finished: list[float], outputs: list[int], **more: object
+) -> SimulationOutcome:
     count = len(arrived)
-    plain = Outcome(
+    plain = SimulationOutcome(
         np.array(arrived), np.array(first), np.array(finished), np.full(count, 10), np.array(outputs), 0, 0, 0, 0, 0, 1.0, 0.5,
         np.array([0.0, 6.0, 2.0]), np.array([0, 3, 4]),
     )  # fmt: skip
@@ -31,7 +33,7 @@ FOUR = outcome([0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 4.0, 7.0], [3.0, 4.0, 4.0, 8.0],
 
 
 def test_latencies_by_hand() -> None:
-    told = summary(FOUR, percentiles=(50.0, 100.0))
+    told = summarise(FOUR, percentiles=(50.0, 100.0))
     assert told.requests == 4
     assert told.ttft.at == (1.5, 4.0)
     assert told.ttft.mean == 2.0
@@ -45,26 +47,26 @@ def test_latencies_by_hand() -> None:
 
 
 def test_rates_are_of_all_the_time_where_most_of_it_comes_after_the_last_arrival() -> None:
-    told = summary(FOUR)  # 3 s of arrivals, 8 s in all
+    told = summarise(FOUR)  # 3 s of arrivals, 8 s in all
     assert told.throughput == pytest.approx(14 / 8)
     assert told.answered_rate == pytest.approx(4 / 8)
 
 
 def test_rates_are_of_the_time_in_which_requests_came() -> None:
-    told = summary(outcome([0.0, 1.0, 2.0, 4.0], [0.5, 1.5, 2.5, 4.5], [1.0, 2.0, 3.0, 5.0], [2, 4, 6, 8]))
+    told = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, 1.5, 2.5, 4.5], [1.0, 2.0, 3.0, 5.0], [2, 4, 6, 8]))
     assert told.answered_rate == pytest.approx(3 / 4)
     assert told.throughput == pytest.approx(12 / 4)
-    edge = summary(
+    edge = summarise(
         outcome([0.0, 1.0, 2.0], [0.5, 1.5, 2.0], [1.0, 2.0, 3.0], [2, 4, 8])
     )  # what ends with the last arrival counts
     assert edge.answered_rate == pytest.approx(2 / 2)
 
 
 def test_refused_requests_are_no_part_of_it() -> None:
-    told = summary(outcome([0.0, 1.0, 2.0, 4.0], [0.5, -1.0, 2.5, 4.5], [1.0, -1.0, 3.0, 5.0], [2, 4, 6, 8]))
+    told = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, -1.0, 2.5, 4.5], [1.0, -1.0, 3.0, 5.0], [2, 4, 6, 8]))
     assert told.requests == 3
     assert told.throughput == pytest.approx(8 / 4)
-    none = summary(outcome([0.0], [-1.0], [-1.0], [3]), ttft_max=1.0)
+    none = summarise(outcome([0.0], [-1.0], [-1.0], [3]), ttft_max=1.0)
     assert (none.requests, none.throughput, none.answered_rate, none.met, none.ttft.mean) == (0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -74,7 +76,7 @@ def test_refused_requests_are_no_part_of_it() -> None:
      ({"ttft_max": 1.0, "tpot_max": 0.5}, 0.25), ({"latency_max": 0.1}, 0.0)],
 )  # fmt: skip
 def test_objectives_are_met_together_or_not(most: dict[str, float], share: float) -> None:
-    told = summary(FOUR, **most)  # type: ignore[arg-type]
+    told = summarise(FOUR, **most)  # type: ignore[arg-type]
     assert told.met == share
     assert told.goodput == pytest.approx(share * told.answered_rate)
 
@@ -88,17 +90,17 @@ def test_the_first_tenth_of_a_drawn_load_is_left_out() -> None:
         times, [a + b for a, b in zip(times, late, strict=True)], [a + b for a, b in zip(times, late, strict=True)], [1] * count
     )
     load = Load(1.0, Lengths(10), Lengths(1), count)
-    assert summary(run, load).ttft.mean == pytest.approx(0.1)
-    assert summary(run, load).requests == 18
-    assert summary(run).ttft.mean == pytest.approx((18 + 1.8) / 20)
+    assert summarise(run, load).ttft.mean == pytest.approx(0.1)
+    assert summarise(run, load).requests == 18
+    assert summarise(run).ttft.mean == pytest.approx((18 + 1.8) / 20)
 
 
 @pytest.mark.parametrize(("rise", "growing"), [(0.0, False), (0.02, False), (0.2, True)])
 def test_a_queue_without_end_makes_the_late_wait_longer(rise: float, growing: bool) -> None:
     times = [float(place) for place in range(60)]
     first = [time + 1.0 + rise * time for time in times]
-    assert summary(outcome(times, first, [one + 4.0 for one in first], [5] * 60)).growing is growing
-    few = summary(outcome(times[:39], first[:39], [one + 4.0 for one in first[:39]], [5] * 39))
+    assert summarise(outcome(times, first, [one + 4.0 for one in first], [5] * 60)).growing is growing
+    few = summarise(outcome(times[:39], first[:39], [one + 4.0 for one in first[:39]], [5] * 39))
     assert not few.growing
 
 
@@ -106,7 +108,7 @@ def test_a_queue_without_end_makes_the_late_wait_longer(rise: float, growing: bo
 def test_late_ones_wait_half_as_long_again_and_a_quarter_of_a_stay_more(late: float, stay: float, growing: bool) -> None:
     times = [float(place) for place in range(60)]
     first = [time + (4.0 if place < 40 else late) for place, time in enumerate(times)]
-    assert summary(outcome(times, first, [one + stay for one in first], [5] * 60)).growing is growing
+    assert summarise(outcome(times, first, [one + stay for one in first], [5] * 60)).growing is growing
 
 
 def test_tokens_come_slower_in_larger_batches() -> None:
@@ -121,8 +123,8 @@ def test_tokens_come_slower_in_larger_batches() -> None:
 
 
 def test_ten_requests_must_lie_beyond_a_percentile() -> None:
-    assert enough(200, 95)
-    assert not enough(199, 95)
+    assert enough_requests(200, 95)
+    assert not enough_requests(199, 95)
 
 
 def test_erlang_by_hand() -> None:
@@ -137,41 +139,41 @@ def test_erlang_by_hand() -> None:
 
 
 def test_slots_hold_half_an_answer_each_or_all_of_it() -> None:
-    assert slots_of(small(1600), 100, 200) == 8
-    assert slots_of(small(1600, reserve_answers=True), 100, 200) == 5
-    assert slots_of(small(1600), 10, 20) == 16  # no more than there may be
-    assert slots_of(small(16), 100, 200) == 1
+    assert max_running(small(1600), 100, 200) == 8
+    assert max_running(small(1600, reserve_answers=True), 100, 200) == 5
+    assert max_running(small(1600), 10, 20) == 16  # no more than there may be
+    assert max_running(small(16), 100, 200) == 1
 
 
 def test_formulas_by_hand_for_steps_of_one_length() -> None:
     """Steps of 10 ms whatever is in them; 50 tokens an answer; prompts of 100 tokens take a step alone, none beside others."""
     load = Load(2.0, Lengths(100), Lengths(50), 10)
-    told = screen(linear(fixed=0.01), load)
+    told = screen_load(linear(fixed=0.01), load)
     assert told.slots == 16
     assert told.saturation == pytest.approx(16 / 0.5)
     assert told.utilisation == pytest.approx(2 / 32)
     assert told.batch == pytest.approx(1.0)  # Little: 2 a second stay half a second
     assert told.tpot == pytest.approx(0.01)
-    apart = screen(linear(small(1 << 20, mixed_steps=False), fixed=0.01), load)
+    apart = screen_load(linear(small(1 << 20, mixed_steps=False), fixed=0.01), load)
     assert apart.saturation == pytest.approx(16 / (0.5 + 16 * 0.01))
-    busy = screen(linear(fixed=0.01), load.at(20.0))
+    busy = screen_load(linear(fixed=0.01), load.at(20.0))
     assert busy.batch == pytest.approx(10.0)
     assert busy.wait == pytest.approx(mean_wait(16, 20.0, 0.5))
-    both = screen(linear(fixed=0.01, copies=2, stages=3), load.at(20.0))
+    both = screen_load(linear(fixed=0.01, copies=2, stages=3), load.at(20.0))
     assert both.saturation == pytest.approx(6 * 16 / 0.5)
     assert both.batch == pytest.approx(20 / 6 * 0.5)
 
 
 def test_a_long_prompt_is_read_in_as_many_steps_as_it_takes() -> None:
     load = Load(1.0, Lengths(2048), Lengths(50), 10)
-    apart = screen(linear(small(1 << 20, mixed_steps=False), fixed=0.01), load)
+    apart = screen_load(linear(small(1 << 20, mixed_steps=False), fixed=0.01), load)
     assert apart.saturation == pytest.approx(16 / (0.5 + 16 * 0.04))  # 512 tokens a step
 
 
 def test_means_and_the_longest_of_a_load() -> None:
     load = Load(1.0, Lengths(100, 0.5), Lengths.histogram((10, 30), (3, 1)), 10)
-    assert means(load) == (100, 15.0)
-    assert longest(load) == int(100 * np.exp(1.5) + 30)
+    assert mean_lengths(load) == (100, 15.0)
+    assert longest_request(load) == int(100 * np.exp(1.5) + 30)
 
 
 def test_lengths_are_whole_and_have_their_mean() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.serving_cases import CATALOG, Linear, asked
-from whichgpu.estimate.group.steps import GroupSteps
-from whichgpu.estimate.serving.limits import Overrides, cache_room, lanes, limits_of
-from whichgpu.estimate.serving.tables import Sizes, StepTables
+from whichgpu.estimate.group.engine_steps import EngineSteps
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, batch_limits, cache_room, scheduler_limits
+from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from whichgpu.estimate.serving.tables import Sizes, StepTables
 def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[str, Any]) -> None:
     """Prompts and tokens exactly; both together within half a percent on average, within 6% everywhere."""
     workload, shape = asked(model, **fields)
-    steps, stages = GroupSteps(workload, shape, CATALOG.gpu_by_id[gpu]), workload.parallel.pp
-    tables = StepTables(steps, Sizes(256, 4096, 32768), stages)
+    steps, stages = EngineSteps(workload, shape, CATALOG.gpu_by_id[gpu]), workload.parallel.pp
+    tables = StepTables(steps, TableSizes(256, 4096, 32768), stages)
     chance = np.random.default_rng(0)
     batch, tokens = chance.integers(1, 257, 200), chance.integers(1, 4097, 200)
     context, before = np.round(np.exp(chance.uniform(3, 10, 200))), np.round(np.exp(chance.uniform(3, 10, 200)))
@@ -43,14 +43,14 @@ def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[
 
 def test_several_prompts_do_not_see_one_another() -> None:
     """Two prompts of 100 look back half as far as one of 200."""
-    tables = StepTables(Linear(0.0, context=1e-6), Sizes(4, 512, 1024))
+    tables = StepTables(Linear(0.0, context=1e-6), TableSizes(4, 512, 1024))
     one = tables.mixed(200, 0.0, 0, 0.0)
     reach = (2 * 100 * 100 / 200 - 200) / 2
     assert tables.mixed(200, reach, 0, 0.0) == pytest.approx(one / 2, rel=0.02)
 
 
 def test_scaled_tables_are_longer_throughout() -> None:
-    tables = StepTables(Linear(1e-3, 1e-6, 1e-5, 1e-8), Sizes(8, 128, 1024))
+    tables = StepTables(Linear(1e-3, 1e-6, 1e-5, 1e-8), TableSizes(8, 128, 1024))
     twice = tables.scaled(2.0)
     assert twice.decode(5, 333.0) == pytest.approx(2 * tables.decode(5, 333.0))
     assert twice.mixed(77, 40.0, 3, 500.0) == pytest.approx(2 * tables.mixed(77, 40.0, 3, 500.0))
@@ -66,7 +66,7 @@ def test_limits_follow_the_engine_its_year_and_the_gpu() -> None:
         ("nvidia", "h100-sxm", {"engine": "tensorrt-llm"}),
     ):
         workload, shape = asked("llama-3.1-8b", **fields)
-        found[name] = limits_of(workload, shape, CATALOG.gpu_by_id[gpu])
+        found[name] = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu])
     assert (found["now"].max_sequences, found["now"].max_batched_tokens) == (1024, 8192)
     assert (found["small"].max_sequences, found["small"].max_batched_tokens) == (256, 2048)
     assert (found["old"].chunked_prefill, found["old"].mixed_steps, found["old"].max_sequences) == (False, False, 256)
@@ -78,24 +78,28 @@ def test_cache_is_what_the_memory_estimate_leaves() -> None:
     """Llama-3.1-8B keeps 128 KiB a token."""
     workload, shape = asked("llama-3.1-8b")
     gpu = CATALOG.gpu_by_id["h100-sxm"]
-    assert limits_of(workload, shape, gpu).cache_tokens == pytest.approx(cache_room(workload, shape, gpu) / 131072, rel=0.01)
-    half = limits_of(workload, shape, gpu, Overrides(memory_share=0.5))
-    assert half.cache_tokens < limits_of(workload, shape, gpu).cache_tokens / 2
+    assert scheduler_limits(workload, shape, gpu).cache_tokens == pytest.approx(
+        cache_room(workload, shape, gpu) / 131072, rel=0.01
+    )
+    half = scheduler_limits(workload, shape, gpu, LimitOverrides(memory_share=0.5))
+    assert half.cache_tokens < scheduler_limits(workload, shape, gpu).cache_tokens / 2
     assert half.memory_share == 0.5
 
 
 def test_limits_can_be_set() -> None:
     workload, shape = asked("llama-3.1-8b")
-    asked_for = Overrides(max_batched_tokens=1000, max_sequences=7, block_tokens=32, chunked_prefill=False, prefix_caching=False)
-    found = limits_of(workload, shape, CATALOG.gpu_by_id["h100-sxm"], asked_for)
+    asked_for = LimitOverrides(
+        max_batched_tokens=1000, max_sequences=7, block_tokens=32, chunked_prefill=False, prefix_caching=False
+    )
+    found = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"], asked_for)
     assert {name: getattr(found, name) for name in asked_for.given()} == asked_for.given()
     assert found.cache_tokens % 32 == 0
 
 
 def test_lanes_share_what_a_copy_has() -> None:
     workload, shape = asked("llama-3.1-8b")
-    whole = limits_of(workload, shape, CATALOG.gpu_by_id["h100-sxm"])
-    lane = lanes(whole, 4)
+    whole = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"])
+    lane = batch_limits(whole, 4)
     assert lane.max_sequences == whole.max_sequences // 4
     assert lane.cache_tokens <= whole.cache_tokens / 4
 
@@ -109,5 +113,5 @@ def test_the_room_vllm_leaves_on_small_cards(model: str, gpu: str, tokens: int) 
     a sequence); what vLLM finds on a GPU, its context above all, was once taken off its share."""
     kept = {"kv_precision": "fp8"} if model.startswith("llama") else {}
     workload, shape = asked(model, precision="int4", engine="vllm", year=2025, seq_in=1000, seq_out=1000, **kept)
-    found = limits_of(workload, shape, CATALOG.gpu_by_id[gpu], Overrides(memory_share=0.9))
+    found = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu], LimitOverrides(memory_share=0.9))
     assert found.cache_tokens == pytest.approx(tokens, rel=0.15)

@@ -11,11 +11,11 @@ import pytest
 from tests.serving_cases import linear, real, small
 from whichgpu.decide.configurations.simulate import REQUESTS, TYPICAL
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.pace import Pace
 from whichgpu.estimate.serving.server import Server
+from whichgpu.estimate.serving.service_times import ServiceTimes
 from whichgpu.estimate.serving.simulator import simulate
-from whichgpu.estimate.serving.summary import summary
-from whichgpu.estimate.serving.tail import stretched, tpot_tail
+from whichgpu.estimate.serving.summary import summarise
+from whichgpu.estimate.serving.tpot_tail import scaled_waits, tpot_tail
 
 WIDE = small(1 << 20, max_sequences=128)
 DRAWN = Load(1.0, Lengths(100), Lengths(20), REQUESTS, seed=TYPICAL)
@@ -45,14 +45,14 @@ def slowed(copies: int = 1) -> Server:
 def told(server: Server, rate: float, prompt: int, output: int, requests: int = 6000) -> tuple[float, float]:
     """The mean and the 95th percentile of the time between tokens, simulated at length."""
     load = Load(rate, Lengths(prompt), Lengths(output), requests, seed=3)
-    found = summary(server.run(load.arrivals()), load, percentiles=(95.0,))
+    found = summarise(server.run(load.arrivals()), load, percentiles=(95.0,))
     return found.tpot.mean, found.tpot.at[0]
 
 
 @pytest.mark.parametrize(("prompt", "output", "share"), [(200, 100, 0.3), (200, 100, 0.6), (50, 300, 0.75), (20, 400, 0.5)])
 def test_a_tail_by_formula_is_that_of_a_long_simulation(prompt: int, output: int, share: float) -> None:
     server = slowed()
-    pace = Pace.of(server, prompt, output)
+    pace = ServiceTimes.of(server, prompt, output)
     rate = share * pace.saturation
     _, tail = told(server, rate, prompt, output)
     assert tpot_tail(pace, rate, 95.0) == pytest.approx(tail, rel=0.04)
@@ -60,18 +60,18 @@ def test_a_tail_by_formula_is_that_of_a_long_simulation(prompt: int, output: int
 
 def test_tails_grow_with_rate_and_percentile_and_end_where_queues_never_rest() -> None:
     server = slowed()
-    pace = Pace.of(server, 200, 100)
+    pace = ServiceTimes.of(server, 200, 100)
     shares = np.linspace(0.05, 0.95, 19)
     tails = [tpot_tail(pace, share * pace.saturation, 95.0) for share in shares]
     assert tails == sorted(tails)
     levels = [tpot_tail(pace, 0.5 * pace.saturation, level) for level in (50.0, 80.0, 90.0, 95.0, 99.0)]
     assert levels == sorted(levels)
     assert tpot_tail(pace, 3.0 * pace.saturation, 95.0) == inf
-    assert tpot_tail(Pace.of(server, 200, 1), 1.0, 95.0) == 0.0  # nothing lies between the tokens of an answer of one
+    assert tpot_tail(ServiceTimes.of(server, 200, 1), 1.0, 95.0) == 0.0  # nothing lies between the tokens of an answer of one
 
 
 def test_copies_and_lanes_share_a_rate() -> None:
-    one, three = (Pace.of(slowed(copies), 200, 100) for copies in (1, 3))
+    one, three = (ServiceTimes.of(slowed(copies), 200, 100) for copies in (1, 3))
     assert three.saturation == pytest.approx(3 * one.saturation)
     assert tpot_tail(three, 3.0, 95.0) == pytest.approx(tpot_tail(one, 1.0, 95.0))
 
@@ -83,7 +83,7 @@ def test_saturation_by_formula_is_what_a_flooded_server_answers(prompt: int, out
     flood = simulate([(0.0, prompt, output, ())] * 600, server.steps, server.lane)
     ends = np.sort(flood.finished)
     answered = (450 - 150) / (ends[450] - ends[150])
-    assert Pace.of(server, prompt, output).saturation == pytest.approx(answered, rel=0.2)
+    assert ServiceTimes.of(server, prompt, output).saturation == pytest.approx(answered, rel=0.2)
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.3])
@@ -92,18 +92,18 @@ def test_slower_steps_make_users_wait_as_long_as_a_simulation_of_them_says(
     prompt: int, output: int, share: float, factor: float
 ) -> None:
     server = slowed()
-    pace = Pace.of(server, prompt, output)
+    pace = ServiceTimes.of(server, prompt, output)
     rate = share * pace.saturation
     usual, other = (told(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
-    _, each = stretched(pace, rate, 95.0, (1.0, usual), factor, REQUESTS)
+    _, each = scaled_waits(pace, rate, 95.0, (1.0, usual), factor, REQUESTS)
     assert each == pytest.approx(other, rel=0.05)
     assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more at work slow each other, fewer do not
 
 
 def test_a_pace_that_cannot_bear_its_load_is_a_full_server_and_a_queue() -> None:
-    pace = Pace.of(slowed(), 200, 100)
+    pace = ServiceTimes.of(slowed(), 200, 100)
     rate = 0.9 * pace.saturation
-    first, each = stretched(pace, rate, 95.0, (0.1, 0.02), 2.0, 400)
+    first, each = scaled_waits(pace, rate, 95.0, (0.1, 0.02), 2.0, 400)
     assert each >= pace.scaled(2.0).stay(pace.slots) / 100
     assert first == pytest.approx(0.2 + 0.95 * 400 * (2.0 / pace.saturation - 1.0 / rate), rel=1e-6)
-    assert stretched(pace, rate, 95.0, (0.1, 0.02), 1.0, 400) == pytest.approx((0.1, 0.02))
+    assert scaled_waits(pace, rate, 95.0, (0.1, 0.02), 1.0, 400) == pytest.approx((0.1, 0.02))

@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import ArrayLike
 
 from tests.serving_cases import small
-from whichgpu.estimate.serving.pace import Pace
 from whichgpu.estimate.serving.server import Server
-from whichgpu.estimate.serving.tables import Questions, Sizes, StepTables, coarse, grid, tiled
+from whichgpu.estimate.serving.service_times import ServiceTimes
+from whichgpu.estimate.serving.step_tables import StepQueries, StepTables, TableSizes, batch_grid, coarse, tiled
 
 TILE, ROW, BACK, SEQUENCE, LOOK = 5e-3, 1e-5, 2e-7, 3e-4, 4e-7
 
@@ -30,7 +30,7 @@ class Leaping:
 
 
 STEPS = Leaping()
-SIZES = Sizes(40, 600, 2000)
+SIZES = TableSizes(40, 600, 2000)
 
 
 def exact(tokens: float, reach: float, batch: float, context: float) -> float:
@@ -83,8 +83,8 @@ class Smooth(Leaping):
 
 
 def test_fewer_questions_about_full_tiles_give_the_same() -> None:
-    sizes = Sizes(300, 2000, 1000)
-    fine, plain = Questions(sizes, fine=64), Questions(sizes)
+    sizes = TableSizes(300, 2000, 1000)
+    fine, plain = StepQueries(sizes, fine=64), StepQueries(sizes)
     assert len(fine.mixed[0]) < len(plain.mixed[0]) / 3
     assert len(fine.decode[0]) < len(plain.decode[0])
     told = StepTables.holding(fine.answered(STEPS.decode(*fine.decode), STEPS.mixed(*fine.mixed)))
@@ -100,9 +100,9 @@ def test_fewer_questions_about_full_tiles_give_the_same() -> None:
 
 
 def test_places_that_are_asked_for() -> None:
-    assert grid(1).tolist() == [1]
-    assert grid(16).tolist() == list(range(1, 17))
-    assert grid(17).tolist() == [*range(1, 17), 17]
+    assert batch_grid(1).tolist() == [1]
+    assert batch_grid(16).tolist() == list(range(1, 17))
+    assert batch_grid(17).tolist() == [*range(1, 17), 17]
     assert tiled(1).tolist() == [1, 2]
     assert {128, 129, 256, 257}.issubset(tiled(300).tolist())  # a full tile of queries, and one more
     assert tiled(600)[-1] >= 600
@@ -110,14 +110,14 @@ def test_places_that_are_asked_for() -> None:
     assert 385 not in tiled(384)  # nobody asks for more
     assert 385 in tiled(385)
     assert np.diff(np.log2(coarse(tiled(600))[:-1])).min() > 0.9
-    sizes = Questions(Sizes(4, 10, 1)).decode
+    sizes = StepQueries(TableSizes(4, 10, 1)).decode
     assert set(sizes[1].tolist()) >= {1.0, 32.0, 64.0}  # contexts have lines to be read off even where all are short
 
 
 def test_the_pace_of_a_server_by_hand() -> None:
     """Prompts of 100, answers of 50: seen half-way, so at 125 tokens."""
     server = Server(StepTables(STEPS, SIZES), small(16 * 125), small(16 * 125), 1, 1)
-    pace = Pace.of(server, 100, 50)
+    pace = ServiceTimes.of(server, 100, 50)
     assert pace.slots == 16
     steps, reads = pace.curve
     assert steps == pytest.approx([exact(0, 0, batch, 125) for batch in range(1, 17)])
@@ -128,22 +128,22 @@ def test_the_pace_of_a_server_by_hand() -> None:
     assert pace.stay(0.2) == pytest.approx(50 * steps[0] + 0.2 * reads[0])
     assert pace.saturation == pytest.approx(16 / pace.stay(16))
     tight = small(16 * 125, max_sequences=17)  # memory takes fewer than might come: half an answer is read again
-    crowded = Pace.of(Server(server.steps, tight, tight, 1, 1), 100, 50)
+    crowded = ServiceTimes.of(Server(server.steps, tight, tight, 1, 1), 100, 50)
     assert crowded.saturation == pytest.approx(1 / (pace.stay(16) / 16 + 0.5 * 50 / 100 * reads[15]))
     kept = small(16 * 150, max_sequences=17, reserve_answers=True)
-    assert Pace.of(Server(server.steps, kept, kept, 1, 1), 100, 50).saturation == pytest.approx(16 / pace.stay(16))
+    assert ServiceTimes.of(Server(server.steps, kept, kept, 1, 1), 100, 50).saturation == pytest.approx(16 / pace.stay(16))
 
 
 def test_a_long_prompt_looks_back_at_its_own_chunks() -> None:
     """1024 tokens in two chunks of 512: the second looks back at the first."""
     limits = small(1 << 20, mixed_steps=False)
-    pace = Pace.of(Server(StepTables(STEPS, Sizes(16, 512, 2000)), limits, limits, 1, 1), 1024, 50)
+    pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(16, 512, 2000)), limits, limits, 1, 1), 1024, 50)
     assert pace.curve[1] == pytest.approx([2 * exact(512, 0, 0, 0) + 512 * 512 * BACK] * 16)
 
 
 def test_where_prompts_fill_every_step_no_more_are_at_work_than_they_let_in() -> None:
     """A step takes 40 tokens; of 100 read and 100 written each, so 20 are at work."""
     limits = small(1 << 20, max_sequences=40, max_batched_tokens=40)
-    pace = Pace.of(Server(StepTables(STEPS, Sizes(40, 40, 2000)), limits, limits, 2, 3), 100, 100)
+    pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(40, 40, 2000)), limits, limits, 2, 3), 100, 100)
     assert pace.saturation == pytest.approx(6 * 20 / pace.stay(20))
     assert pace.at_each(12.0) == 2.0

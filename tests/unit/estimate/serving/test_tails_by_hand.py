@@ -9,15 +9,15 @@ import pytest
 from scipy.stats import poisson  # type: ignore[import-untyped]
 
 from tests.serving_cases import small
-from whichgpu.estimate.serving.pace import MeanLengths, Pace, slots_of
-from whichgpu.estimate.serving.tail import tpot_tail
+from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes, max_running
+from whichgpu.estimate.serving.tpot_tail import tpot_tail
 
 
-def paced(steps: list[float], reads: list[float], prompt: float = 100.0, output: float = 51.0, lanes: int = 1) -> Pace:
+def paced(steps: list[float], reads: list[float], prompt: float = 100.0, output: float = 51.0, lanes: int = 1) -> ServiceTimes:
     """A lane with as many slots as there are steps: fifty tokens come after the first."""
     limits = small(1 << 20, max_sequences=len(steps))
     places = np.arange(1.0, len(steps) + 1)
-    return Pace(MeanLengths(prompt, output), limits, lanes, places, np.array(steps), np.array(reads))
+    return ServiceTimes(MeanLengths(prompt, output), limits, lanes, places, np.array(steps), np.array(reads))
 
 
 def test_where_nothing_slows_a_step_every_token_takes_one() -> None:
@@ -93,8 +93,8 @@ def test_how_many_are_at_work_is_a_poisson_number_where_there_is_room(rate: floa
 
 def test_slots_at_their_ends() -> None:
     limits = small(1000)
-    assert slots_of(limits, 100, 50) == 8  # 125 tokens each, half-way through their answers
-    assert slots_of(small(999), 100, 50) == 7
-    assert slots_of(small(1 << 20), 100, 50) == 16
-    assert slots_of(small(10), 100, 50) == 1
+    assert max_running(limits, 100, 50) == 8  # 125 tokens each, half-way through their answers
+    assert max_running(small(999), 100, 50) == 7
+    assert max_running(small(1 << 20), 100, 50) == 16
+    assert max_running(small(10), 100, 50) == 1
     assert MeanLengths(100.0, 50.0).context == 125.0

@@ -11,29 +11,29 @@ import pytest
 
 from tests.toy_gpu import PLAIN, toy
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.group.collectives import Ring, cost
+from whichgpu.estimate.group.collectives import Communicator, collective_cost
+from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
 from whichgpu.estimate.group.fabric import fabric_of
-from whichgpu.estimate.group.host_launches import host_calls, uncaptured, worker_seconds
-from whichgpu.estimate.group.step import Devices, _rounds, _waits, heard_messages
-from whichgpu.estimate.group.steps import GroupSteps, _after
+from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_graphs, worker_dispatch_seconds
+from whichgpu.estimate.group.step import Devices, _overlapped_rounds, _ranks_wait, collective_seconds
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.memory.quantisation import layer_matrices
-from whichgpu.estimate.memory.training.ledger import Ledger
-from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
+from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.transformer import transformer_parts
-from whichgpu.estimate.time.answer import time_of
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves import evaluate
-from whichgpu.estimate.time.curves.evaluate import bounds, seconds, totals
-from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.curves.stack import stack
-from whichgpu.estimate.time.curves.tiles import LARGEST, NARROW, SIMT, TENSOR
+from whichgpu.estimate.time.curves.evaluate import operator_seconds, operator_totals, roofline_seconds
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
+from whichgpu.estimate.time.curves.stack import stack_operators
+from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSITY, SIMT_TILES, TENSOR_TILES
 from whichgpu.estimate.time.lower.eager import gemm as traced
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
-from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.model import Prepared, _pictures
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
+from whichgpu.estimate.time.lower.lowered import LoweredStep
+from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _pictures
 from whichgpu.estimate.time.operators import Op, gemm, pointwise
+from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -50,17 +50,17 @@ def asked(task: Any = "decode", **fields: Any) -> Workload:
 
 def test_new_tokens_see_those_in_the_cache_too() -> None:
     causal = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0, "causal": 1.0})
-    told = _after(causal, np.array([8.0]), np.array([16.0]))
+    told = _with_cached_context(causal, np.array([8.0]), np.array([16.0]))
     assert (told.flops[0], told.read[0], told.write, told.sizes["keys"][0]) == (500.0, 180.0, 20.0, 24.0)  # type: ignore[index]
-    plain = _after(replace(causal, sizes={"keys": 8.0}), np.array([8.0]), np.array([16.0]))
+    plain = _with_cached_context(replace(causal, sizes={"keys": 8.0}), np.array([8.0]), np.array([16.0]))
     assert plain.flops[0] == 300.0  # type: ignore[index]
-    assert _after(causal, np.array([8.0]), np.array([0.0])) is causal
+    assert _with_cached_context(causal, np.array([8.0]), np.array([0.0])) is causal
     other = Op("gemm", "bf16")
-    assert _after(other, np.array([8.0]), np.array([16.0])) is other
+    assert _with_cached_context(other, np.array([8.0]), np.array([16.0])) is other
 
 
 def test_steps_of_one_copy_agree_with_one_another() -> None:
-    steps = GroupSteps(asked(), TINY, H100)
+    steps = EngineSteps(asked(), TINY, H100)
     alone = float(steps.mixed(64.0, 0.0, 0.0, 1.0))
     assert alone == pytest.approx(float(steps.prefill(1.0, 64.0)), rel=0.02)
     both = steps.mixed(64.0, 0.0, np.array([1.0, 8.0]), 32.0)
@@ -73,29 +73,31 @@ def test_steps_of_one_copy_agree_with_one_another() -> None:
 
 
 def test_calls_of_engines_before_they_captured_graphs() -> None:
-    assert uncaptured(asked(year=2023))
-    assert not uncaptured(asked(year=2024))
-    assert not uncaptured(asked())
-    assert not uncaptured(asked(year=2023, engine="sglang"))
-    lowered = Lowered((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
+    assert lacks_cuda_graphs(asked(year=2023))
+    assert not lacks_cuda_graphs(asked(year=2024))
+    assert not lacks_cuda_graphs(asked())
+    assert not lacks_cuda_graphs(asked(year=2023, engine="sglang"))
+    lowered = LoweredStep((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
     said = [Collective("all_reduce", "tp", 1.0, 8.0)]
     beside = 4 * (2.0 + 15 * 0.05)
-    assert host_calls(asked(), TINY, lowered, said)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
-    assert host_calls(asked(), replace(TINY, kv_heads=8), lowered, said)[0] == pytest.approx(14 + 8 + 4 + beside)
+    assert framework_calls(asked(), TINY, lowered, said)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
+    assert framework_calls(asked(), replace(TINY, kv_heads=8), lowered, said)[0] == pytest.approx(14 + 8 + 4 + beside)
     biased = replace(TINY, out_bias=True, mlp_bias=True)
-    assert host_calls(asked(parallel=Parallel(pp=2)), biased, lowered, said)[0] == pytest.approx(14 + 8 + 12 + (beside + 8) / 2)
-    assert worker_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
-    assert worker_seconds(asked(parallel=Parallel(dp=4))) == 0.0
+    assert framework_calls(asked(parallel=Parallel(pp=2)), biased, lowered, said)[0] == pytest.approx(
+        14 + 8 + 12 + (beside + 8) / 2
+    )
+    assert worker_dispatch_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
+    assert worker_dispatch_seconds(asked(parallel=Parallel(dp=4))) == 0.0
 
 
 def test_who_waits_for_whom() -> None:
-    assert _waits(asked("train", parallel=Parallel(dp=2)))
-    assert not _waits(asked("train", parallel=Parallel(dp=2, threads=True)))
-    assert not _waits(asked("serve", parallel=Parallel(dp=2)))
-    assert _waits(asked("serve", parallel=Parallel(tp=2)))
-    assert _waits(asked("serve", parallel=Parallel(cp=2)))
+    assert _ranks_wait(asked("train", parallel=Parallel(dp=2)))
+    assert not _ranks_wait(asked("train", parallel=Parallel(dp=2, threads=True)))
+    assert not _ranks_wait(asked("serve", parallel=Parallel(dp=2)))
+    assert _ranks_wait(asked("serve", parallel=Parallel(tp=2)))
+    assert _ranks_wait(asked("serve", parallel=Parallel(cp=2)))
     for zero, phase, rounds in ((0, "backward", 3.0), (1, "backward", 3.0), (2, "backward", 1.0), (0, "forward", 1.0)):
-        assert _rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
+        assert _overlapped_rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
 
 
 def test_messages_are_added_by_what_may_hide_them() -> None:
@@ -107,10 +109,10 @@ def test_messages_are_added_by_what_may_hide_them() -> None:
         Collective("all_gather", "dp", 1e6, 3.0),
         Collective("all_gather", "dp", 2e6, 1.0),
     ]
-    heard = heard_messages(workload, said, devices)
+    heard = collective_seconds(workload, said, devices)
 
     def one(kind: Any, size: float) -> Any:
-        return cost(kind, size, Ring(8, 8), [fabric])
+        return collective_cost(kind, size, Communicator(8, 8), [fabric])
 
     assert heard["backward_volume"][0, 0] == pytest.approx(4 * one("all_reduce", 25e6).volume[0, 0])
     assert heard["open_latency"][0, 0] == pytest.approx(
@@ -131,52 +133,56 @@ def call(name: str, inputs: Any, phase: Any = "forward", **more: Any) -> Call:
 
 
 def test_traced_products() -> None:
-    (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), Settings())
+    (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), LoweringOptions())
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
-    (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), Settings())
+    (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
     assert batched.flops == 3 * 2 * 12 * 128 * 64
-    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), Settings(narrow="int8", narrow_width=1.0))
+    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), LoweringOptions(narrow="int8", narrow_width=1.0))
     assert (narrow.unit, narrow.read) == ("int8", 12 * 128 + 128 * 64)
-    (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), Settings())
+    (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), LoweringOptions())
     assert weights.role == "wgrad"
-    (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), Settings())
+    (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), LoweringOptions())
     assert inputs.role == "dgrad"
     known = call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward", growing=((False, True), (True, False)))
-    assert traced.matmul(known, Settings())[0].role == "wgrad"
+    assert traced.matmul(known, LoweringOptions())[0].role == "wgrad"
 
 
 HEADS = (3.0, 2.0, 10.0, 64.0)
 
 
 def test_traced_attention() -> None:
-    (op,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS)), Settings())
+    (op,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS)), LoweringOptions())
     size = 3 * 2 * 10 * 64 * 2
     assert op.flops == 4 * 3 * 2 * 100 * 64
     assert (op.read, op.write) == (3 * size, size)
-    (causal,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS), attributes={"causal": True}), Settings())
+    (causal,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS), attributes={"causal": True}), LoweringOptions())
     assert causal.flops == op.flops / 2
-    (back,) = traced.attention_backward(call("sdpa", (HEADS, HEADS, HEADS, HEADS), "backward"), Settings())
+    (back,) = traced.attention_backward(call("sdpa", (HEADS, HEADS, HEADS, HEADS), "backward"), LoweringOptions())
     assert (back.flops, back.read, back.write) == (2.5 * op.flops, 5 * size, 3 * size)
     longer = (3.0, 2.0, 20.0, 64.0)
-    (crossed,) = traced.attention(call("sdpa", (HEADS, longer, longer)), Settings())
+    (crossed,) = traced.attention(call("sdpa", (HEADS, longer, longer)), LoweringOptions())
     assert (crossed.read, crossed.write, crossed.flops) == (size + 4 * size, size, 2 * op.flops)
 
 
 def test_attention_seen_as_one_call() -> None:
     query, weight, projection = (3.0, 10.0, 128.0), (384.0, 128.0), (128.0, 128.0)
-    ops = traced.native_attention(call("native", (query, query, query, weight, (384.0,), projection)), Settings(training=False))
+    ops = traced.native_attention(
+        call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False)
+    )
     assert [op.kind for op in ops] == ["gemm", "attention", "gemm"]
     assert [float(op.flops) for op in ops] == [2 * 30 * 128 * 384, 4 * 3 * 2 * 100 * 64, 2 * 30 * 128 * 128]
     apart = traced.native_attention(
-        call("native", (query, query, query, weight, (384.0,), projection)), Settings(training=False, amp=True)
+        call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False, amp=True)
     )
     assert [op.kind for op in apart[3:]] == ["copy", "copy", "copy", "copy", "copy", "pointwise"]
     assert float(apart[-1].read) == 6 * 3 * 10 * 128
 
 
-def prepared(**changed: Any) -> Prepared:
+def prepared(**changed: Any) -> PreparedOperator:
     dims = ((0, 1), (16, 0), (8, 0), (8, 0))
-    plain = Prepared("relu", "forward", "float32", 1.0, (dims,), (dims,), {}, ((True, False, False, False),), (True,), True, True)
+    plain = PreparedOperator(
+        "relu", "forward", "float32", 1.0, (dims,), (dims,), {}, ((True, False, False, False),), (True,), True, True
+    )
     return replace(plain, **changed)
 
 
@@ -199,17 +205,17 @@ def test_sizes_grow_with_the_batch_and_the_image() -> None:
 def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [GPUS[name] for name in ("h100-sxm", "t4", "a100-sxm-80gb")]
     many = 7
-    monkeypatch.setattr(evaluate, "IN_CACHE", many)  # so little room that GPUs are looked at one by one
+    monkeypatch.setattr(evaluate, "CACHED_NUMBERS", many)  # so little room that GPUs are looked at one by one
     ops = [
         gemm(np.linspace(1.0, 100.0, many), 64.0, 64.0, "bf16", 2.0, batch=1.0),
         pointwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
     ]
     gpus = [*gpus, gpus[0], gpus[1]]  # some stand in several machines
-    whole = totals(ops, columns(gpus))
-    each = seconds(ops, columns(gpus))
+    whole = operator_totals(ops, build_gpu_columns(gpus))
+    each = operator_seconds(ops, build_gpu_columns(gpus))
     for place, gpu in enumerate(gpus):
-        assert np.array_equal(each.seconds[place], seconds(ops, columns([gpu])).seconds[0])
-        alone = totals(ops, columns([gpu]))
+        assert np.array_equal(each.seconds[place], operator_seconds(ops, build_gpu_columns([gpu])).seconds[0])
+        alone = operator_totals(ops, build_gpu_columns([gpu]))
         for name in ("seconds", "floors"):
             assert np.array_equal(getattr(whole, name)[:, place], getattr(alone, name)[:, 0])
         for name in ("flop_seconds", "byte_seconds"):
@@ -218,27 +224,27 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_floors_by_hand() -> None:
     product = gemm(100.0, 100.0, 100.0, "fp16", 2.0)
-    flops, moved = bounds(stack("fp16", [product]), toy(), PLAIN)
+    flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), PLAIN)
     assert (flops.item(), moved.item()) == (2e6 / 1e13, 6e4 / 1e12)
     small = pointwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
-    _, moved = bounds(stack("fp16", [small]), toy(), PLAIN | {"memory.resident": 0.5})
+    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), PLAIN | {"memory.resident": 0.5})
     assert moved.item() == pytest.approx(2e5 / 1e12)
-    told = seconds([product, small], toy(), PLAIN)
+    told = operator_seconds([product, small], toy(), PLAIN)
     assert told.seconds.shape == (1, 2, 1)
     assert np.all(told.seconds >= told.floors)
 
 
 def test_tiles_of_libraries() -> None:
-    assert SIMT == ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
-    assert TENSOR == ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
-    assert NARROW[len(TENSOR) :] == ((256, 32), (64, 32))
-    assert pytest.approx(256 / 3) == LARGEST
+    assert SIMT_TILES == ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
+    assert TENSOR_TILES == ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
+    assert CONV_TILES[len(TENSOR_TILES) :] == ((256, 32), (64, 32))
+    assert pytest.approx(256 / 3) == LARGEST_TILE_INTENSITY
 
 
 def test_a_range_never_falls_below_the_floor() -> None:
     workload = asked("forward", engine="pytorch", batch=4, seq_in=512)
-    told = time_of(workload, TINY, H100)
-    low, high = load_calibration().spread(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
+    told = estimate_time(workload, TINY, H100)
+    low, high = load_calibration().log_range(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
     assert told.time.high == pytest.approx(told.time.value * exp(high))
     assert told.time_host.low == pytest.approx(told.time_host.value * exp(low))
     assert told.throughput.value == pytest.approx(4 / told.time.value)
@@ -249,11 +255,11 @@ def test_a_range_never_falls_below_the_floor() -> None:
 def test_what_was_saved_lives_until_its_last_use_backward() -> None:
     """x is kept by two products; it goes with the first of them, which comes last."""
     tape = Tape()
-    write = Writer(tape, 1, WIDTHS["fp32"])
+    write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(1024, 4)
     write.add(write.linear(entry, 1024), write.linear(entry, 1024))
-    block = Block(tuple(tape.nodes), entry, tape.nodes[-1].output)
-    ledger = Ledger()
+    block = TapeBlock(tuple(tape.nodes), entry, tape.nodes[-1].output)
+    ledger = AllocationLog()
     start = ledger.new(4096, "activations")
     made, passed = block.forward(ledger, start)
     assert set(passed.live) == {entry.id, block.exit.id}

@@ -11,7 +11,7 @@ pytest.importorskip("jinja2", reason="the page needs the web extra")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.surface.charts.point_labels import LETTER_WIDTH, LABEL_PLACE, _box, _overlap, _positions, place_labels
+from whichgpu.surface.charts.point_labels import LABEL_PLACE, LETTER_WIDTH, _box, _overlap, _positions, place_labels
 
 HEIGHT, WIDTH = 340.0, 620.0
 amounts = st.floats(0.01, 1e5)

@@ -74,7 +74,7 @@ BAD = {
     "a column is missing": ("TIMESTAMP,ContextTokens\n2023-11-16 18:17:03,5\n", 1, "GeneratedTokens"),
     "no known column": ("a,b,c\n1,2,3\n", 1, "missing"),
     "unordered": (AZURE + GOOD + "2023-11-16 18:17:02,5,5\n", 3, "earlier"),
-    "no date": (AZURE + GOOD + "yesterday,5,5\n", 3, "yesterday"),
+    "not a date": (AZURE + GOOD + "yesterday,5,5\n", 3, "yesterday"),
     "negative tokens": (AZURE + GOOD + "2023-11-16 18:17:05,-5,5\n", 3, "negative"),
     "no prompt": (AZURE + GOOD + "2023-11-16 18:17:05,0,5\n", 3, "ContextTokens"),
     "half a token": (AZURE + GOOD + "2023-11-16 18:17:05,5,2.5\n", 3, "GeneratedTokens"),
@@ -212,11 +212,11 @@ def test_published_traces_are_read_as_they_stand(name: str, requests: int, rate:
 
 def test_a_trace_asked_for_again_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "time,prompt,output\n1,5,5\n")
-    first = reader.kept_trace(path)
-    assert reader.kept_trace(tmp_path / "." / "trace.csv") is first
+    first = reader.cached_trace(path)
+    assert reader.cached_trace(tmp_path / "." / "trace.csv") is first
     written(tmp_path, "time,prompt,output\n1,5,5\n2,6,6\n")
-    assert len(reader.kept_trace(path)) == 2
+    assert len(reader.cached_trace(path)) == 2
     monkeypatch.setattr(reader, "MOST_KEPT", 2)
     for place in range(4):
-        reader.kept_trace(written(tmp_path, "time,prompt,output\n1,5,5\n", f"{place}.csv"))
+        reader.cached_trace(written(tmp_path, "time,prompt,output\n1,5,5\n", f"{place}.csv"))
     assert len(reader._KEPT) <= 2

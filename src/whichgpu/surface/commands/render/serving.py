@@ -11,7 +11,7 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.serving.answer import ServingAnswer
+    from whichgpu.estimate.serving.serving_answer import ServingAnswer
 
 
 def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:

@@ -11,7 +11,7 @@ from whichgpu.api.request.kinds import Names, Plain, Words
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
-from whichgpu.estimate.time.pairs import COLUMNS, Pair, pairs
+from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, AccuracyPair, accuracy_pairs
 from whichgpu.surface.charts.parts import (
     COLOURS,
     INK,
@@ -38,7 +38,7 @@ TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 @cache
 def _known(key: str) -> tuple[str, ...]:
-    return tuple(sorted({getattr(pair, key) for pair in pairs()}))
+    return tuple(sorted({getattr(pair, key) for pair in accuracy_pairs()}))
 
 
 @view(
@@ -66,10 +66,10 @@ def accuracy(page: Page) -> PageContent:
         "scores": [(names.get(one.group, _group_name(answer.by, one.group, language)), one) for one in answer.scores],
         "worst": [_case(pair, names, language) for pair in answer.worst],
     }
-    rows = [[getattr(pair, name) for name in COLUMNS] for pair in answer.pairs]
+    rows = [[getattr(pair, name) for name in PAIR_COLUMNS] for pair in answer.pairs]
     charts = {"pairs": pairs_picture(answer, names, language), "errors": errors_picture(answer, names, language)}
     document = {name: getattr(answer, name) for name in ("by", "total", "scores", "worst", "fitted", "sources", "pairs")}
-    return PageContent("accuracy.html", context, charts=charts, document=document, table=(COLUMNS, rows))
+    return PageContent("accuracy.html", context, charts=charts, document=document, table=(PAIR_COLUMNS, rows))
 
 
 def _group_name(by: str, group: str, language: Language) -> str:
@@ -77,7 +77,7 @@ def _group_name(by: str, group: str, language: Language) -> str:
     return language.text(f"web.{by}-{group}") if id in language else group
 
 
-def _case(pair: Pair, names: dict[str, str], language: Language) -> dict[str, Any]:
+def _case(pair: AccuracyPair, names: dict[str, str], language: Language) -> dict[str, Any]:
     sizes = [
         language.text(f"web.size-{id}", n=value)
         for name, id in (("batch", "batch"), ("seq_in", "seq-in"), ("seq_out", "seq-out"), ("image", "image"))

@@ -49,7 +49,7 @@ def fit(page: Page) -> PageContent:
         context |= {"needs": _cells(needs.gpus, page.language), "request": needs.request}
         if page.state["quick"]:
             return PageContent("fit_bars.html", context, command, charts)
-        answer = verbs.fit_spelled(question, names, catalog=catalog())
+        answer = verbs.fit_workload(question, names, catalog=catalog())
     except WhichGpuError as error:
         return error_content("fit.html", context, error, page, command=command)
     return PageContent("fit.html", context | _content(answer, page.language), command, charts)

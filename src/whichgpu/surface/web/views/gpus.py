@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import GpusRequest
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Plain
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.codec import columns as columns_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
@@ -43,15 +43,13 @@ DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 )
 def gpus(page: Page) -> PageContent:
     """The table, the selected GPUs side by side, and their rooflines."""
-    from whichgpu.api.facts.catalog import compare
-
     state, language = page.state, page.language
     request = page.request(GpusRequest)
     command = "gpus", request | ({"columns": state["columns"]} if state["columns"] else {})
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "rows": None, "error": None, "compared": None}
     try:
         answer = verbs.gpus(with_sort_field(page.request(GpusRequest, "as_of"), Gpu, language), context_of(page))  # type: ignore[arg-type]
-        comparison = compare(state["compare"], catalog()) if state["compare"] else None
+        comparison = verbs.compare_hardware(state["compare"], catalog()) if state["compare"] else None
         cells = flat_rows(answer.gpus)
         chosen = ",".join(("name", *state["columns"])) if state["columns"] else None
         names = chosen_columns(chosen, cells, COLUMNS, language)

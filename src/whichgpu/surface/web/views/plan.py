@@ -8,7 +8,8 @@ from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Plain, Words
 from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.plan import PlanRequest
-from whichgpu.api.verbs import fleet, workloads
+from whichgpu.api.verbs import fleet
+from whichgpu.api.workloads import estimate_verb
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.web.page import Page, PageContent, error_content, page_fields, view
@@ -43,7 +44,7 @@ def plan(page: Page) -> PageContent:
             context |= fleet_content(fleet_answer, page.language)
             charts = fleet_charts(fleet_answer, page.language)
         else:
-            answer = workloads.estimate(command[1], context_of(page))  # type: ignore[arg-type]
+            answer = estimate_verb.estimate(command[1], context_of(page))  # type: ignore[arg-type]
             context |= {"answer": answer, "serving": answer.serving, "request": answer.request}
             if answer.serving is not None:
                 context |= server_content(answer.serving, page.language)

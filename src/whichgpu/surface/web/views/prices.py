@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from whichgpu.api.context import Context
+from whichgpu.api.prices import offers as verbs
 from whichgpu.api.prices.history import HistoryAnswer
+from whichgpu.api.prices.history import history as price_history
+from whichgpu.api.request.catalog import HistoryRequest
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Words
 from whichgpu.api.request.limits import parse_row_limit
 from whichgpu.api.request.offers import PERIODS, OffersRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
 from whichgpu.base.messages import Language
@@ -75,13 +78,13 @@ def prices(page: Page) -> PageContent:
 
 def _history(state: dict[str, Any]) -> HistoryAnswer | None:
     """Price history of the first GPU; None where there is none."""
-    from whichgpu.api.prices.history import catalog_history
-
-    provider = state["provider"][0] if len(state["provider"]) == 1 else None
+    request: HistoryRequest = {"gpu": state["gpu"][0]}
+    if state["term"]:
+        request["term"] = state["term"]
+    if len(state["provider"]) == 1:
+        request["provider"] = state["provider"][0]
     try:
-        return catalog_history(
-            state["gpu"][0], provider=provider, terms=state["term"] or verbs.HISTORY_TERMS, catalog=catalog()
-        )  # fmt: skip
+        return price_history(request, Context(catalog()))
     except WhichGpuError:
         return None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import Flag
 from whichgpu.surface.charts.front import front_picture, terms_picture

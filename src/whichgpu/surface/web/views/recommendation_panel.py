@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.api.recommend.recommend import RecommendAnswer
-from whichgpu.api.recommend.sentences import format_amount, format_duration
 from whichgpu.base.messages import Language
-from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.base.units import format_amount, format_duration, format_memory, format_seconds, significant
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.surface.candidate_cells import user_wait
 from whichgpu.surface.web.views.cards import Card, card, figure_card

@@ -6,7 +6,7 @@ from typing import Any
 
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
-from whichgpu.estimate.serving.answer import ServingAnswer
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.charts.serving import METRICS, curve_picture

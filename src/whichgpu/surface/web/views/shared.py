@@ -7,12 +7,13 @@ from functools import cache, lru_cache
 from typing import Any, get_args
 
 from whichgpu.api.context import Context
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache as make_lookup_cache
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.figure import Basis
 from whichgpu.base.messages import Language
 from whichgpu.catalog.offer import TERMS
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page
 
@@ -28,7 +29,7 @@ def lookup_cache() -> LookupCache:
 
 @lru_cache(maxsize=1)
 def _lookup_cache(catalog: Catalog) -> LookupCache:
-    return LookupCache(catalog, trusting=False)
+    return make_lookup_cache(catalog, trusting=False)
 
 
 def context_of(page: Page) -> Context:

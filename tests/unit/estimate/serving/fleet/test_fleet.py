@@ -12,19 +12,11 @@ from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import (
-    Fleet,
-    FleetOutcome,
-    Interruptions,
-    Port,
-    Role,
-    Routing,
-    Station,
-    fleet_answer,
-    port_of,
-    simulate_fleet,
-)  # fmt: skip
-from whichgpu.estimate.serving.fleet.answer import met_of
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer, share_within_objectives
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome
+from whichgpu.estimate.serving.fleet.kv_transfer import Port, port_of
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, Interruptions, ReplicaPool, Role  # fmt: skip
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.queueing import mean_wait
 from whichgpu.estimate.serving.simulator import Arrival
@@ -34,8 +26,8 @@ SERVER = linear()
 SLOW = Port(out=1e9, into=1e9, latency=0.0, token_bytes=1e4)  # 100 tokens in a step
 
 
-def station(role: Role = "both", copies: int = 1, name: str = "", **fields: Any) -> Station:
-    return Station(name or role, fields.pop("server", SERVER), copies, role, **fields)
+def station(role: Role = "both", copies: int = 1, name: str = "", **fields: Any) -> ReplicaPool:
+    return ReplicaPool(name or role, fields.pop("server", SERVER), copies, role, **fields)
 
 
 def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
@@ -121,7 +113,7 @@ def test_a_full_reader_reads_no_more_until_what_it_read_is_sent() -> None:
 
 
 def test_shares_are_kept_to_the_request() -> None:
-    routing = Routing("shares", (100,), (), ((0.75, 0.25), (0.0, 1.0)))
+    routing = FleetRouting("shares", (100,), (), ((0.75, 0.25), (0.0, 1.0)))
     fleet = Fleet((station(name="a"), station(name="b")), routing)
     short, long = ((place * STEP, 50, 2) for place in range(40)), ((1 + place * STEP, 100, 2) for place in range(10))
     outcome = simulate_fleet(fleet, requests(*short, *long))
@@ -158,7 +150,7 @@ def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
 
 
 def test_nobody_asks_and_nothing_happens() -> None:
-    outcome = simulate_fleet(Fleet((station(copies=2, spot=1),), Routing(), Interruptions(rate=1.0)), [])
+    outcome = simulate_fleet(Fleet((station(copies=2, spot=1),), FleetRouting(), Interruptions(rate=1.0)), [])
     assert (outcome.answered, outcome.seconds, outcome.stations[0].utilisation) == (0, 0.0, 0.0)
 
 
@@ -170,8 +162,8 @@ def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None
     assert told.met is not None
     assert told.goodput is not None
     outcome = simulate_fleet(spotty(2, 2, retries=0), load.arrivals())
-    assert met_of(outcome, Objectives(1e9), 0.0) == pytest.approx(1 - outcome.lost / 1500)
-    assert told.met.value == met_of(outcome, Objectives(1.0, 0.01, 90, 2.0))
+    assert share_within_objectives(outcome, Objectives(1e9), 0.0) == pytest.approx(1 - outcome.lost / 1500)
+    assert told.met.value == share_within_objectives(outcome, Objectives(1.0, 0.01, 90, 2.0))
     assert told.goodput.value <= told.answered_rate.value
     for name in ("p50", "p90", "p99", "mean"):
         for times in (told.ttft, told.tpot, told.latency):
@@ -194,11 +186,11 @@ def test_on_demand_machines_are_held_all_the_time() -> None:
 
 def spotty(copies: int = 2, spot: int = 1, role: Role = "both", seed: int = 0, **fields: Any) -> Fleet:
     wanted = Interruptions(**{"rate": 3600.0, "warm_up": 0.05, "outage": 0.5, **fields})
-    stations: tuple[Station, ...] = (station(role, copies, spot=spot, port=SLOW),)
+    stations: tuple[ReplicaPool, ...] = (station(role, copies, spot=spot, port=SLOW),)
     if role != "both":
         other: Role = "decode" if role == "prefill" else "prefill"
         stations = (*stations, station(other, copies, port=SLOW))
-    return Fleet(stations, Routing(), wanted, seed)
+    return Fleet(stations, FleetRouting(), wanted, seed)
 
 
 @pytest.mark.parametrize("role", ["both", "prefill", "decode"])
@@ -231,7 +223,7 @@ def test_requests_are_given_up_after_so_many_tries() -> None:
 def test_the_life_of_a_machine_on_spot_by_hand() -> None:
     """Told at t, gone n later, to be had o after that: spot is held but for those o, the spare from t until spot is warm."""
     wanted = Interruptions(rate=360.0, notice=1.0, warm_up=2.0, outage=4.0)
-    fleet = Fleet((station(spot=1),), Routing(), wanted, seed=3)
+    fleet = Fleet((station(spot=1),), FleetRouting(), wanted, seed=3)
     chance = np.random.default_rng([3, 7, 0])
     lost, out = chance.exponential(10.0), chance.exponential(4.0)
     back = lost + 1.0 + out
@@ -250,7 +242,7 @@ def test_nobody_there_makes_requests_wait_until_somebody_is() -> None:
     wanted = Interruptions(rate=360.0, warm_up=2.0, outage=4.0, fallback=False)
     chance = np.random.default_rng([3, 7, 0])
     lost, out = chance.exponential(10.0), chance.exponential(4.0)
-    served = simulate_fleet(Fleet((station(spot=1),), Routing(), wanted, seed=3), requests((lost + 0.1, 10, 2))).served
+    served = simulate_fleet(Fleet((station(spot=1),), FleetRouting(), wanted, seed=3), requests((lost + 0.1, 10, 2))).served
     assert served.first[0] == pytest.approx(lost + out + 2.0 + STEP)
 
 
@@ -286,25 +278,25 @@ def test_a_port_is_the_network_of_its_gpus_or_their_links() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Fleet(()), "at least one station"),
+        (lambda: Fleet(()), "at least one worker group"),
         (lambda: Fleet((station(copies=0),)), "copies"),
         (lambda: Fleet((station(spot=2),)), "spot"),
         (lambda: Fleet((station(weight=float("nan")),)), "weight"),
-        (lambda: Fleet((station("prefill"),)), "each half needs the other"),
-        (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "each half needs the other"),
-        (lambda: Fleet((station(),), Routing("random")), "no way to route"),  # type: ignore[arg-type]
+        (lambda: Fleet((station("prefill"),)), "disaggregated serving needs both"),
+        (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "disaggregated serving needs both"),
+        (lambda: Fleet((station(),), FleetRouting("random")), "unknown routing policy"),  # type: ignore[arg-type]
         (lambda: Fleet((station("all"),)), "no role"),  # type: ignore[arg-type]
-        (lambda: Fleet((station(),), Routing("shares", (10, 5), (), ((1,),) * 3)), "must rise"),
-        (lambda: Fleet((station(),), Routing("shares", (10,), (), ((1.0,),))), "row of shares"),
-        (lambda: Fleet((station(),), Routing("shares", (), (), ((0.0,),))), "some must go"),
-        (lambda: Fleet((station(),), Routing("lengths", (), (10,), ((1.0,), (1.0,)))), "not yet written"),
-        (lambda: Fleet((station(),), Routing(), Interruptions(rate=-1)), "rate"),
-        (lambda: Fleet((station(),), Routing(), Interruptions(outage=float("inf"))), "outage"),
-        (lambda: Fleet((station(),), Routing(), Interruptions(rate=1e9)), "at most"),
+        (lambda: Fleet((station(),), FleetRouting("shares", (10, 5), (), ((1,),) * 3)), "must be ascending"),
+        (lambda: Fleet((station(),), FleetRouting("shares", (10,), (), ((1.0,),))), "shares need a row"),
+        (lambda: Fleet((station(),), FleetRouting("shares", (), (), ((0.0,),))), "some of every bucket"),
+        (lambda: Fleet((station(),), FleetRouting("lengths", (), (10,), ((1.0,), (1.0,)))), "not known in advance"),
+        (lambda: Fleet((station(),), FleetRouting(), Interruptions(rate=-1)), "rate"),
+        (lambda: Fleet((station(),), FleetRouting(), Interruptions(outage=float("inf"))), "outage"),
+        (lambda: Fleet((station(),), FleetRouting(), Interruptions(rate=1e9)), "at most"),
         (lambda: simulate_fleet(Fleet((station(),)), requests((2, 5, 5), (1, 5, 5))), "in order of time"),
         (lambda: simulate_fleet(Fleet((station(),)), requests((-1, 5, 5))), "in order of time"),
         (lambda: simulate_fleet(Fleet((station(),)), requests((float("nan"), 5, 5))), "in order of time"),
-        (lambda: simulate_fleet(Fleet((station(),)), requests((0, 0, 5))), "at least one token"),
+        (lambda: simulate_fleet(Fleet((station(),)), requests((0, 0, 5))), "at least one input"),
     ],
 )
 def test_a_fleet_that_cannot_be_is_refused_with_the_reason(make: Any, words: str) -> None:

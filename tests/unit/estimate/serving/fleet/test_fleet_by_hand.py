@@ -12,32 +12,24 @@ from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet import (
-    Fleet,
-    FleetOutcome,
-    Interruptions,
-    Port,
-    Role,
-    Routing,
-    Station,
-    fleet_answer,
-    port_of,
-    simulate_fleet,
-)
-from whichgpu.estimate.serving.fleet.lanes import Decoder, Reader, stopped
-from whichgpu.estimate.serving.fleet.links import Wires
-from whichgpu.estimate.serving.fleet.machines import Machine
-from whichgpu.estimate.serving.limits import Limits
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome
+from whichgpu.estimate.serving.fleet.kv_transfer import Port, TransferQueues, port_of
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, Interruptions, ReplicaPool, Role
+from whichgpu.estimate.serving.fleet.spot_machines import ReplicaMachine
+from whichgpu.estimate.serving.fleet.workers import DecodeWorker, PrefillWorker, stop_scheduler
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.replica import Ledger, Replica
+from whichgpu.estimate.serving.scheduler import RequestLog, Scheduler
+from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.simulator import Arrival
 
 STEP = 1e-3
 FAST = Port(out=1e12, into=1e12, latency=0.0, token_bytes=1.0)
 
 
-def station(name: str, role: Role = "both", copies: int = 1, limits: Limits = PLAIN, **fields: Any) -> Station:
-    return Station(name, linear(limits), copies, role, port=FAST, **fields)
+def station(name: str, role: Role = "both", copies: int = 1, limits: SchedulerLimits = PLAIN, **fields: Any) -> ReplicaPool:
+    return ReplicaPool(name, linear(limits), copies, role, port=FAST, **fields)
 
 
 def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
@@ -106,7 +98,7 @@ def test_what_is_read_must_fit_where_it_is_written() -> None:
 
 
 def test_shares_of_stations_that_cannot_take_a_request_go_to_whoever_bears_most() -> None:
-    routing = Routing("shares", (100,), (), ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
+    routing = FleetRouting("shares", (100,), (), ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
     fleet = Fleet((station("a", limits=small(64)), station("b"), station("c", weight=2.0)), routing)
     assert answered(fleet, [*apart(3), *requests((3.0, 200, 2), (4.0, 200, 2))]) == [3, 0, 2]
     copies = Fleet((fleet.stations[0], station("b", copies=3), fleet.stations[2]), routing)
@@ -114,7 +106,7 @@ def test_shares_of_stations_that_cannot_take_a_request_go_to_whoever_bears_most(
 
 
 def test_shares_are_of_those_who_may_take_it() -> None:
-    routing = Routing("shares", (), (), ((0.8, 0.15, 0.05),))
+    routing = FleetRouting("shares", (), (), ((0.8, 0.15, 0.05),))
     fleet = Fleet((station("a", limits=small(64)), station("b"), station("c")), routing)
     assert answered(fleet, apart(20)) == [16, 3, 1]
     assert answered(fleet, apart(20, 100)) == [0, 15, 5]
@@ -126,33 +118,35 @@ def test_shares_are_of_those_who_may_take_it() -> None:
         lambda: station("", copies=10_001), lambda: station("", gpus=0), lambda: station("", spot=-1),
         lambda: station("", weight=0.0), lambda: station("", weight=inf), lambda: Interruptions(rate=1.001e5),
         lambda: Interruptions(retries=-1), lambda: Interruptions(notice=-0.1), lambda: Interruptions(warm_up=inf),
-        lambda: Routing("shares", (5, 5), (), ((1.0,),) * 3), lambda: Routing("shares", (), (), ((-0.5,),)),
-        lambda: Routing("shares", (), (), ((inf,),)), lambda: Routing("shares", (), (), ((1.0, 1.0),)),
+        lambda: FleetRouting("shares", (5, 5), (), ((1.0,),) * 3), lambda: FleetRouting("shares", (), (), ((-0.5,),)),
+        lambda: FleetRouting("shares", (), (), ((inf,),)), lambda: FleetRouting("shares", (), (), ((1.0, 1.0),)),
     ],
 )  # fmt: skip
 def test_numbers_beyond_their_ends_are_refused(make: Any) -> None:
     one = make()
-    parts: dict[str, Any] = {"stations": (one,)} if isinstance(one, Station) else {"stations": (station(""),)}
-    parts |= {"routing": one} if isinstance(one, Routing) else {"interruptions": one} if isinstance(one, Interruptions) else {}
+    parts: dict[str, Any] = {"stations": (one,)} if isinstance(one, ReplicaPool) else {"stations": (station(""),)}
+    parts |= (
+        {"routing": one} if isinstance(one, FleetRouting) else {"interruptions": one} if isinstance(one, Interruptions) else {}
+    )
     with pytest.raises(UsageError):
         Fleet(**parts)
 
 
 def test_numbers_at_their_ends_are_taken() -> None:
     ends = Interruptions(rate=1e5, notice=0.0, warm_up=0.0, outage=0.0, retries=0)
-    fleet = Fleet((station("most", copies=10_000, spot=10_000, gpus=2), station("none", weight=1e-9)), Routing(), ends)
+    fleet = Fleet((station("most", copies=10_000, spot=10_000, gpus=2), station("none", weight=1e-9)), FleetRouting(), ends)
     assert fleet.gpus == 20_001
-    assert Routing("shares", (100, 200), (50,)).buckets == 6
+    assert FleetRouting("shares", (100, 200), (50,)).buckets == 6
 
 
-def lane(kind: type[Replica] = Replica, **requested: int) -> tuple[Replica, Ledger]:
-    ledger = Ledger()
+def lane(kind: type[Scheduler] = Scheduler, **requested: int) -> tuple[Scheduler, RequestLog]:
+    ledger = RequestLog()
     made = kind(linear().steps, PLAIN, ledger)
     ledger.add(0.0, requested.get("prompt", 100), requested.get("output", 10))
     return made, ledger
 
 
-def writing() -> tuple[Replica, Ledger]:
+def writing() -> tuple[Scheduler, RequestLog]:
     """A lane that has read a prompt of 100 in the first step and has nine tokens to write, a step each."""
     made, ledger = lane()
     assert made.accept(0, 0.0)
@@ -165,7 +159,7 @@ def writing() -> tuple[Replica, Ledger]:
 @pytest.mark.parametrize(("steps", "whole"), [(4.5, 3), (4.0, 3), (3.999, 2), (1.2, 0), (9.9, 8)])
 def test_tokens_of_whole_steps_are_with_their_users_when_a_machine_goes(steps: float, whole: int) -> None:
     made, ledger = writing()
-    assert stopped(made, steps * STEP) == [0]
+    assert stop_scheduler(made, steps * STEP) == [0]
     assert ledger.generated[0] == 1 + whole
     assert made.recomputed == 100 + whole  # what the cache held is lost
     assert made.busy == pytest.approx(steps * STEP)
@@ -183,7 +177,7 @@ def test_each_loses_what_it_had_in_the_cache() -> None:
         made.complete()
         made.plan(made.end)
     assert made.end > 5 * STEP
-    stopped(made, 8.1 * STEP)
+    stop_scheduler(made, 8.1 * STEP)
     assert list(ledger.generated) == [8, 4]
     assert made.recomputed == (100 + 7) + (50 + 3)
 
@@ -193,7 +187,7 @@ def test_steps_that_grow_are_counted_as_they_grow() -> None:
     for passed, done in ((6.5, 3), (10.0, 4), (9.99, 3), (0.5, 0)):
         made, ledger = writing()
         made.step, made.slope = 1e-3, 1e-3
-        stopped(made, made.start + passed * 1e-3)
+        stop_scheduler(made, made.start + passed * 1e-3)
         assert ledger.generated[0] == 1 + done
 
 
@@ -204,7 +198,7 @@ def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
     made.accept(1, 0.0)
     made.complete()  # 512 tokens of the first
     made.plan(made.end)
-    assert stopped(made, made.start + STEP / 2) == [0, 1]
+    assert stop_scheduler(made, made.start + STEP / 2) == [0, 1]
     assert made.recomputed == 512
     assert not made.waiting
     assert not made.prefilling
@@ -213,9 +207,9 @@ def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
 
 
 def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
-    made, ledger = lane(Reader, output=1)
+    made, ledger = lane(PrefillWorker, output=1)
     ledger.add(0.0, 10, 1)
-    assert isinstance(made, Reader)
+    assert isinstance(made, PrefillWorker)
     made.accept(0, 0.0)
     assert made.complete() == [0]
     assert (made.used, made.held, made.kept) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
@@ -226,8 +220,8 @@ def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
 
 
 def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
-    ledger = Ledger()
-    made = Decoder(linear(small(128)).steps, small(128), ledger)
+    ledger = RequestLog()
+    made = DecodeWorker(linear(small(128)).steps, small(128), ledger)
     for _ in range(2):
         ledger.add(0.0, 64, 20)
     ledger.generated[0] = ledger.generated[1] = 1
@@ -256,7 +250,7 @@ def test_a_port_s_first_byte() -> None:
 def test_ports_by_hand() -> None:
     """A megabyte a token: out at 10 tokens a second, in at 5, and half a second before the first byte."""
     quick, slow = Port(10e6, 10e6, 0.5, 1e6), Port(5e6, 5e6, 0.2, 1e6)
-    wires = Wires([quick, slow, quick])
+    wires = TransferQueues([quick, slow, quick])
     assert wires.send(0, 1, 10, 1.0) == pytest.approx(1.0 + 2.0 + 0.5)  # as slow as the slower end
     assert wires.send(0, 2, 10, 1.0) == pytest.approx(1.0 + 1.0 + 1.0 + 0.5)  # after the first has left
     assert wires.send(2, 1, 10, 1.0) == pytest.approx(1.0 + 2.0 + 2.0 + 0.5)  # after the first has come
@@ -268,7 +262,7 @@ def test_ports_by_hand() -> None:
 
 
 def test_machines_are_paid_for_while_they_are_held() -> None:
-    machine = Machine(0, range(1), spot=True, open=True, since=0.0)
+    machine = ReplicaMachine(0, range(1), spot=True, open=True, since=0.0)
     machine.start(1.0)  # held already
     machine.stop(3.0)
     machine.stop(4.0)
