@@ -299,7 +299,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
     ...     wg.catalog_diff("yesterday-ish", "today")
     ... except wg.UsageError as refused:
     ...     print(refused)
-    'yesterday-ish' is not a date this catalog can know
+    'yesterday-ish' is not a valid date
     """
     answer: DiffAnswer = call("catalog diff", (a, b), options)
     return answer
