@@ -43,7 +43,7 @@ def served(model: str, rate: float, ttft: float | None = 2.0, tpot: float | None
 
 def counts(found: Assignment | None) -> dict[tuple[str, str, str], int]:
     assert found is not None
-    return {(one.copy.model, one.copy.gpu, one.copy.role): one.count for one in found.chosen}
+    return {(one.replica.model, one.replica.gpu, one.replica.role): one.count for one in found.chosen}
 
 
 def test_halves_are_taken_where_they_bear_more() -> None:
@@ -53,7 +53,7 @@ def test_halves_are_taken_where_they_bear_more() -> None:
     assert counts(found) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
     assert found is not None
     assert found.times == pytest.approx(10)
-    assert counts(best_assignment(options, [kind()], {"m": 1.0}, halves=False)) == {("m", NEW, "both"): 3}
+    assert counts(best_assignment(options, [kind()], {"m": 1.0}, disaggregate=False)) == {("m", NEW, "both"): 3}
 
 
 def test_equals_are_served_whole() -> None:
