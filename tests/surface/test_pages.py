@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_the_page_shows_the_sentence_of_the_json() -> None:
     query = "task=train&model=resnet50&epochs=90&samples=1281167"
     html = page("recommend", query).body.decode()
     answer: Any = json.loads(page("recommend", query, "json").body)
-    assert answer["sentence"] in html
+    assert answer["sentence"] in unescape(html)
     reproduced = answer["reproduce"]["url"].partition("?")[2]
     assert json.loads(page("recommend", reproduced, "json").body)["answer"] == answer["answer"]
 

@@ -60,7 +60,7 @@ def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> Ins
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
-    'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of main memory.'
+    'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of RAM.'
     """
     answer: InstancesAnswer = call("instances", named, options)
     return answer
