@@ -7,7 +7,7 @@ from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.decide.interrupted import PoliciesAnswer
 from whichgpu.decide.plan.plan_answer import BillRow, JobRow, PlanAnswer, format_range
-from whichgpu.decide.roles import DesignsAnswer, RolesAnswer
+from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 
 
 def plan_lines(answer: PlanAnswer) -> list[Message]:
