@@ -123,7 +123,7 @@ def cost_of_policies(
 ) -> PoliciesAnswer:
     """What each policy costs; `rates` by the name of a station."""
     _check(fleet, rates, policies)
-    able = [one for one in policies if one == "on-demand" or all(rates[each.name].spot is not None for each in fleet.stations)]
+    able = [one for one in policies if one == "on-demand" or all(rates[each.name].spot is not None for each in fleet.pools)]
     cases = [PolicyCase(one, fleet, load, goals, interruptions) for one in able]
     told = [_priced(one, fleet, rates, interruptions) for one in run_sweep(tried, cases, jobs=jobs, ray=ray, progress=progress)]
     ordered = tuple(sorted(told, key=lambda one: (not one.kept, one.cost.amount)))
@@ -144,7 +144,7 @@ def cost_of_policies(
 
 
 def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy]) -> None:
-    missing = tuple(one.name for one in fleet.stations if one.name not in rates)
+    missing = tuple(one.name for one in fleet.pools if one.name not in rates)
     if missing:
         raise UsageError("no-price", msg("policies.no-price", stations=missing))
     unknown = tuple(one for one in policies if one not in POLICIES)
@@ -155,8 +155,8 @@ def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy])
 def under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> Fleet:
     """The fleet with as many machines on spot as the policy has: all, none, or every other one."""
     part = {"on-demand": 0.0, "mixed": 0.5}.get(policy, 1.0)
-    stations = tuple(replace(one, spot=int(part * one.copies)) for one in fleet.stations)
-    return replace(fleet, stations=stations, interruptions=replace(interruptions, fallback=policy != "spot"))
+    stations = tuple(replace(one, spot=int(part * one.replicas)) for one in fleet.pools)
+    return replace(fleet, pools=stations, interruptions=replace(interruptions, fallback=policy != "spot"))
 
 
 def tried(case: PolicyCase, seed: int) -> Tried:
@@ -169,7 +169,7 @@ def tried(case: PolicyCase, seed: int) -> Tried:
         met = share_within_objectives(outcome, case.goals, WARM_UP_SHARE if load.steady else 0.0)
         kept = met >= case.goals.percentile / 100.0
         if kept or more >= MOST_MORE:
-            copies, spot = zip(*((one.copies, one.spot) for one in own.stations), strict=True)
+            copies, spot = zip(*((one.replicas, one.spot) for one in own.pools), strict=True)
             return Tried(
                 policy=case.policy, copies=copies, spot=spot, more=more, pace=pace, hours=outcome.seconds / HOUR, met=met,
                 requests=len(outcome.served.arrived), lost=outcome.lost, retried=outcome.retried,
@@ -185,7 +185,7 @@ def faster(one: Interruptions, pace: float) -> Interruptions:
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
     """As many requests as it takes, or as many as are simulated at most and how much faster machines then live."""
-    spot, asked = sum(one.spot for one in fleet.stations), fleet.interruptions
+    spot, asked = sum(one.spot for one in fleet.pools), fleet.interruptions
     hours = TAKEN / (asked.rate * spot) if spot and asked.rate > 0 else 0.0
     wanted = hours * HOUR * load.rate
     count = int(max(load.requests, min(MOST_REQUESTS, wanted)))
@@ -195,9 +195,9 @@ def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
 
 def _one_more(fleet: Fleet, outcome: FleetOutcome) -> Fleet:
     """One more copy where copies work most of their time."""
-    busiest = max(range(len(fleet.stations)), key=lambda place: outcome.stations[place].utilisation)
-    more = tuple(replace(one, copies=one.copies + (place == busiest)) for place, one in enumerate(fleet.stations))
-    return replace(fleet, stations=more)
+    busiest = max(range(len(fleet.pools)), key=lambda place: outcome.pools[place].utilisation)
+    more = tuple(replace(one, replicas=one.replicas + (place == busiest)) for place, one in enumerate(fleet.pools))
+    return replace(fleet, pools=more)
 
 
 def held(interruptions: Interruptions) -> tuple[float, float]:
@@ -217,7 +217,7 @@ def held(interruptions: Interruptions) -> tuple[float, float]:
 
 
 def _priced(one: Tried, fleet: Fleet, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
-    total, names = Decimal(0), [each.name for each in fleet.stations]
+    total, names = Decimal(0), [each.name for each in fleet.pools]
     spot, stands_in = held(replace(interruptions, fallback=one.policy != "spot"))
     for name, copies, away in zip(names, one.copies, one.spot, strict=True):
         own = rates[name]

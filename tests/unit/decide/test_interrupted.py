@@ -33,7 +33,7 @@ def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:
     own = replace(under("spot-with-fallback", fleet(4), lives), seed=1)
     outcome = simulate_fleet(own, Load(5.0, Lengths(5), Lengths(5), 20_000).arrivals())
     spot, stands_in = held(own.interruptions)
-    use = outcome.stations[0]
+    use = outcome.pools[0]
     assert outcome.interruptions > 500
     assert use.spot_seconds / (4 * outcome.seconds) == pytest.approx(spot, rel=0.03)
     assert use.on_demand_seconds / (4 * outcome.seconds) == pytest.approx(stands_in, rel=0.03)

@@ -78,7 +78,15 @@ def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], severa
         fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
         mine = []
         for copies in _copies(count, share, span, several, beside):
-            key = (gpu.id, share, count, copies, fabric.name, round(fabric.link), round(fabric.network) if copies > 1 else 0)
+            key = (
+                gpu.id,
+                share,
+                count,
+                copies,
+                fabric.name,
+                round(fabric.link_bandwidth),
+                round(fabric.network_bandwidth) if copies > 1 else 0,
+            )
             if key not in places:
                 places[key] = len(groups)
                 groups.append(Group(sliced(gpu, share), count, copies, fabric, share))

@@ -215,9 +215,13 @@ def _tried(workload: Workload, server: Server, pace: ServiceTimes, rate: float) 
     sequences one after the other; where few are, formulas know less of it.
     """
     load = _load(workload, rate)
-    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).spared
+    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
     lengths = round(load.prompts.mean), round(load.outputs.mean)
-    outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.lane) if server.stages == 1 else None
+    outcome = (
+        simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.batch_limits)
+        if server.stages == 1
+        else None
+    )
     outcome = outcome or server.run(load.arrivals())
     if outcome.refused:
         return None
@@ -288,4 +292,4 @@ def _servers(asked: WorkloadRequest, copies: Sequence[_Copy]) -> Iterator[Server
     for copy, key, one in zip(copies, keys, known, strict=True):
         told = one or (*next(timed), copy.group.gpu, asked.calibration)
         _TIMED.put(key, told)
-        yield Server(StepTables.holding(wanted.answered(*told[:2])), copy.limits, copy.lane, 1, pp)
+        yield Server(StepTables.from_values(wanted.table_values(*told[:2])), copy.limits, copy.lane, 1, pp)

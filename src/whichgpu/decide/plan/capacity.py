@@ -122,10 +122,8 @@ def _timed(
     longest = np.array([float(bucket.most_tokens) for bucket in buckets])
     size = (len(able), len(BATCHES), len(buckets))
     batch, context = (np.ascontiguousarray(one.ravel()) for one in np.broadcast_arrays(BATCHES[:, None], prompts + outputs / 2))
-    step = pass_breakdown(one, inference_pass(one, shape, devices, batch, 1.0, context, "generate"), devices).wall
-    read = pass_breakdown(
-        one, inference_pass(one, shape, devices, np.ones(len(buckets)), prompts, None, "generate"), devices
-    ).wall
+    step = pass_breakdown(one, inference_pass(one, shape, devices, batch, 1.0, context), devices).wall
+    read = pass_breakdown(one, inference_pass(one, shape, devices, np.ones(len(buckets)), prompts, None), devices).wall
     steps = np.broadcast_to(step, (len(able), size[1] * size[2])).reshape(size)
     reads = np.broadcast_to(read, (len(able), len(buckets)))
     for at, place in enumerate(able):

@@ -34,7 +34,7 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
             cache=one.copy.precision,
             name=f"{one.copy.gpu} {one.copy.role}",
             server=server_for(served, of[one.copy.gpu], one.copy.degree),
-            copies=one.count,
+            replicas=one.count,
             role=one.copy.role,
             gpus=one.copy.degree,
             weight=one.copy.capacity,
@@ -77,7 +77,7 @@ def role_groups(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[
 
 
 def _group(one: ReplicaCount, served: ModelLoad, kind: GpuKind) -> RoleGroup:
-    copy, lane = one.copy, server_for(served, kind, one.copy.degree).lane
+    copy, lane = one.copy, server_for(served, kind, one.copy.degree).batch_limits
     return RoleGroup(
         model=copy.model, role=copy.role, gpu=copy.gpu, gpus=one.count * copy.degree, copies=one.count,
         tensor_parallel=copy.degree, precision=workload_for(served, kind, copy.degree).precision or copy.precision,
@@ -92,9 +92,7 @@ def _because(copy: RoleReplica, kind: GpuKind) -> Message:
 
 def rate_figure(rate: float, like: Figure) -> Figure:
     """A rate that falls as steps take longer."""
-    spread = StepRange(like)
-    low, high = spread.factors
-    return spread.figure(rate, rate / high, rate / low, "requests/s")
+    return StepRange(like).rate(rate)
 
 
 def widest_range(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Figure:

@@ -117,8 +117,8 @@ def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
         except NoAnswer as none:
             why = none.message
             continue
-        if server.lane.cache_tokens < sum(mean_lengths(served.load)):
-            why = msg("roles.no-room", model=served.name, gpu=kind.gpu.name, gpus=degree, tokens=server.lane.cache_tokens)
+        if server.batch_limits.cache_tokens < sum(mean_lengths(served.load)):
+            why = msg("roles.no-room", model=served.name, gpu=kind.gpu.name, gpus=degree, tokens=server.batch_limits.cache_tokens)
             continue
         found.append(degree)
     return [degree for degree in found if degree <= WIDER * found[0]] if found else why
@@ -149,7 +149,7 @@ def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
         role=case.role,
         precision=workload.kv_precision or workload.precision or "bf16",
         capacity=max_rate(Fleet(stations), served.load, goals, guess * pool, ROUGH) / pool,
-        first_alone=server.steps.mixed(max(1, min(round(prompt), server.lane.max_batched_tokens)), 0.0, 0, 0.0),
+        first_alone=server.steps.mixed(max(1, min(round(prompt), server.batch_limits.max_batched_tokens)), 0.0, 0, 0.0),
         token_alone=server.steps.decode(1, prompt + output / 2),
     )
 
