@@ -130,9 +130,8 @@ class Scheduler:
         """Schedule the next step or run of steps, and set when it ends."""
         self.start = now
         limits, steps = self.limits, self.steps
-        if self.running and not limits.reserve_answers:
-            while self.used + self._growth(1) > self.blocks:
-                self._preempt()
+        while self._exceeds_blocks(1):
+            self._preempt()
         self.chunks = chunks = self._schedule_chunks() if self.prefilling or self.waiting else []
         batch = self.running
         if chunks:
@@ -150,11 +149,9 @@ class Scheduler:
             self.count, self.end, self.decoding = 0, inf, False
             return
         turns = 1 if self.pipeline else self.ends[0][0] - self.turn
-        if not limits.reserve_answers and self.used + self._growth(turns) > self.blocks:
+        if self._exceeds_blocks(turns):
             turns = self._affordable_turns(turns)
-        context = self.context_total / batch
-        first = steps.decode(batch, context)
-        last = steps.decode(batch, context + turns - 1) if turns > 1 else first
+        first, last = steps.run(batch, self.context_total / batch, turns)
         self.step, self.slope = first, (last - first) / (turns - 1) if turns > 1 else 0.0
         self.count, self.decoding = turns, True
         self.end = self._through_pipeline(now) if self.pipeline else now + turns * (first + last) / 2
@@ -179,11 +176,11 @@ class Scheduler:
                 return chunks
             chunks.append((prefill, size))
             budget -= size
-        waiting, growth = self.waiting, 0 if limits.reserve_answers else self._growth(1)
+        waiting = self.waiting
         while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences:
             number = waiting[0]
             needs = self._admission_blocks(number)
-            if self.used + growth + needs > self.blocks and (self.running or self.prefilling or self.in_transfer):
+            if (self.running or self.prefilling or self.in_transfer) and self._exceeds_blocks(1, needs):
                 break
             target = log.prompts[number] + log.generated[number]
             hits = self.prefix_cache.cached_tokens(log.hashes.get(number, ()), target - 1) if self.prefix_cache else 0
@@ -199,7 +196,8 @@ class Scheduler:
             size = min(left, budget)
             chunks.append((prefill, size))
             budget -= size
-        self.peak = max(self.peak, self.used)
+        if self.used > self.peak:
+            self.peak = self.used
         return chunks
 
     def complete(self) -> list[int]:
@@ -213,7 +211,8 @@ class Scheduler:
             self.batch_steps[batch] += turns
             if not self.limits.reserve_answers:
                 self.used += self._growth(turns)
-                self.peak = max(self.peak, self.used)
+                if self.used > self.peak:
+                    self.peak = self.used
             self.context_total += turns * batch
             self.turn += turns
             ends = self.ends
@@ -296,9 +295,18 @@ class Scheduler:
             self.log.generated[number] = self.log.outputs[number] - left
         self.waiting.appendleft(number)
 
+    def _exceeds_blocks(self, turns: int, more: int = 0) -> bool:
+        """Whether the batch in so many steps and `more` blocks need more KV blocks than there are."""
+        if self.limits.reserve_answers:
+            return self.used + more > self.blocks
+        bound = self.running * (turns // self.limits.block_tokens + 1)  # Counting exactly takes longer.
+        return self.used + bound + more > self.blocks and self.used + self._growth(turns) + more > self.blocks
+
     def _growth(self, turns: int) -> int:
         """KV blocks the batch takes in so many steps: one per sequence whenever its last block is full."""
         size, phases = self.limits.block_tokens, self.phases
+        if turns == 1:
+            return phases[-self.turn % size]
         rounds, rest = divmod(turns, size)
         blocks = rounds * self.running
         if rest:

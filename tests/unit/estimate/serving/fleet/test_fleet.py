@@ -127,9 +127,7 @@ def test_least_loaded_goes_by_what_a_copy_bears() -> None:
 
 
 def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> None:
-    fleet = Fleet(
-        (station(name="small", server=linear(small(256)), replicas=5), station(name="large", server=linear(small(1024))))
-    )
+    fleet = Fleet((station(name="small", server=linear(small(256)), copies=5), station(name="large", server=linear(small(1024)))))
     outcome = simulate_fleet(fleet, requests((0, 500, 10), (0, 100, 10), (0, 2000, 10)))
     assert outcome.served.refused == 1
     assert [one.answered for one in outcome.pools] == [1, 1]
