@@ -3,11 +3,12 @@
 # make coverage    the second of these alone: fails where a room's branch coverage is below 90%
 # make mutation    how many small faults in estimate and price the tests notice (cosmic-ray): an hour or two
 # make docs        the documentation as a site (site/), outputs shown in it refreshed
+# make refit       fit the model's parameters and corrections on the evidence table: a quarter of an hour
 # make format      lay the code out
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
 .PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
-.PHONY: coverage coverage-begun coverage-inside coverage-outside
+.PHONY: refit coverage coverage-begun coverage-inside coverage-outside
 MAKEFLAGS += --jobs=2 # the two halves of the tests side by side, then the types
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
@@ -65,6 +66,9 @@ mutation: environment
 
 format: environment
 	@cd "$(ROOT)" && "$(BIN)/ruff" check --fix . && "$(BIN)/ruff" format .
+
+refit: environment
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m calibration.refit
 
 docs: environment
 	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs

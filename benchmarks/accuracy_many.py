@@ -2,7 +2,7 @@
 
 docs/evidence/accuracy-many.md is this program's output:
 
-    PYTHONPATH=src:tools python -m calibration.group_scores --truth ../shared/truth --held groups.json
+    PYTHONPATH=src:tools python -m calibration.group_scores --held groups.json
     PYTHONPATH=src:tools python -m benchmarks.accuracy_many ../shared/truth groups.json > docs/evidence/accuracy-many.md
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from calibration.fit import digest
 from calibration.group_examples import group_examples
-from calibration.group_rows import loaded_rows
 from calibration.group_scores import Held, HeldRow, load
 from calibration.ranges import coverage, ranges
 from calibration.scores import Score, score
+from evidence.group_rows import loaded_rows
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import combine_parts
@@ -35,7 +35,7 @@ def lines(truth: Path, held: Held) -> Iterator[str]:
     yield "# How far predicted times of groups of GPUs are from measured ones"
     yield ""
     yield f"Made by `python -m benchmarks.accuracy_many` on {date.today().isoformat()} from {len(held.rows):,} measured steps on"
-    yield f"several GPUs (digest {digest(truth)[:12]}). Errors are shares of the measured time. The corrections of the work and"
+    yield f"several GPUs (digest {digest()[:12]}). Errors are shares of the measured time. The corrections of the work and"
     yield "those of the links were both fitted without the GPU that is predicted; layouts are those the sources ran."
     yield "(While the links are fitted without a GPU, the work of the other GPUs' rows is corrected by the fit on all of them."
     yield "Where somebody measured one of them alone on the same work, links are learnt with that time given, so that they do not"

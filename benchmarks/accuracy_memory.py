@@ -15,7 +15,7 @@ from typing import Any
 
 from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.workload import Workload
@@ -68,8 +68,8 @@ def rows(folder: Path) -> Iterator[Row]:
         workload = request(measured)
         shape = find_model(workload.model, catalog)
         filled = fill_defaults(workload, shape)
-        told = memory(filled, shape, gpu)
-        other = memory(fill_defaults(with_method(workload), shape), shape, gpu)
+        told = estimate_memory(filled, shape, gpu)
+        other = estimate_memory(fill_defaults(with_method(workload), shape), shape, gpu)
         yield Row(
             family(measured["model"]),
             f"{measured['model']} b{measured['batch']} {measured['precision']}",

@@ -3,7 +3,7 @@
 A fit without any row of the GPU (curves of operators and corrections of steps alike), and the same fit with the corrections of a
 record of `whichgpu measure` on top, are compared with that GPU's rows of the truth, none of which `measure` runs:
 
-    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER ../shared/truth --write docs/evidence/measured-h200.md
+    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER --write docs/evidence/measured-h200.md
 
 FOLDER holds what a run on the GPU left (see `own_page`): `record.json`, and where they are there `plain.json`, `verify.jsonl`,
 `watch.json`, `diagnosis.json`, `doctor.json`. The tables replace what stands between their marks in the page; its other words
@@ -23,20 +23,20 @@ from pathlib import Path
 import numpy as np
 from calibration.examples import examples
 from calibration.fit_steps import Design, Example
-from calibration.rows import measured_rows
 from calibration.scores import Score, by, score
 
 from benchmarks import own_page
 from benchmarks.accuracy_speed import h200_task
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import combine
+from whichgpu.estimate.time.combine import step_seconds
 from whichgpu.estimate.time.curves import parameters as curve_parameters
-from whichgpu.estimate.time.own import Own, with_own
-from whichgpu.estimate.time.terms import Terms
+from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corrections
+from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.measure.fit import example, fit_steps
 from whichgpu.measure.record import Record
-from whichgpu.measure.records import read
+from whichgpu.measure.records import read_record
 
 BEGIN, END = "<!-- accuracy_own: begin -->", "<!-- accuracy_own: end -->"
 TITLE = "# What was measured on an H200, beside what is predicted"
@@ -51,7 +51,7 @@ class Compared:
     before: np.ndarray
     after: np.ndarray
     shipped: np.ndarray
-    own: Own
+    own: OwnCorrections
     bare: Calibration
     fitted_on: int
 
@@ -68,38 +68,39 @@ def predicted(found: Sequence[Example], calibration: Calibration) -> np.ndarray:
     blank = np.zeros((1, 1))
     told = []
     for one in found:
-        terms = Terms(one.terms[:, None, None], one.floors[:, None, None], blank, blank, one.setting.unit)
-        told.append(combine(terms, calibration.factors([one.setting]), one.eager).wall[0, 0])
+        terms = TimeTerms(one.terms[:, None, None], one.floors[:, None, None], blank, blank, one.setting.unit)
+        told.append(step_seconds(terms, calibration.factors([one.setting]), one.eager).wall[0, 0])
     return np.asarray(np.log(told))
 
 
-def own_of(record: Record, calibration: Calibration, catalog: Catalog) -> Own:
+def own_of(record: Record, calibration: Calibration, catalog: Catalog) -> OwnCorrections:
     """The record's corrections of a fit."""
     gpu = catalog.gpu_by_id[record.where.gpu]
     fit = fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
-    return Own(gpu.id, record.source, "measured", fit.kinds, fit.multipliers, fit.spreads)
+    return OwnCorrections(gpu.id, record.source, "measured", fit.kinds, fit.multipliers, fit.spreads)
 
 
 def use_curves(file: Path | None) -> None:
     """Let everything use these curves; the shipped ones without."""
-    curve_parameters.DATA_FILE = file or SHIPPED_CURVES
+    curve_parameters.PARAMETERS_FILE = file or SHIPPED_CURVES
     curve_parameters.parameters.cache_clear()
 
 
-SHIPPED_CURVES = curve_parameters.DATA_FILE
+SHIPPED_CURVES = curve_parameters.PARAMETERS_FILE
 
 
-def fit_curves_without(gpu: str, truth: Path, file: Path) -> None:
+def fit_curves_without(gpu: str, file: Path) -> None:
     """Fit the curves of operators without the GPU's samples."""
-    from calibration.fit_curves import fit_all, gpu_columns, usable, written
+    from calibration.fit_curves import fit_all, gpu_columns, usable
 
-    chosen = [sample for sample in usable(truth) if sample.gpu != gpu]
-    file.write_text(written(fit_all(chosen, gpu_columns(chosen)), truth), encoding="utf-8")
+    chosen = [sample for sample in usable(measurements()) if sample.gpu != gpu]
+    values = fit_all(chosen, gpu_columns(chosen))
+    file.write_text("".join(["name,value\n", *(f"{name},{value}\n" for name, value in values.items())]), encoding="utf-8")
 
 
-def compared(record: Record, truth: Path, curves: Path | None) -> Compared:
+def compared(record: Record, curves: Path | None) -> Compared:
     """All of it; with `curves`, everything but the shipped prediction stands on them."""
-    catalog, gpu, rows = Catalog(), record.where.gpu, measured_rows(truth)
+    catalog, gpu, rows = Catalog(), record.where.gpu, steps(measurements())
     shipped_rows = _of_truth(examples([row for row in rows if row.gpu == gpu], catalog), gpu)
     shipped = predicted(shipped_rows, load_calibration())
     use_curves(curves)
@@ -109,7 +110,7 @@ def compared(record: Record, truth: Path, curves: Path | None) -> Compared:
         bare = without(found, gpu)
         own = own_of(record, bare, catalog)
         actual = np.log([one.seconds for one in about])
-        logs = [predicted(about, one) - actual for one in (bare, with_own(bare, {gpu: own}))]
+        logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: own}))]
     finally:
         use_curves(None)
     count = sum(one.setting.gpu != gpu for one in found)
@@ -140,7 +141,7 @@ def error_lines(told: Compared, record: Record, without_curves: bool) -> Iterato
     lower = 1 - everything[1].mean / everything[0].mean
     nearer = np.mean(np.abs(told.after) < np.abs(told.before))
     yield f"The mean error falls by {lower:.0%}; {nearer:.0%} of the rows come nearer to what was measured."
-    widths = [told.own.spread(one.setting.task)[1] for one in told.rows]
+    widths = [told.own.log_range(one.setting.task)[1] for one in told.rows]
     inside = np.mean([abs(log) <= most for log, most in zip(told.after, widths, strict=True)])
     width = float(np.exp(np.mean(widths)))
     yield f"{inside:.0%} of them lie inside the range that the record's own residuals give (on average ×/÷ {width:.2f})."
@@ -165,10 +166,10 @@ def never_seen(record: Record, bare: Calibration, curves: Path | None) -> list[f
     return [float(seconds) for seconds in np.exp(predicted(rows, bare))]
 
 
-def page(folder: Path, truth: Path, curves: Path | None) -> Iterator[str]:
+def page(folder: Path, curves: Path | None) -> Iterator[str]:
     """Every section."""
-    record = read(folder / "record.json")
-    told = compared(record, truth, curves)
+    record = read_record(folder / "record.json")
+    told = compared(record, curves)
     yield from own_page.where_lines(record, folder)
     yield from own_page.reach_lines(record, folder)
     yield from own_page.step_lines(record, never_seen(record, told.bare, curves))
@@ -190,16 +191,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the sections, and write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("truth", type=Path)
     parser.add_argument("--curves", type=Path, help="where curves fitted without the GPU are kept")
     parser.add_argument("--quick", action="store_true", help="use the shipped curves")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
-        curves = None if asked.quick else asked.curves or Path(scratch) / "curves.json"
+        curves = None if asked.quick else asked.curves or Path(scratch) / "curves.csv"
         if curves and not curves.exists():
-            fit_curves_without(read(asked.folder / "record.json").where.gpu, asked.truth, curves)
-        told = list(page(asked.folder, asked.truth, curves))
+            fit_curves_without(read_record(asked.folder / "record.json").where.gpu, curves)
+        told = list(page(asked.folder, curves))
     print("\n".join(told))
     if asked.write:
         put(told, asked.write)

@@ -1,6 +1,6 @@
 """Predicted beside measured times of every step the time model is checked on, as the table the product shows them from.
 
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_pairs ../shared/truth HELD
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_pairs HELD
 
 writes src/whichgpu/estimate/time/data/pairs.csv. HELD is what `calibration.fit --held HELD` kept. Every prediction comes from a
 fit that never saw what it is about: the model for our own H200, the GPU for published results; the range is that of its tier.
@@ -17,11 +17,11 @@ import numpy as np
 from calibration.examples import examples
 from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
 from calibration.fit_steps import Design, Example
-from calibration.rows import measured_rows
 from calibration.scores import Held, load, source_of
 
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.pairs import COLUMNS, PAIRS_FILE
+from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, PAIRS_FILE
 
 
 def rows(design: Design, held: Held) -> Iterator[list[object]]:
@@ -55,11 +55,11 @@ def main() -> int:
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2
-    truth, kept = map(Path, sys.argv[1:])
-    design = Design(examples(measured_rows(truth), Catalog()))
+    kept = Path(sys.argv[1])
+    design = Design(examples(steps(measurements()), Catalog()))
     with PAIRS_FILE.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        writer.writerow(PAIR_COLUMNS)
         found = sorted(rows(design, load(kept)), key=_named)
         writer.writerows(found)
     print(f"{len(design.examples)} pairs", file=sys.stderr)

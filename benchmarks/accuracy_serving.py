@@ -4,14 +4,12 @@ docs/evidence/accuracy-serving.md is this program's output:
 
     PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held held.json
     PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held seen.json --seen
-    PYTHONPATH=src:tools python -m calibration.serving_choices --truth ../shared/truth --kept choices.json
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_serving ../shared/truth held.json seen.json choices.json \
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_serving ../shared/truth held.json seen.json \
         > docs/evidence/accuracy-serving.md
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,12 +21,13 @@ from typing import Any
 import numpy as np
 from calibration.fit import digest
 from calibration.scores import score
-from calibration.serving_rows import served_rows
 from calibration.serving_scores import HeldRun, load
+from evidence.serving_rows import served_rows
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.estimate import estimate_spelled
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import estimate_workload
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import from_object
 
 GOALS = {"tpot": 0.15, "throughput": 0.20}
@@ -54,37 +53,29 @@ BLIND = """## What is blind here and what is not
 - First tokens of cloudrift's runs are far off even at one client, where an H200 and a card of a third of its bandwidth both took
   0.18 to 0.19 s for 1,000 tokens: something outside the engine is in them, and nothing here stands for it.
 - Host speeds of Splitwise's machines (Sapphire Rapids as the unit, Zen 2 at 0.65 of it) are put together from clocks and makers'
-  claims (`tools/calibration/group_hosts.csv`), with the rows in view.
+  claims (`tools/evidence/group_hosts.csv`), with the rows in view.
 
 vLLM of 2023 captured no graphs, and Splitwise alone measured it: with that source left out no row has an engine like it. It is
 taken for what its source shows (`estimate/group/host_launches.py`): an eager PyTorch programme whose calls are counted in
 version 0.2.1, each at the cost of a PyTorch call as fitted on the reference host (the rows of `truth/h200`), and whose workers
 are told of every step by a Ray call, at what Ray's documentation says one takes. None of these numbers was fitted to
-Splitwise's rows, and the fit that sees them leaves the cost of a call within a few percent of where it was. But they were
-chosen knowing that predictions were a third too short, and other choices could be argued for. What each is worth (time between
-tokens, Splitwise left out):
-
-| choice | median | p90 | bias |
-|---|---|---|---|"""
-AFTER = """
-The last two take PyTorch's cost of a call from years whose only rows come from other people's machines, where a slow host and
-slow software look alike; the reference host is the one whose speed the others are told against.
+Splitwise's rows, and the fit that sees them leaves the cost of a call within a few percent of where it was.
 """
 
 
-def lines(truth: Path, held: Sequence[HeldRun], seen: Sequence[HeldRun], choices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def lines(truth: Path, held: Sequence[HeldRun], seen: Sequence[HeldRun]) -> Iterator[str]:
     """The page."""
     yield "# How far simulated serving is from measured serving"
     yield ""
     yield f"Made by `python -m benchmarks.accuracy_serving` on {date.today().isoformat()} from {len(held):,} published"
-    yield f"runs (digest {digest(truth)[:12]}). The simulator itself has nothing fitted: its steps come from the time model, its"
+    yield f"runs (digest {digest()[:12]}). The simulator itself has nothing fitted: its steps come from the time model, its"
     yield "limits from the engines' defaults or the flags a run prints. Errors are shares of the measured value. *Source left"
     yield "out*: the corrections of the work and of the links were fitted without any row of that source. *As shipped*: the"
     yield "product's own fit, which knows static batches, single steps and times between tokens of some of cloudrift's runs, but"
     yield "no throughput, no first token under load, and no run at a rate."
     yield ""
     yield from table(held, seen)
-    yield from blind(choices)
+    yield BLIND
     yield from covered(truth, held)
     yield from by(held, "## By GPU, source left out", lambda run: f"{run.source} {run.gpu}")
     yield from worst(held)
@@ -112,14 +103,6 @@ def table(held: Sequence[HeldRun], seen: Sequence[HeldRun]) -> Iterator[str]:
         cells = f"{told.rows} | {told.median:.1%} | {told.p90:.1%} | {told.bias:+.1%} | {goal:.0%} | {met}"
         yield f"| all | stated loads | {metric} | {cells} | | |"
     yield ""
-
-
-def blind(choices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What in these errors is blind and what is not."""
-    yield BLIND
-    for one in choices:
-        yield f"| {one['choice']} | {one['median']:.1%} | {one['p90']:.1%} | {one['bias']:+.1%} |"
-    yield AFTER
 
 
 def covered(truth: Path, held: Sequence[HeldRun]) -> Iterator[str]:
@@ -151,12 +134,12 @@ def covered(truth: Path, held: Sequence[HeldRun]) -> Iterator[str]:
 
 @cache
 def _desk() -> LookupCache:
-    return LookupCache(Catalog(), own=False)
+    return lookup_cache(Catalog(), own=False)
 
 
 def _range(request: Mapping[str, Any]) -> tuple[float, float]:
     """As factors of a step's time; nothing where it cannot be told."""
-    answer = estimate_spelled(from_object({name: value for name, value in request.items() if name != "id"}), _desk())
+    answer = estimate_workload(from_object({name: value for name, value in request.items() if name != "id"}), _desk())
     return answer.time.relative_range if answer.time else (1.0, 1.0)
 
 
@@ -210,5 +193,5 @@ def grouped(runs: Sequence[HeldRun]) -> dict[tuple[str, str, str], np.ndarray]:
 
 
 if __name__ == "__main__":
-    truth, held, seen, choices = map(Path, sys.argv[1:5])
-    print("\n".join(lines(truth, load(held), load(seen), json.loads(choices.read_bytes()))))
+    truth, held, seen = map(Path, sys.argv[1:4])
+    print("\n".join(lines(truth, load(held), load(seen))))

@@ -3,7 +3,7 @@
 Beside them the plain roofline (FLOPs over peak, bytes over bandwidth) and, where the package `aiconfigurator` is installed, its
 answer on the same rows. docs/evidence/accuracy.md is this program's output:
 
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed ../shared/truth [HELD] > docs/evidence/accuracy.md
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed [HELD] > docs/evidence/accuracy.md
 
 HELD is what `calibration.fit --held HELD` kept; without it the fits are made again, which takes minutes.
 """
@@ -20,10 +20,10 @@ from calibration.examples import examples
 from calibration.fit import all_ranges, digest, kinds_of
 from calibration.fit_steps import Design, Example
 from calibration.ranges import coverage
-from calibration.rows import measured_rows
 from calibration.scores import Held, Score, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,9 +59,9 @@ def roofline(found: Sequence[Example]) -> np.ndarray:
     return np.log([max(sum(float(floors.sum()) for _, floors in example.parts), 1e-9) for example in found])
 
 
-def lines(truth: Path, kept: Path | None) -> Iterator[str]:
+def lines(kept: Path | None) -> Iterator[str]:
     """The page."""
-    found = examples(measured_rows(truth), Catalog())
+    found = examples(steps(measurements()), Catalog())
     design = Design(found)
     theta = design.fit(np.ones(len(found), dtype=bool))
     held = load(kept) if kept else held_out(design, theta)
@@ -70,7 +70,7 @@ def lines(truth: Path, kept: Path | None) -> Iterator[str]:
     yield "# How far predicted times are from measured ones"
     yield ""
     made = f"Made by `python -m benchmarks.accuracy_speed` on {date.today().isoformat()} from {len(found):,} measured steps"
-    yield f"{made} (digest {digest(truth)[:12]})."
+    yield f"{made} (digest {digest()[:12]})."
     yield "Errors are shares of the measured time. Every prediction comes from a fit that never saw what it is about; which rows"
     yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md)."
     yield ""
@@ -82,7 +82,7 @@ def lines(truth: Path, kept: Path | None) -> Iterator[str]:
         (example.row.source, example.row.row): float(np.exp((held.model if _ours(example) else held.gpu)[place]))
         for place, example in enumerate(found)
     }
-    yield from peer_aiconfigurator.lines(truth, told)
+    yield from peer_aiconfigurator.lines(told)
 
 
 def _ours(example: Example) -> bool:
@@ -207,11 +207,7 @@ def _brief(example: Example) -> Iterable[tuple[str, object]]:
 
 def main() -> int:
     """Print the page."""
-    truth = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "truth"
-    if not (truth / "public" / "calibration.csv").exists():
-        print(f"no measurements at {truth}", file=sys.stderr)
-        return 1
-    for line in lines(truth, Path(sys.argv[2]) if len(sys.argv) > 2 else None):
+    for line in lines(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
         print(line, flush=True)
     return 0
 

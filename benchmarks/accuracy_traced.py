@@ -9,7 +9,7 @@ from pathlib import Path
 
 from whichgpu.base.units import MIB
 from whichgpu.estimate.memory.traced import traced_memory
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import table_names
 from whichgpu.workload.workload import Workload
 
@@ -45,7 +45,7 @@ def _row(step: dict[str, object]) -> Row:
     model, precision, batch = str(step["model"]), str(step["precision"]), int(str(step["batch"]))
     optimizer = OPTIMIZERS.get(str(step["opt"]), str(step["opt"]))
     workload = Workload("train", model, precision=precision, batch=batch, optimizer=optimizer, image=IMAGE)
-    found = traced_memory(workload, Traced(model, model, IMAGE), None)
+    found = traced_memory(workload, TracedShape(model, model, IMAGE), None)
 
     def measured(*fields: str) -> int:
         return round(sum(float(str(step[field])) for field in fields) * MIB)

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from whichgpu.api.recommend.recommend import recommend
-from whichgpu.api.workloads.load import Asked
+from whichgpu.api.workloads.load import LoadOptions
 from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.store import Catalog
@@ -37,7 +37,7 @@ def held(model: str, asked: dict[str, Any], catalog: Catalog) -> tuple[bool, flo
     best = recommend("serve", model, catalog=catalog, own=False, **asked).answer
     layout, rate = best.parallel, asked["rate"] / (best.copies * best.parallel.dp)
     told = serve(
-        model, Asked(requests=REQUESTS, curve=False), catalog=catalog, gpu=best.gpu, gpus=layout.tp * layout.pp,
+        model, LoadOptions(requests=REQUESTS, curve=False), catalog=catalog, gpu=best.gpu, gpus=layout.tp * layout.pp,
         precision=best.precision, parallel=f"tp={layout.tp},pp={layout.pp}", **{**asked, "rate": rate, "percentile": PERCENTILE},
     ).serving  # fmt: skip
     assert told is not None

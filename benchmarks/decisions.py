@@ -4,7 +4,7 @@ Groups of published rows with the same source, model, engine and sizes on two or
 row's year; the choice is the GPU with the most predicted work for a dollar, the truth the most measured. Regret is how much less
 the choice gets done for its money than the best would have.
 
-    PYTHONPATH=src:tools python -m benchmarks.decisions ../shared/truth [--held]
+    PYTHONPATH=src:tools python -m benchmarks.decisions [--held]
 
 The shipped corrections were fitted on these rows; with --held every GPU's time is told by a fit that never saw that GPU.
 """
@@ -18,22 +18,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from calibration.examples import examples, step_terms
 from calibration.fit_steps import Design, leave_each_out
-from calibration.measured import Measured
-from calibration.rows import measured_rows, read_all
 from calibration.scores import gpu_of
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.catalog.evidence import Measurement, measurements, steps
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.combine import combine
-from whichgpu.estimate.time.grid import settings
-from whichgpu.price.table import price_table, standing_rows
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.time.combine import step_seconds
+from whichgpu.estimate.time.grid import correction_keys
+from whichgpu.price.table import price_table, rows_on_day
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 GOAL_SHARE, GOAL_REGRET = 0.90, 0.05
@@ -51,13 +50,13 @@ class Decision:
     gpus: int
 
 
-def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
+def decisions(held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
     """Every group that can be decided; `held` are seconds by fits without the row's GPU, of each source and row."""
     catalog = Catalog()
-    lookups = LookupCache(catalog, own=False)
-    years = _years(truth)
-    groups: dict[tuple[str, str], dict[str, list[Measured]]] = defaultdict(lambda: defaultdict(list))
-    for row in measured_rows(truth):
+    lookups = lookup_cache(catalog, own=False)
+    years = _years()
+    groups: dict[tuple[str, str], dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    for row in steps(measurements()):
         if row.request.get("gpus", 1) == 1 and row.row in years:
             request = {name: value for name, value in row.request.items() if name not in ("gpu", "id", "year")}
             key = json.dumps({**request, "kind": row.kind, "of": years[row.row]}, sort_keys=True, default=str)
@@ -82,7 +81,7 @@ def decisions(truth: Path, held: Mapping[tuple[str, int], float] | None = None) 
 def hourly(year: int) -> Mapping[str, float]:
     """The cheapest GPU hour on demand of each GPU at the end of a year, in US dollars."""
     table = price_table(Catalog())
-    rows = standing_rows(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
+    rows = rows_on_day(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
     part = table.taken(rows)
     keep = part.named("term", ("on-demand",)) & part.named("currency", ("USD",)) & (part.gpus >= 1)
     found: dict[str, float] = {}
@@ -92,39 +91,36 @@ def hourly(year: int) -> Mapping[str, float]:
     return found
 
 
-def _years(truth: Path) -> dict[int, int]:
+def _years() -> dict[int, int]:
     """The year of each published row that is dated to a year or better."""
     found = {}
-    for read in read_all(truth):
-        result, text = read.result, read.row.date.strip()
-        if (
-            isinstance(result, Measured)
-            and text[:4].isdigit()
-            and (len(text) == 4 or (len(text) >= 7 and text[4] == "-" and len(text) != 9))
-        ):
-            found[result.row] = int(text[:4])
+    for row in steps(measurements()):
+        text = row.date.strip()
+        published = not row.source.startswith("h200")
+        if published and text[:4].isdigit() and (len(text) == 4 or (len(text) >= 7 and text[4] == "-" and len(text) != 9)):
+            found[row.row] = int(text[:4])
     return found
 
 
-def without_its_gpu(truth: Path) -> dict[tuple[str, int], float]:
+def without_its_gpu() -> dict[tuple[str, int], float]:
     """Seconds of every row by a fit that left its GPU out."""
-    design = Design(examples(measured_rows(truth), Catalog()))
+    design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
     each = leave_each_out(design, gpu_of, theta)
     return {(one.row.source, one.row.row): float(np.exp(each[gpu_of(one)][place])) for place, one in enumerate(design.examples)}
 
 
-def _told(row: Measured, lookups: LookupCache, held: Mapping[tuple[str, int], float] | None) -> float:
+def _told(row: Measurement, lookups: LookupCache, held: Mapping[tuple[str, int], float] | None) -> float:
     return _seconds(row, lookups) if held is None else held[row.source, row.row]
 
 
-def _seconds(row: Measured, lookups: LookupCache) -> float:
+def _seconds(row: Measurement, lookups: LookupCache) -> float:
     """What we say the row takes."""
     shape, gpu = lookups.shape(row.request["model"]), lookups.catalog.gpu_by_id[row.gpu]
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
-    factors = lookups.calibration.factors(settings(workload, kind, terms.unit, [gpu]))
-    return float(combine(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
+    factors = lookups.calibration.factors(correction_keys(workload, kind, terms.unit, [gpu]))
+    return float(step_seconds(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
 
 
 def report(found: Sequence[Decision]) -> str:
@@ -139,8 +135,7 @@ def report(found: Sequence[Decision]) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    made = list(decisions(folder, without_its_gpu(folder) if "--held" in sys.argv else None))
+    made = list(decisions(without_its_gpu() if "--held" in sys.argv else None))
     print(report(made))
     share = float(np.mean([one.regret <= GOAL_REGRET for one in made])) if made else 0.0
     print(f"\nwithin {GOAL_REGRET:.0%} of the best in {share:.1%} of {len(made)} groups; the goal is {GOAL_SHARE:.0%}")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from whichgpu.catalog.engines.engine import engine_runs_on
+from whichgpu.catalog.engines.engine import may_run_on
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 
@@ -35,7 +35,7 @@ def mixed(lines: int = LINES, seed: int = SEED, plain: float = PLAIN) -> Iterato
     chance = random.Random(seed)
     catalog = Catalog()
     gpus = [gpu for gpu in catalog.gpus if gpu.peaks and gpu.memory_bandwidth]
-    able = {engine.id: [gpu.name for gpu in gpus if engine_runs_on(engine, gpu)] for engine in catalog.engines}
+    able = {engine.id: [gpu.name for gpu in gpus if may_run_on(engine, gpu)] for engine in catalog.engines}
     kinds = (_training, _generating, _generating, _seeing, _seeing, _encoding)
     for number in range(lines):
         whole = chance.choice(kinds)(chance)

@@ -2,7 +2,7 @@
 
 The package is optional. Its answers are recorded in peer_aiconfigurator.csv by running, where it is installed:
 
-    PYTHONPATH=src:tools python -m benchmarks.peer_aiconfigurator --record ../shared/truth
+    PYTHONPATH=src:tools python -m benchmarks.peer_aiconfigurator --record
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from calibration.measured import Measured
-from calibration.rows import measured_rows
 from calibration.scores import Score, score
 
+from whichgpu.catalog.evidence import Measurement, measurements, steps
 from whichgpu.catalog.store import Catalog
 
 PACKAGE = "aiconfigurator"
@@ -44,7 +43,7 @@ PRODUCTS = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8_static", "int4":
 class Question:
     """A measured row as the package is asked for it."""
 
-    row: Measured
+    row: Measurement
     config: Mapping[str, Any]
     backend: str
 
@@ -83,7 +82,7 @@ class Answer(NamedTuple):
     version: str
 
 
-def questions(rows: Sequence[Measured]) -> Iterator[Question]:
+def questions(rows: Sequence[Measurement]) -> Iterator[Question]:
     """The questions of rows whose GPU and architecture it knows."""
     configs = {model.id: model.config for model in Catalog().models}
     for row in rows:
@@ -93,10 +92,9 @@ def questions(rows: Sequence[Measured]) -> Iterator[Question]:
             yield from (Question(row, config, backend) for backend in BACKENDS.get(row.request["engine"], PLAIN))
 
 
-def candidates(truth: Path) -> list[Measured]:
+def candidates() -> list[Measurement]:
     """Steps of language models on one GPU that some engine of its kind ran."""
-    rows = measured_rows(truth)
-    return [row for row in rows if row.source in SOURCES and row.kind in MODES and row.request.get("gpus", 1) == 1]
+    return [row for row in steps(measurements()) if row.source in SOURCES and row.kind in MODES]
 
 
 def ask(asked: Sequence[Question]) -> Iterator[Answer]:
@@ -132,7 +130,7 @@ def recorded(asked: Sequence[Question]) -> list[Answer]:
     return [answer for answer in found if (answer.source, answer.row, answer.asked) in wanted]
 
 
-def lines(truth: Path, ours: Mapping[tuple[str, int], float] | None = None) -> Iterator[str]:
+def lines(ours: Mapping[tuple[str, int], float] | None = None) -> Iterator[str]:
     """Its section of the page; `ours` are our predictions in seconds by source and row, scored on the same rows."""
     yield f"## Beside {PACKAGE}\n"
     installed = find_spec(PACKAGE) is not None
@@ -140,7 +138,7 @@ def lines(truth: Path, ours: Mapping[tuple[str, int], float] | None = None) -> I
         yield f"The package `{PACKAGE}` is not installed{'; these are its recorded answers' if RECORD.exists() else ''}.\n"
         if not RECORD.exists():
             return
-    rows = candidates(truth)
+    rows = candidates()
     asked = list(questions(rows))
     answers = list(ask(asked)) if installed else recorded(asked)
     measured = {(row.source, row.row): row for row in rows}
@@ -164,7 +162,7 @@ def _errors(told: Score) -> str:
     return f"{told.mean:.1%} | {told.median:.1%} | {told.p90:.1%}"
 
 
-def _method(measured: Mapping[tuple[str, int], Measured], asked: Sequence[Question], answers: Sequence[Answer]) -> str:
+def _method(measured: Mapping[tuple[str, int], Measurement], asked: Sequence[Question], answers: Sequence[Answer]) -> str:
     known = {(question.row.source, question.row.row) for question in asked}
     answered = {(answer.source, answer.row) for answer in answers}
     strangers = Counter("GPU" if row.gpu not in SYSTEMS else "model" for key, row in measured.items() if key not in known)
@@ -184,13 +182,11 @@ fused kernel and load experts unevenly; PyTorch's grouped product, which was mea
 
 def main() -> int:
     """Print the section; with --record, ask the package first and keep its answers."""
-    given = [argument for argument in sys.argv[1:] if argument != "--record"]
-    truth = Path(given[0]) if given else Path(__file__).resolve().parents[2] / "shared" / "truth"
     if "--record" in sys.argv:
-        answers = list(ask(list(questions(candidates(truth)))))
+        answers = list(ask(list(questions(candidates()))))
         with RECORD.open("w", newline="") as stream:
             csv.writer(stream, lineterminator="\n").writerows([Answer._fields, *answers])
-    print(*lines(truth), sep="\n")
+    print(*lines(), sep="\n")
     return 0
 
 

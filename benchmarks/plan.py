@@ -17,7 +17,6 @@ import numpy as np
 
 from benchmarks.start import Result
 from whichgpu.decide.plan.solver.problem import Floats, Pool, PriceOption, Problem, Solution
-from whichgpu.decide.plan.solver.prune import grouped
 from whichgpu.decide.plan.solver.solve import solve
 
 KINDS = 40
@@ -66,9 +65,9 @@ def _speed(prompts: Floats, outputs: Floats, flops: float, band: float, memory: 
 
 
 def solved(problem: Problem, seconds: float) -> tuple[Solution, float]:
-    """The plan of a problem, offers of like performance grouped, and the seconds it took."""
+    """The plan of a problem and the seconds it took."""
     start = time.perf_counter()
-    solution = solve(grouped(problem), seconds)
+    solution = solve(problem, seconds)
     assert solution is not None
     return solution, time.perf_counter() - start
 
@@ -82,14 +81,14 @@ def results() -> Iterator[Result]:
             yield Result(name, took if solution.gap <= GAP else float("inf"), took, seconds)
 
 
-def max_growth() -> None:
+def growth() -> None:
     """A table of all sizes, markets and fleets."""
     print("\t".join(("offers", "buckets", "market", "fleet", "groups", "program", "gap", "seconds")))
     for offers, buckets in SIZES:
         seconds = next(goal for most, _, goal in GOALS if offers <= most)
         for market in MARKETS:
             for fleet in FLEETS:
-                problem = grouped(drawn(offers, buckets, fleet, market))
+                problem = drawn(offers, buckets, fleet, market)
                 solution, took = solved(problem, SHARE * seconds)
                 cells = (
                     offers,
@@ -97,7 +96,7 @@ def max_growth() -> None:
                     market,
                     f"{fleet:g}",
                     len(problem.columns),
-                    solution.kept,
+                    solution.program_columns,
                     f"{solution.gap:.2%}",
                     f"{took:.1f}",
                 )
@@ -106,7 +105,7 @@ def max_growth() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["growth"]:
-        max_growth()
+        growth()
     else:
         from benchmarks.start import table
 

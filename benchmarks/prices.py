@@ -52,7 +52,7 @@ def fill(folder: Path, path: Path) -> tuple[float, float]:
     """Seconds and MiB that importing a list takes, in a process of its own."""
     code = (
         "import resource, sys, time; from datetime import date; from pathlib import Path;"
-        "from whichgpu.catalog.store import Catalog; from whichgpu.catalog.live.importing import import_prices;"
+        "from whichgpu.catalog.store import Catalog; from whichgpu.catalog.live.import_files import import_prices;"
         "began = time.perf_counter();"
         "out, _ = import_prices(Path(sys.argv[1]), Catalog(), date(2026, 1, 1), folder=Path(sys.argv[2]));"
         "taken = out[0].taken[0]; assert taken.prices == taken.kept, taken;"
@@ -65,8 +65,8 @@ def fill(folder: Path, path: Path) -> tuple[float, float]:
 
 def results() -> Iterator[Result]:
     """Filling once; asking many times."""
-    from whichgpu.catalog.live.read import Wish, offers_on
-    from whichgpu.catalog.live.store import reading
+    from whichgpu.catalog.live.price_store import open_for_reading
+    from whichgpu.catalog.live.queries import OfferQuery, offers_on
 
     with tempfile.TemporaryDirectory() as temporary:
         folder, path = Path(temporary) / "store", Path(temporary) / "prices.csv"
@@ -74,8 +74,8 @@ def results() -> Iterator[Result]:
         seconds, mib = fill(folder, path)
         yield Result(f"import {rows:,} prices", seconds, seconds, IMPORT_SECONDS)
         yield Result("memory of that import", mib / 1000, mib / 1000, IMPORT_MIB / 1000, "MiB")
-        wish = Wish(gpus=frozenset({"a100-sxm-80gb"}))
-        with reading(folder) as connection:
+        wish = OfferQuery(gpus=frozenset({"a100-sxm-80gb"}))
+        with open_for_reading(folder) as connection:
             assert connection is not None
             past = date(2024, 9, 1)
             yield timed("offers of one GPU on a past day, of them", ASK_SECONDS, lambda: offers_on(connection, past, None, wish))

@@ -57,7 +57,7 @@ def grown(times: int) -> Callable[[], object]:
     from whichgpu.decide.configurations.groups import groups_of
     from whichgpu.decide.constraints import Constraints
     from whichgpu.decide.market import market, terms_of
-    from whichgpu.price.run import Habits, course
+    from whichgpu.price.run import RunSettings, run_cost
     from whichgpu.price.table import WORDS, price_table
 
     catalog = Catalog()
@@ -81,7 +81,7 @@ def grown(times: int) -> Callable[[], object]:
         found = market(many, catalog, wishes, Exchanger(wishes.day, catalog.exchange))
         groups = groups_of(found, catalog, wishes.span, several=False)
         hours = np.full(len(groups.offer_of), 10.0)
-        return course(hours, terms_of(found).at(groups.offer_of, np.ones(len(hours))), Habits(), True)
+        return run_cost(hours, terms_of(found).at(groups.offer_of, np.ones(len(hours))), RunSettings(), True)
 
     return run
 

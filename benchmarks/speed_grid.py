@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.mixed_requests import LINES, mixed
 from benchmarks.start import Result, process, table, timed
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 MODEL = "llama-3.1-8b"
@@ -27,7 +27,7 @@ GROUPS = 100_000  # evaluations a goal of one second is set for
 
 def grid(task: str) -> tuple[Callable[[], object], int]:
     """One workload on every GPU at 64 batch sizes in each precision, and how many device groups that is."""
-    lookups = LookupCache()
+    lookups = lookup_cache()
     shape, gpus = lookups.shape(MODEL), list(lookups.catalog.gpus)
     precisions = PRECISIONS.get(task, PRECISIONS[""])
     workloads = [
@@ -36,7 +36,7 @@ def grid(task: str) -> tuple[Callable[[], object], int]:
 
     def action() -> None:
         for workload in workloads:
-            evaluate(workload, shape, gpus, BATCHES)
+            evaluate_grid(workload, shape, gpus, BATCHES)
 
     return action, len(workloads) * len(gpus) * len(BATCHES)
 

@@ -11,9 +11,9 @@ from tests.recorded_nvml import Recorded, Recording
 from whichgpu.measure.drivers.card import Card, Sample
 from whichgpu.measure.drivers.nvidia import NvidiaProbe, open_nvidia
 from whichgpu.measure.drivers.nvml import Nvml
-from whichgpu.measure.drivers.probe import Hiccup
+from whichgpu.measure.drivers.probe import DriverUnavailable
 from whichgpu.measure.host import Host
-from whichgpu.measure.software import Software
+from whichgpu.measure.software import InstalledSoftware
 
 GIB = 1 << 30
 
@@ -35,14 +35,14 @@ HOST = Host(
     nvidia_devices=True,
     amd_devices=False,
 )
-SOFTWARE = Software({"torch": "2.11.0", "numpy": "2.4.6"}, "13.0", None, "13.0", (), False)
+SOFTWARE = InstalledSoftware({"torch": "2.11.0", "numpy": "2.4.6"}, "13.0", None, "13.0", (), False)
 
 
 def host(**changes: Any) -> Host:
     return replace(HOST, **changes)
 
 
-def software(packages: Mapping[str, str] | None = None, **changes: Any) -> Software:
+def software(packages: Mapping[str, str] | None = None, **changes: Any) -> InstalledSoftware:
     return replace(SOFTWARE, packages=SOFTWARE.packages if packages is None else packages, **changes)
 
 
@@ -89,7 +89,7 @@ class Played:
         self.readings += 1
         told = self._reading(self.readings - 1)
         if told is None:
-            raise Hiccup
+            raise DriverUnavailable
         return tuple(told)
 
     def processes(self) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.stack import Stack, stack
+from whichgpu.estimate.time.curves.stack import OperatorStack, stack_operators
 from whichgpu.estimate.time.operators import Op
 from whichgpu.estimate.time.units import UNITS
 
@@ -43,11 +43,17 @@ def column(value: float) -> np.ndarray:
 
 
 def toy(**changed: Any) -> GpuColumns:
-    """The GPU; `rates={"fp16": 2e13}` and the like change one unit."""
-    each: dict[str, float] = {"matrix": 1.0, "dots": 1.0, "winograd": 1.0, "bulk_copies": 1.0,
-                              "async_matrix": 1.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide": 0.0, "bandwidth": 1e12,
+    """The GPU; `sustained_rates={"fp16": 2e13}` and the like change one unit."""
+    each: dict[str, float] = {"matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0, "bulk_copies": 1.0,
+                              "async_matrix": 1.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0, "bandwidth": 1e12,
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
-    units: dict[str, float] = {"peaks": 1e13, "rates": 1e13, "balance": 1.0, "sm_rates": 1e12, "native": 1.0}
+    units: dict[str, float] = {
+        "peaks": 1e13,
+        "sustained_rates": 1e13,
+        "sm_rate_vs_reference": 1.0,
+        "sm_rates": 1e12,
+        "native": 1.0,
+    }
     made: dict[str, Any] = {name: column(value) for name, value in each.items()}
     made |= {name: {unit: column(value) for unit in UNITS} for name, value in units.items()}
     found = GpuColumns(
@@ -63,9 +69,9 @@ def toy(**changed: Any) -> GpuColumns:
     return replace(found, **new)
 
 
-def of(*ops: Op) -> Stack:
+def of(*ops: Op) -> OperatorStack:
     """These operators, all of one unit."""
-    return stack(ops[0].unit, ops)
+    return stack_operators(ops[0].unit, ops)
 
 
 def told(values: Any) -> float:

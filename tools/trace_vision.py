@@ -29,7 +29,7 @@ import older_networks
 import pyramids
 import segmenters
 
-from whichgpu.estimate.trace import Operator, Trace, trace
+from whichgpu.estimate.trace import ModuleTrace, TracedOperator, trace
 from whichgpu.estimate.trace.framework import load_torch
 from whichgpu.workload.tables import TABLES_FILE, decode_blocks, decode_versions, encode_tables
 
@@ -92,13 +92,13 @@ def affine(values: Iterable[int]) -> Any:
     return (first - slope * BATCHES[0], slope) if slope else first
 
 
-def moves(run: Trace) -> list[tuple[int, int]]:
+def moves(run: ModuleTrace) -> list[tuple[int, int]]:
     """Births and deaths; those dying together by age, since autocast drops its copies in the order of a hash table."""
     groups = groupby(run.events, key=lambda event: event[1] > 0)
     return [event for born, group in groups for event in (group if born else sorted(group, reverse=True))]
 
 
-def operands(run: Trace, width: int) -> dict[int, int]:
+def operands(run: ModuleTrace, width: int) -> dict[int, int]:
     """Bytes of input, output and filter by the id a dense convolution wider than 1x1 made (not its bias)."""
     calls = [operator for operator in run.operators if operator.name.startswith("aten.convolution")]
     born = [id for id, size in run.events if size > 0 and run.makers[id].startswith("aten.convolution")]
@@ -120,12 +120,12 @@ VIEWS = frozenset(
 )
 
 
-def called(runs: tuple[Trace, ...]) -> list[Any]:
+def called(runs: tuple[ModuleTrace, ...]) -> list[Any]:
     """Operators without repeats; views cost nothing but the call, so their shapes are left out."""
     counts: dict[str, int] = {}
     known: dict[str, Any] = {}
     for pair in zip(*(run.operators for run in runs), strict=True):
-        one: Operator = pair[0]
+        one: TracedOperator = pair[0]
         shapes: list[Any] = [[], []]
         if one.name.rpartition(".")[0] not in VIEWS:
             shapes = [
@@ -139,7 +139,7 @@ def called(runs: tuple[Trace, ...]) -> list[Any]:
     return [[*row[:3], counts[key], *row[3:]] for key, row in known.items()]
 
 
-def traced_pass(runs: tuple[Trace, ...], kinds: Kinds, width: int) -> dict[str, Any]:
+def traced_pass(runs: tuple[ModuleTrace, ...], kinds: Kinds, width: int) -> dict[str, Any]:
     """One pass as the file has it."""
     sequences = [moves(run) for run in runs]
     assert all(len(sequence) == len(sequences[0]) for sequence in sequences)
@@ -172,7 +172,7 @@ def table(name: str, image: int) -> dict[str, Any]:
         for key, precision in PRECISIONS.items():
             pass_name = f"{'train' if training else 'infer'}/{key}"
 
-            def run(batch: int, precision: str = precision, training: bool = training) -> Trace:
+            def run(batch: int, precision: str = precision, training: bool = training) -> ModuleTrace:
                 return trace(
                     make,
                     pictures(name, image, batch),
@@ -191,7 +191,7 @@ def table(name: str, image: int) -> dict[str, Any]:
     return {"parameters": runs[0].parameters, "kinds": [list(kind) for kind in kinds.known], "passes": passes}
 
 
-def check(one: dict[str, Any], kinds: Kinds, run: Trace, name: str) -> None:
+def check(one: dict[str, Any], kinds: Kinds, run: ModuleTrace, name: str) -> None:
     """Sizes read from the table at a third batch size are those traced."""
     known = [size if isinstance(size, int) else size[0] + size[1] * CHECKED_AT for _, size, _ in kinds.known]
     told = [known[move // 2] for move in one["moves"] if not move % 2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from whichgpu.estimate.trace import Trace, images, tokens, trace
+from whichgpu.estimate.trace import ModuleTrace, images, tokens, trace
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 
 OPTIMIZERS = {"sgdm": "sgd-momentum", "adamw": "adamw"}
@@ -23,7 +23,7 @@ BERT = {"bert-base": (768, 12, 12), "bert-large": (1024, 24, 16)}
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-def trace_row(row: Mapping[str, Any]) -> Trace:
+def trace_row(row: Mapping[str, Any]) -> ModuleTrace:
     """Trace one measured training step."""
     name, batch = row["model"], row["batch"]
     options = {"precision": row["precision"], "optimizer": OPTIMIZERS[row["opt"]]}

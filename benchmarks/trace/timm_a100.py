@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trace import pool, scores
+from whichgpu.estimate.allocation_sequence import replay_events
 from whichgpu.estimate.allocator import Event
-from whichgpu.estimate.course import replay
-from whichgpu.estimate.trace import Trace, images, trace
+from whichgpu.estimate.trace import ModuleTrace, images, trace
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 from whichgpu.estimate.trace.workspace import convolution_workspace
 
@@ -61,13 +61,13 @@ def traced(timm: Any, name: str, batches: list[int]) -> dict[str, Any]:
     began = time.monotonic()
     size = timm.models.get_pretrained_cfg(name).input_size[-1]
 
-    def at(batch: int) -> Trace:
+    def at(batch: int) -> ModuleTrace:
         return trace(lambda: timm.create_model(name), images(batch, size), optimizer="sgd-momentum", precision="tf32")
 
     small, large = at(SMALL), at(LARGE)
     found: dict[str, Any] = {"image": size, "parameters": small.parameters, "events": len(small.events), "batches": {}}
     for batch in batches:
-        plain = replay(_between(small.events, large.events, batch), small.labels)
+        plain = replay_events(_between(small.events, large.events, batch), small.labels)
         scratch = _between(convolution_workspace(small), convolution_workspace(large), batch)
         found["batches"][str(batch)] = {
             "allocated": _mib(plain.peak_allocated),

@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
-    from whichgpu.api.plan.plan import PlanAnswer
     from whichgpu.api.prices.buy import BuyAnswer
     from whichgpu.api.prices.changes import DiffAnswer
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
-    from whichgpu.api.recommend.recommend import RecommendAnswer
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from whichgpu.base.figure import Figure
     from whichgpu.base.money import Money
     from whichgpu.catalog.checks import CheckReport
+    from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+    from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
     from whichgpu.surface.python.verbs import (
         buy,
@@ -73,13 +73,13 @@ _MODULES = {
     "api.facts.engines": "EnginesAnswer",
     "api.facts.models": "ModelsAnswer",
     "api.measure.measure": "MeasureAnswer VerifyAnswer",
-    "api.plan.plan": "PlanAnswer",
+    "decide.plan.plan_answer": "PlanAnswer",
     "api.prices.buy": "BuyAnswer",
     "api.prices.changes": "DiffAnswer",
     "api.prices.history": "HistoryAnswer",
     "api.prices.offers": "OffersAnswer",
     "api.prices.store": "StatusAnswer",
-    "api.recommend.recommend": "RecommendAnswer",
+    "decide.answer.recommend_answer": "RecommendAnswer",
     "api.workloads.estimate": "EstimateAnswer",
     "api.workloads.fit": "FitAnswer",
     "api.workloads.stream": "Reply",

@@ -18,12 +18,12 @@ from whichgpu.base import bundled_data
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.checks import check_catalog
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.missing_support import FOLDER as LACKS
 from whichgpu.decide.framework_support import TABLE as FRAMEWORKS
-from whichgpu.decide.missing_support import FOLDER as LACKS
 from whichgpu.estimate.group.fabric import DATA_DIR as LINKS
-from whichgpu.estimate.group.group_calibration import DATA_FILE as GROUPS
-from whichgpu.estimate.time.calibration import DATA_FILE as STEPS
-from whichgpu.estimate.time.pairs import PAIRS_FILE
+from whichgpu.estimate.group.group_calibration import DATA_FOLDER as GROUPS
+from whichgpu.estimate.time.accuracy_pairs import PAIRS_FILE
+from whichgpu.estimate.time.calibration import DATA_FOLDER as STEPS
 from whichgpu.price.billing import FOLDER as BILLING
 from whichgpu.workload.tables import TABLES_FILE
 
@@ -31,16 +31,19 @@ from whichgpu.workload.tables import TABLES_FILE
 QUESTIONS: dict[Path, tuple[str, ...]] = {
     bundled_data.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
     TABLES_FILE: ("fit", "resnet50", "--task", "train"),
-    STEPS: ("estimate", "decode", "llama-3.1-8b", "--gpu", "L4"),
+    STEPS / "corrections.csv": ("estimate", "decode", "llama-3.1-8b", "--gpu", "L4"),
     bundled_data.PACKAGE / "surface/web/static/page.css": ("catalog", "check"),
 }
 READ = (
     *(
         FRAMEWORKS,
         LACKS / "lacks.csv",
-        GROUPS,
+        GROUPS / "calibration.json",
+        GROUPS / "corrections.csv",
         LINKS / "links.csv",
-        STEPS,
+        STEPS / "calibration.json",
+        STEPS / "corrections.csv",
+        STEPS / "parameters.csv",
         PAIRS_FILE,
         BILLING / "extras.csv",
         TABLES_FILE,
@@ -130,7 +133,7 @@ def test_every_data_file_is_read_through_the_check() -> None:
 
 
 def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whichgpu.catalog.checks.run.altered", lambda: ("catalog/data/gpus.csv",))
+    monkeypatch.setattr("whichgpu.catalog.checks.run.altered_files", lambda: ("catalog/data/gpus.csv",))
     report = check_catalog(Catalog().folder, date.today())
     assert report.ok
     assert report.altered == ("catalog/data/gpus.csv",)

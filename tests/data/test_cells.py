@@ -14,9 +14,9 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog import cache, tables
 from whichgpu.catalog.checks.gpus import rates
-from whichgpu.catalog.engines.engine import _capable, support
+from whichgpu.catalog.engines.engine import _cuda_support, engine_support
 from whichgpu.catalog.gpu import PEAKS
-from whichgpu.catalog.mix import build_item, parse_request
+from whichgpu.catalog.reference_mix import build_mix_item, parse_request
 from whichgpu.catalog.store import Catalog
 from whichgpu.catalog.tables import Table
 
@@ -25,9 +25,9 @@ from whichgpu.catalog.tables import Table
     ("read", "good", "bad"),
     [
         (tables._plain, "two words", (" before", "after ")),
-        (tables._slug, "a100-sxm-80gb", ("A100", "a b", "-a")),
+        (tables._READERS["id"], "a100-sxm-80gb", ("A100", "a b", "-a")),
         (tables._integer, "1234567890123", ("-1", "1.0", "12345678901234", "١٢")),
-        (tables._number, "12.5", ("1e5", "nan", "1,5", "--1")),
+        (tables._READERS["number"], "12.5", ("1e5", "nan", "1,5", "--1")),
         (tables._date, "2020-05", ("2020-13", "May 2020", "1066-10-14")),
         (tables._list, "a;b", ("a;", ";b", "a; b")),
         (tables._integers, "1;2", ("1;x", "1;;2")),
@@ -75,10 +75,10 @@ def test_a_peak_without_a_unit_for_it_or_beside_its_cores_is_found() -> None:
 
 def test_an_engine_runs_surely_once_ran_or_never_did() -> None:
     engine: Any = SimpleNamespace(min_capability="7.5", min_capability_ever="7.0", max_capability="9.0")
-    told = {capability: _capable(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
+    told = {capability: _cuda_support(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
     assert told == {"6.1": "no", "7.0": "earlier", "7.5": "yes", "9.0": "yes", "10.0": "unsure", None: "unsure"}
-    assert _capable(SimpleNamespace(min_capability=None, min_capability_ever=None, max_capability=None), "3.7") == "yes"  # type: ignore[arg-type]
-    assert support(engine, SimpleNamespace(software=None)) == "unsure"  # type: ignore[arg-type]
+    assert _cuda_support(SimpleNamespace(min_capability=None, min_capability_ever=None, max_capability=None), "3.7") == "yes"  # type: ignore[arg-type]
+    assert engine_support(engine, SimpleNamespace(software=None)) == "unsure"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_request_of_the_mix_names_task_and_model_and_no_gpu(text: str) -> None
     with pytest.raises(ValueError):  # noqa: PT011 - of whatever words
         parse_request(text)
     with pytest.raises(DataError, match="reference_mix") as told:
-        build_item({"id": "one", "request": text})
+        build_mix_item({"id": "one", "request": text})
     assert "one" in str(told.value)
     assert parse_request('{"task": "train", "model": "m"}') == {"task": "train", "model": "m"}
 
@@ -117,5 +117,5 @@ def test_without_a_home_everything_is_built_and_nothing_kept(monkeypatch: pytest
         built.append(1)
         return (7,)
 
-    assert cache.cached("t", int, (), build) == cache.cached("t", int, (), build) == (7,)
+    assert cache.load_or_build("t", int, (), build) == cache.load_or_build("t", int, (), build) == (7,)
     assert len(built) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whichgpu.catalog.engines.engine import engine_runs_on, support
+from whichgpu.catalog.engines.engine import engine_support, may_run_on
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import chunk_tokens
@@ -31,8 +31,8 @@ MLX = engine_record("mlx")
 def test_where_it_runs(gpu: str, expected: str, catalog: Catalog) -> None:
     """Apple silicon, and NVIDIA from compute capability 7.5 on (7.0 at first)."""
     engine = next(engine for engine in catalog.engines if engine.id == "mlx")
-    assert support(engine, catalog.gpu_by_id[gpu]) == expected
-    assert engine_runs_on(engine, catalog.gpu_by_id[gpu]) is (expected != "no")
+    assert engine_support(engine, catalog.gpu_by_id[gpu]) == expected
+    assert may_run_on(engine, catalog.gpu_by_id[gpu]) is (expected != "no")
 
 
 def test_its_cache_grows_by_256_tokens_and_prompts_run_by_2048() -> None:

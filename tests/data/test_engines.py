@@ -13,7 +13,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.catalog.accuracy import accuracy_note
 from whichgpu.catalog.checks import check_catalog
-from whichgpu.catalog.engines.engine import Engine, engine_does, engine_runs_on, support
+from whichgpu.catalog.engines.engine import Engine, engine_support, may_run_on, supports_task
 from whichgpu.catalog.engines.registry import engine_entries, engine_ids
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
@@ -89,23 +89,23 @@ RUNS = {
 @pytest.mark.parametrize(("pair", "expected"), RUNS.items(), ids=lambda value: "-on-".join(value) if len(value) == 2 else value)
 def test_where_engines_run(pair: tuple[str, str], expected: str, engines: dict[str, Engine], catalog: Catalog) -> None:
     engine, gpu = engines[pair[0]], catalog.gpu_by_id[pair[1]]
-    assert support(engine, gpu) == expected
-    assert engine_runs_on(engine, gpu) is (expected != "no")
+    assert engine_support(engine, gpu) == expected
+    assert may_run_on(engine, gpu) is (expected != "no")
 
 
 @pytest.mark.parametrize("gpu", [gpu.id for gpu in Catalog().gpus])
 def test_every_gpu_has_an_engine_that_may_run_on_it(gpu: str, engines: dict[str, Engine], catalog: Catalog) -> None:
     """Fermi, old Kepler, Radeon RX 5700 and the first Inferentia have llama.cpp, MXNet or an old release at best."""
-    assert any(engine_runs_on(engine, catalog.gpu_by_id[gpu]) for engine in engines.values())
+    assert any(may_run_on(engine, catalog.gpu_by_id[gpu]) for engine in engines.values())
 
 
 def test_what_engines_do(engines: dict[str, Engine]) -> None:
-    assert not engine_does(engines["vllm"], "train")
-    assert not engine_does(engines["tensorrt"], "finetune")
-    assert engine_does(engines["pytorch"], "finetune")
-    assert engine_does(engines["vllm"], "serve")
-    assert not engine_does(engines["vllm"], "forward", text=False)
-    assert engine_does(engines["tensorrt"], "forward", text=False)
+    assert not supports_task(engines["vllm"], "train")
+    assert not supports_task(engines["tensorrt"], "finetune")
+    assert supports_task(engines["pytorch"], "finetune")
+    assert supports_task(engines["vllm"], "serve")
+    assert not supports_task(engines["vllm"], "forward", text=False)
+    assert supports_task(engines["tensorrt"], "forward", text=False)
 
 
 def checked(catalog: Catalog, task: Task, model: str, engine: str | None, gpu: str | None) -> list[str]:

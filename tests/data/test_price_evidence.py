@@ -13,7 +13,7 @@ import pytest
 from tests.data.price_evidence import Claim, all_claims
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standing
+from whichgpu.price.asof import price_on_day
 
 LISTED = Path(__file__).parent / "price_disagreements.csv"
 TOLERANCE = Decimal("0.002")  # the same price told to other digits
@@ -47,7 +47,7 @@ class Ours:
 
     def _price(self, claim: Claim, region: str) -> Decimal | None:
         runs = self._runs[claim.provider, self._name(claim), region, claim.term, claim.payment]
-        found = standing(runs, date.fromisoformat(claim.day))
+        found = price_on_day(runs, date.fromisoformat(claim.day))
         return None if found is None else found.observation.price
 
 

@@ -12,7 +12,7 @@ from tests.live.desk import TODAY, Desk
 from tests.live.server import Server
 from whichgpu.catalog.live.http import Client
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Ask
+from whichgpu.catalog.live.rows import SourceRequest
 from whichgpu.catalog.store import Catalog
 
 
@@ -41,8 +41,8 @@ def resolver(catalog: Catalog) -> Resolver:
 
 
 @pytest.fixture
-def ask(client: Client, resolver: Resolver, catalog: Catalog) -> Ask:
-    return Ask(client, TODAY, machine_of=resolver.machine_of, machines=catalog.instances)
+def ask(client: Client, resolver: Resolver, catalog: Catalog) -> SourceRequest:
+    return SourceRequest(client, TODAY, machine_of=resolver.machine_of, machines=catalog.instances)
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tests.live import answers
 from tests.live.server import Answer, Asked, Server
-from whichgpu.catalog.live.read import Wish, offers_on, quarantined
-from whichgpu.catalog.live.refresh import Outcome, chosen_sources, refresh
+from whichgpu.catalog.live.price_store import open_for_reading
+from whichgpu.catalog.live.queries import OfferQuery, offers_on, quarantined_rows
+from whichgpu.catalog.live.refresh import RefreshOutcome, refresh, select_sources
 from whichgpu.catalog.live.rows import PriceSource
 from whichgpu.catalog.live.sources import source_names
-from whichgpu.catalog.live.store import reading
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 
@@ -40,17 +40,17 @@ class Desk:
         for name in source_names():
             self.keys[f"WHICHGPU_URL_{name.upper()}"] = f"{server.url}/{name}"
 
-    def refresh(self, *names: str, day: date = TODAY, **settings: object) -> tuple[Outcome, ...]:
-        chosen: Sequence[PriceSource] = chosen_sources(names, self.keys)
+    def refresh(self, *names: str, day: date = TODAY, **settings: object) -> tuple[RefreshOutcome, ...]:
+        chosen: Sequence[PriceSource] = select_sources(names, self.keys)
         return refresh(chosen, self.catalog, day, folder=self.folder, keys=self.keys, **settings)  # type: ignore[arg-type]
 
     def offers(self, day: date | None = None) -> list[Observation]:
-        with reading(self.folder) as connection:
-            return [] if connection is None else offers_on(connection, day, None, Wish())
+        with open_for_reading(self.folder) as connection:
+            return [] if connection is None else offers_on(connection, day, None, OfferQuery())
 
     def refused(self) -> dict[str, int]:
-        with reading(self.folder) as connection:
-            rows = [] if connection is None else quarantined(connection)
+        with open_for_reading(self.folder) as connection:
+            rows = [] if connection is None else quarantined_rows(connection)
         return {reason: sum(row["reason"] == reason for row in rows) for reason in {row["reason"] for row in rows}}
 
 
@@ -60,13 +60,13 @@ def only(desk: Desk, **wanted: object) -> Observation:
     return found[0]
 
 
-def good(outcome: Outcome) -> bool:
+def good(outcome: RefreshOutcome) -> bool:
     for taken in outcome.taken:
         assert taken.prices == taken.kept + taken.quarantined + taken.unknown
     return not outcome.problems
 
 
-def kinds(outcome: Outcome) -> set[str]:
+def kinds(outcome: RefreshOutcome) -> set[str]:
     return {problem.kind for problem in outcome.problems}
 
 

@@ -12,7 +12,7 @@ from tests.live import answers
 from tests.live.desk import NO_ANSWERS, Desk, good, kinds, only
 from tests.live.server import Answer, Asked, Server
 from whichgpu.base.errors import UsageError
-from whichgpu.catalog.live.refresh import chosen_sources
+from whichgpu.catalog.live.refresh import select_sources
 
 # AWS
 
@@ -59,7 +59,7 @@ def test_aws_on_demand_and_reserved_by_payment(desk: Desk, server: Server) -> No
 
 
 def test_aws_is_asked_only_when_named(desk: Desk) -> None:
-    assert "aws" not in {source.name for source in chosen_sources((), desk.keys)}
+    assert "aws" not in {source.name for source in select_sources((), desk.keys)}
 
 
 def test_aws_of_an_unknown_region_names_those_there_are(desk: Desk, server: Server) -> None:
@@ -130,7 +130,7 @@ def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(desk: Desk, server
 
 def test_gcp_without_a_key_says_which_variable(desk: Desk) -> None:
     with pytest.raises(UsageError) as caught:
-        chosen_sources(("gcp",), {})
+        select_sources(("gcp",), {})
     assert caught.value.kind == "needs-key"
     assert "GOOGLE_API_KEY" in str(caught.value.hint)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.surface.cli import assert_refused, assert_refused_json, call
-from whichgpu.catalog.live.store import store_path, writing
+from whichgpu.catalog.live.price_store import open_for_writing, store_path
 
 DAY = date.today()
 
@@ -321,7 +321,7 @@ def unconvertible(lists: Path) -> Path:
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price,currency\ncolo,L4,0.5,\ncolo,RTX 4090,9,EUR\n")
     imported(path)
-    with writing() as connection:
+    with open_for_writing() as connection:
         connection.execute("UPDATE offer SET currency = 'ZZZ' WHERE currency = 'EUR'")
     return path
 

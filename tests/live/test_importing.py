@@ -16,22 +16,22 @@ import pytest
 
 from tests.live import answers
 from tests.live.desk import TODAY
-from whichgpu.api.prices.store import TakingAnswer, catalog_export, catalog_import
+from whichgpu.api.prices.store import PriceImportAnswer, catalog_export, catalog_import
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
-from whichgpu.catalog.live.importing import day_of
-from whichgpu.catalog.live.read import Wish, offers_on, quarantined, series_status
-from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.live.import_files import day_of
+from whichgpu.catalog.live.price_store import open_for_reading
+from whichgpu.catalog.live.queries import OfferQuery, offers_on, quarantined_rows, series_status
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 
 
 def offers(folder: Path, day: date | None = None) -> list[Observation]:
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         assert connection is not None
-        return offers_on(connection, day, None, Wish())
+        return offers_on(connection, day, None, OfferQuery())
 
 
-def adds_up(answer: TakingAnswer) -> None:
+def adds_up(answer: PriceImportAnswer) -> None:
     for row in answer.snapshots:
         assert row.prices == row.kept + row.quarantined + row.unknown
         assert row.aside <= row.rows
@@ -41,7 +41,7 @@ def adds_up(answer: TakingAnswer) -> None:
 
 
 @pytest.fixture(scope="session")
-def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TakingAnswer]:
+def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PriceImportAnswer]:
     source = evidence / "prices" / "skypilot_catalog_2026-08-22"
     if not source.is_dir():
         pytest.skip("no copy of SkyPilot's catalog")
@@ -53,7 +53,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
     """Every cloud of it, its known faults undone or kept out."""
 
     @pytest.fixture(autouse=True)
-    def stored(self, skypilot_store: tuple[Path, TakingAnswer]) -> None:
+    def stored(self, skypilot_store: tuple[Path, PriceImportAnswer]) -> None:
         self.folder, self.answer = skypilot_store
         self.offers = offers(self.folder)
 
@@ -119,9 +119,9 @@ class TestTheCatalogOfSkyPilotAsItStands:
             "count",
             "below-power",
         }
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
-            rows = quarantined(connection)
+            rows = quarantined_rows(connection)
         assert len(rows) == self.answer.quarantined + self.answer.unknown
         by_reason = {reason: [row for row in rows if row["reason"] == reason] for reason in self.answer.reasons}
         assert {row["provider"] for row in by_reason["price-zero"]} == {"vast"}
@@ -135,7 +135,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
         assert self.answer.unknown < 0.005 * self.answer.prices
 
     def test_stale_clouds_are_flagged_by_the_age_of_their_content(self) -> None:
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
             content = {row.scope: row.content for row in series_status(connection, date(2026, 8, 23))}
             stale = {row.scope for row in series_status(connection, date(2026, 8, 23)) if row.stale}
@@ -147,15 +147,15 @@ class TestTheCatalogOfSkyPilotAsItStands:
     def test_an_answer_can_be_made_again_as_it_was_known(self, catalog: Catalog, tmp_path: Path) -> None:
         source = tmp_path / "aws.csv"
         source.write_bytes(answers.skypilot(answers.p5(price="50.0")))
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
-            before = offers_on(connection, None, TODAY, Wish(provider="aws"))
+            before = offers_on(connection, None, TODAY, OfferQuery(provider="aws"))
         later = date(2026, 11, 16)
         catalog_import(source, catalog=catalog, today=later, seen=later, folder=self.folder, trusting=True)
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
-            assert offers_on(connection, None, TODAY, Wish(provider="aws")) == before
-            assert offers_on(connection, None, later, Wish(provider="aws")) != before
+            assert offers_on(connection, None, TODAY, OfferQuery(provider="aws")) == before
+            assert offers_on(connection, None, later, OfferQuery(provider="aws")) != before
 
 
 def write(path: Path, header: str, *lines: str) -> Path:

@@ -12,16 +12,24 @@ import pytest
 
 from tests.live.desk import TODAY
 from whichgpu.base.errors import DataError
-from whichgpu.catalog.live.inspect import REASONS
-from whichgpu.catalog.live.keep import keep
-from whichgpu.catalog.live.offers import live_offers
-from whichgpu.catalog.live.read import Wish, changes_since, offers_on, quarantined, runs, series_status, snapshot
+from whichgpu.catalog.live.plausibility import REASONS
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
+from whichgpu.catalog.live.queries import (
+    OfferQuery,
+    changes_since,
+    offers_on,
+    price_history,
+    quarantined_rows,
+    series_status,
+    snapshot_observations,
+)
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Batch, OfferRow, Read, Refused
-from whichgpu.catalog.live.store import reading, writing
-from whichgpu.catalog.live.take import Taken
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, RejectedRow
+from whichgpu.catalog.live.save import save_batch
+from whichgpu.catalog.live.staging import BatchSummary
+from whichgpu.catalog.live.stored_offers import live_offers
 from whichgpu.catalog.offer import Observation
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 
 
 class Keeper:
@@ -30,33 +38,35 @@ class Keeper:
     def __init__(self, folder: Path, resolver: Resolver) -> None:
         self.folder, self.resolver = folder, resolver
 
-    def take(self, rows: Iterable[OfferRow | Refused], day: str, recorded: str | None = None, **settings: object) -> Taken:
+    def take(
+        self, rows: Iterable[OfferRow | RejectedRow], day: str, recorded: str | None = None, **settings: object
+    ) -> BatchSummary:
         trusting = bool(settings.pop("trusting", False))
         listed = list(rows)
-        usual = {"source": "test", "scope": "all", "read": Read(len(listed))}
-        batch = Batch(rows=iter(listed), seen=date.fromisoformat(day), **{**usual, **settings})  # type: ignore[arg-type]
-        with writing(self.folder) as connection:
-            return keep(connection, batch, self.resolver, date.fromisoformat(recorded or day), "r", trusting)
+        usual = {"source": "test", "scope": "all", "read": ReadCounts(len(listed))}
+        batch = PriceBatch(rows=iter(listed), seen=date.fromisoformat(day), **{**usual, **settings})  # type: ignore[arg-type]
+        with open_for_writing(self.folder) as connection:
+            return save_batch(connection, batch, self.resolver, date.fromisoformat(recorded or day), "r", trusting)
 
     def on(self, day: str | None = None, known: str | None = None, **wish: object) -> dict[str, str]:
         """Prices by instance, of the looks that count."""
-        runs = self.offers(day, known, also_ended=True, **wish)
-        stood = standings(runs, date.fromisoformat(day) if day else TODAY)
+        price_history = self.offers(day, known, also_ended=True, **wish)
+        stood = prices_on_day(price_history, date.fromisoformat(day) if day else TODAY)
         return {one.observation.instance: str(one.observation.price) for one in stood}
 
     def offers(
         self, day: str | None = None, known: str | None = None, also_ended: bool = False, **wish: object
     ) -> list[Observation]:
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
             as_of = date.fromisoformat(day) if day else None
             until = date.fromisoformat(known) if known else None
-            return offers_on(connection, as_of, until, Wish(**wish), also_ended)  # type: ignore[arg-type]
+            return offers_on(connection, as_of, until, OfferQuery(**wish), also_ended)  # type: ignore[arg-type]
 
     def refused(self) -> list[tuple[str, str]]:
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
-            return [(row["reason"], row["instance"]) for row in quarantined(connection)]
+            return [(row["reason"], row["instance"]) for row in quarantined_rows(connection)]
 
 
 @pytest.fixture
@@ -75,7 +85,7 @@ def test_an_unchanged_price_is_one_run_from_first_to_last_look(keeper: Keeper) -
     assert taken.changed == 0
     (offer,) = keeper.offers()
     assert (offer.observed, offer.last_observed, offer.ended) == ("2026-01-01", "2026-03-01", None)
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         assert connection.execute("SELECT count(*) FROM price").fetchone() == (1,)
 
@@ -88,9 +98,9 @@ def test_a_changed_price_ends_a_run_and_begins_another(keeper: Keeper) -> None:
     assert keeper.on("2025-12-31") == {}
     assert keeper.on("2026-02-10") == {"a": "0.5", "b": "0.5"}
     assert keeper.on("2026-03-01") == {"a": "0.6", "b": "0.5"}
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
-        first, second = (run for run in runs(connection, Wish()) if run.instance == "a")
+        first, second = (run for run in price_history(connection, OfferQuery()) if run.instance == "a")
     assert (first.observed, first.last_observed, first.ended) == ("2026-01-01", "2026-02-01", "2026-03-01")
     assert (second.observed, second.ended) == ("2026-03-01", None)
 
@@ -114,12 +124,12 @@ def test_every_snapshot_can_be_made_again(keeper: Keeper) -> None:
     ]
     for number, look in enumerate(looks, 1):
         keeper.take(look, f"2026-0{number}-01")
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         for number, look in enumerate(looks, 1):
-            found = {(run.instance, run.price) for run in snapshot(connection, number) or ()}
+            found = {(run.instance, run.price) for run in snapshot_observations(connection, number) or ()}
             assert found == {(entry.instance, entry.price) for entry in look}
-        assert snapshot(connection, 5) is None
+        assert snapshot_observations(connection, 5) is None
 
 
 def test_what_was_known_then_does_not_change_with_later_looks(keeper: Keeper) -> None:
@@ -168,9 +178,9 @@ def test_rows_with_days_of_their_own_are_history(keeper: Keeper) -> None:
     days = [("2026-01-01", "0.5"), ("2026-01-08", "0.5"), ("2026-01-15", "0.6"), ("2026-01-22", "0.5")]
     rows = [row(price=price, seen=date.fromisoformat(day)) for day, price in days]
     keeper.take(rows, "2026-06-01", complete=False)
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
-        found = [(run.observed, run.last_observed, run.ended, str(run.price)) for run in runs(connection, Wish())]
+        found = [(run.observed, run.last_observed, run.ended, str(run.price)) for run in price_history(connection, OfferQuery())]
     assert found == [
         ("2026-01-01", "2026-01-08", "2026-01-15", "0.5"),
         ("2026-01-15", "2026-01-15", "2026-01-22", "0.6"),
@@ -178,17 +188,17 @@ def test_rows_with_days_of_their_own_are_history(keeper: Keeper) -> None:
     ]
     assert keeper.on("2026-01-10") == {"a": "0.5"}
     keeper.take(rows, "2026-06-02", complete=False)  # the same once more
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
-        assert len(list(runs(connection, Wish()))) == 3
+        assert len(list(price_history(connection, OfferQuery()))) == 3
 
 
 def test_what_changed_since_a_look(keeper: Keeper) -> None:
     keeper.take([row(), row("b")], "2026-01-01")
     keeper.take([row(price="0.6"), row("c", "0.9")], "2026-02-01")
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
-        told = {(run.instance, str(run.price), new) for run, new in changes_since(connection, 1, Wish())}
+        told = {(run.instance, str(run.price), new) for run, new in changes_since(connection, 1, OfferQuery())}
     assert told == {("a", "0.5", False), ("a", "0.6", True), ("b", "0.5", False), ("c", "0.9", True)}
 
 
@@ -218,17 +228,17 @@ def test_an_error_in_the_middle_leaves_the_store_as_it_was(keeper: Keeper) -> No
         yield row(price="0.6")
         raise OSError("connection lost")
 
-    with writing(keeper.folder) as connection, pytest.raises(OSError, match="connection lost"):
-        keep(connection, Batch("test", "all", iter(broken()), TODAY), keeper.resolver, TODAY, "r")
+    with open_for_writing(keeper.folder) as connection, pytest.raises(OSError, match="connection lost"):
+        save_batch(connection, PriceBatch("test", "all", iter(broken()), TODAY), keeper.resolver, TODAY, "r")
     assert keeper.on() == {"a": "0.5"}
 
 
 @pytest.mark.parametrize(
     ("reason", "rows"),
     [
-        ("malformed", [Refused("malformed", "x,y")]),
-        ("no-price", [Refused("no-price", "x")]),
-        ("no-host", [Refused("no-host", "x")]),
+        ("malformed", [RejectedRow("malformed", "x,y")]),
+        ("no-price", [RejectedRow("no-price", "x")]),
+        ("no-host", [RejectedRow("no-host", "x")]),
         ("count", [row("p5.48xlarge", "50", accelerator="H100", memory_mib=None, count=12.0)]),
         ("gpus", [row(count=0.0)]),
         ("gpus", [row(count=-1.0)]),
@@ -254,7 +264,7 @@ def test_an_error_in_the_middle_leaves_the_store_as_it_was(keeper: Keeper) -> No
         ("all-for-one", [row("one", "0.5"), row("eight", "32", count=8.0)]),
     ],
 )
-def test_what_cannot_be_true_is_quarantined(keeper: Keeper, reason: str, rows: list[OfferRow | Refused]) -> None:
+def test_what_cannot_be_true_is_quarantined(keeper: Keeper, reason: str, rows: list[OfferRow | RejectedRow]) -> None:
     taken = keeper.take([row("good"), *rows], "2026-01-01")
     assert list(taken.reasons) == [reason]
     assert taken.prices == taken.kept + taken.quarantined + taken.unknown
@@ -296,10 +306,10 @@ def test_spot_prices_may_jump_more(keeper: Keeper) -> None:
 
 
 def test_content_known_to_be_old_is_of_its_day(keeper: Keeper) -> None:
-    read = Read(1, digest="abc")
+    read = ReadCounts(1, digest="abc")
     taken = keeper.take([row()], "2026-08-22", read=read, seen_of_digest={"abc": date(2024, 8, 19)}, recorded="2026-11-15")
     assert (taken.seen, taken.content) == (date(2024, 8, 19), date(2024, 8, 19))
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         (status,) = series_status(connection, TODAY)
     assert (status.content, status.age_days, status.stale, status.last_look) == ("2024-08-19", 818, True, "2026-11-15")
@@ -309,7 +319,7 @@ def test_the_age_of_content_is_that_of_the_last_change(keeper: Keeper) -> None:
     keeper.take([row()], "2026-09-01")
     for day in ("2026-10-01", "2026-11-14"):
         keeper.take([row()], day)
-    with reading(keeper.folder) as connection:
+    with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         (status,) = series_status(connection, TODAY)
     assert (status.content, status.stale, status.snapshots) == ("2026-09-01", True, 3)

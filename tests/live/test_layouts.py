@@ -13,12 +13,12 @@ import pytest
 
 from tests.live import answers
 from whichgpu.base.errors import DataError, UsageError
-from whichgpu.catalog.live.layouts import gpuhunt, own, skypilot
+from whichgpu.catalog.live.layouts import gpuhunt, price_list, skypilot
 from whichgpu.catalog.live.layouts.hosts import Joiner
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import OfferRow, Read, Refused
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import OfferRow, ReadCounts, RejectedRow
 from whichgpu.catalog.live.sources.aws import _day, aws_rows
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 HUNT = "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size".split(",")
 SKY = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,AvailabilityZone".split(",")
@@ -47,20 +47,22 @@ def sky(**cells: object) -> dict[str, object]:
     return usual | {"Price": "55.04", "SpotPrice": "20.5", "Region": "us-east-1", "AvailabilityZone": "us-east-1a"} | cells
 
 
-def split(found: Iterable[OfferRow | Refused]) -> tuple[list[OfferRow], list[str]]:
+def split(found: Iterable[OfferRow | RejectedRow]) -> tuple[list[OfferRow], list[str]]:
     """Offers, and the reasons of what was refused."""
     both = list(found)
-    return [row for row in both if isinstance(row, OfferRow)], [row.reason for row in both if isinstance(row, Refused)]
+    return [row for row in both if isinstance(row, OfferRow)], [row.reason for row in both if isinstance(row, RejectedRow)]
 
 
 class TestGpuhunt:
-    def read(self, provider: str, resolver: Resolver, *rows: dict[str, object] | str) -> tuple[list[OfferRow], list[str], Read]:
-        read = Read()
+    def read(
+        self, provider: str, resolver: Resolver, *rows: dict[str, object] | str
+    ) -> tuple[list[OfferRow], list[str], ReadCounts]:
+        read = ReadCounts()
         return *split(gpuhunt.gpuhunt_rows(lines(HUNT, *rows), provider, resolver.machine_of, read)), read
 
     def test_another_header_is_no_catalog(self, resolver: Resolver) -> None:
         with pytest.raises(DataError, match="gpuhunt") as told:
-            list(gpuhunt.gpuhunt_rows(["a,b\n", "1,2\n"], "aws", resolver.machine_of, Read()))
+            list(gpuhunt.gpuhunt_rows(["a,b\n", "1,2\n"], "aws", resolver.machine_of, ReadCounts()))
         assert told.value.kind == "not-a-catalog"
 
     def test_a_line_of_more_or_fewer_cells_or_without_a_price_is_refused(self, resolver: Resolver) -> None:
@@ -98,13 +100,15 @@ class TestGpuhunt:
 
 
 class TestSkypilot:
-    def read(self, provider: str, resolver: Resolver, *rows: dict[str, object] | str) -> tuple[list[OfferRow], list[str], Read]:
-        read = Read()
+    def read(
+        self, provider: str, resolver: Resolver, *rows: dict[str, object] | str
+    ) -> tuple[list[OfferRow], list[str], ReadCounts]:
+        read = ReadCounts()
         return *split(skypilot.skypilot_rows(lines(SKY, *rows), provider, resolver.machine_of, read)), read
 
     def test_another_header_is_no_catalog(self, resolver: Resolver) -> None:
         with pytest.raises(DataError, match="SkyPilot") as told:
-            list(skypilot.skypilot_rows([], "aws", resolver.machine_of, Read()))
+            list(skypilot.skypilot_rows([], "aws", resolver.machine_of, ReadCounts()))
         assert told.value.kind == "not-a-catalog"
 
     def test_each_price_of_a_line_is_an_offer_and_none_is_told(self, resolver: Resolver) -> None:
@@ -153,10 +157,10 @@ class TestHostsAndGpusApart:
         bare: dict[str, object] = {"InstanceType": "", "AcceleratorName": name, "AcceleratorCount": count}
         return sky(**{**bare, **self.ZONE, "Price": price, "SpotPrice": spot, **cells})
 
-    def read(self, resolver: Resolver, *rows: dict[str, object]) -> tuple[list[tuple[str, str, Decimal, str]], list[Refused]]:
-        found = list(skypilot.skypilot_rows(lines(SKY, *rows), "gcp", resolver.machine_of, Read()))
+    def read(self, resolver: Resolver, *rows: dict[str, object]) -> tuple[list[tuple[str, str, Decimal, str]], list[RejectedRow]]:
+        found = list(skypilot.skypilot_rows(lines(SKY, *rows), "gcp", resolver.machine_of, ReadCounts()))
         offers = [(one.instance, one.term, one.price, one.includes) for one in found if isinstance(one, OfferRow)]
-        return offers, [one for one in found if isinstance(one, Refused)]
+        return offers, [one for one in found if isinstance(one, RejectedRow)]
 
     def test_a_fixed_machine_is_the_sum_of_both_in_its_zone_and_of_its_count(self, resolver: Resolver) -> None:
         offers, refused = self.read(
@@ -187,7 +191,7 @@ class TestHostsAndGpusApart:
     def test_a_gpu_without_its_host_or_without_a_price_is_refused_by_name(self, resolver: Resolver) -> None:
         offers, refused = self.read(resolver, self.gpu("A100", 1, "3"), self.gpu("A100", 2, ""))
         assert offers == []
-        assert refused == [Refused("no-host", "A100 x 1 us-central1-a"), Refused("no-price", "A100 x 2 us-central1-a")]
+        assert refused == [RejectedRow("no-host", "A100 x 1 us-central1-a"), RejectedRow("no-price", "A100 x 2 us-central1-a")]
 
     def test_where_the_host_is_free_to_choose_the_gpu_is_also_an_offer_by_itself(self, resolver: Resolver) -> None:
         offers, refused = self.read(
@@ -215,15 +219,15 @@ class TestHostsAndGpusApart:
 
 
 class TestAws:
-    def read(self, resolver: Resolver, *rows: list[object]) -> tuple[list[OfferRow], list[Refused], Read]:
-        read = Read()
+    def read(self, resolver: Resolver, *rows: list[object]) -> tuple[list[OfferRow], list[RejectedRow], ReadCounts]:
+        read = ReadCounts()
         text = answers.aws_file(*rows).decode().splitlines(keepends=True)
         found = list(aws_rows(iter(text), "us-east-1", resolver.machine_of, read))
-        return [one for one in found if isinstance(one, OfferRow)], [one for one in found if isinstance(one, Refused)], read
+        return [one for one in found if isinstance(one, OfferRow)], [one for one in found if isinstance(one, RejectedRow)], read
 
     def test_a_file_without_a_column_is_told_with_its_name(self, resolver: Resolver) -> None:
         with pytest.raises(DataError) as told:
-            list(aws_rows(iter(["\n"] * 5 + ["SKU,OfferTermCode\n"]), "us-east-1", resolver.machine_of, Read()))
+            list(aws_rows(iter(["\n"] * 5 + ["SKU,OfferTermCode\n"]), "us-east-1", resolver.machine_of, ReadCounts()))
         assert told.value.kind == "http-malformed"
         assert "TermType" in str(told.value)
 
@@ -250,7 +254,7 @@ class TestAws:
             resolver, answers.aws_line(PurchaseOption="All Upfront", PricePerUnit="262800", Unit="Quantity", **lease)
         )
         assert offers == []
-        assert refused == [Refused("no-price", "p5.48xlarge reserved-3y all-upfront")]
+        assert refused == [RejectedRow("no-price", "p5.48xlarge reserved-3y all-upfront")]
 
     @pytest.mark.parametrize(
         ("url", "day"),
@@ -266,15 +270,15 @@ class TestAws:
 
 def test_a_list_of_ones_own_needs_its_columns() -> None:
     with pytest.raises(DataError, match="price") as told:
-        list(own.own_csv_rows(["a,b\n"], Read()))
+        list(price_list.own_csv_rows(["a,b\n"], ReadCounts()))
     assert told.value.kind == "not-a-list"
 
 
 def test_a_mirror_is_an_address_of_the_web() -> None:
     usual = "https://usual.example/"
-    assert address("aws", usual, {}) == "https://usual.example"
-    assert address("aws", usual, {"WHICHGPU_URL_AWS": " http://mirror.example/aws// "}) == "http://mirror.example/aws"
+    assert source_url("aws", usual, {}) == "https://usual.example"
+    assert source_url("aws", usual, {"WHICHGPU_URL_AWS": " http://mirror.example/aws// "}) == "http://mirror.example/aws"
     for named in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
         with pytest.raises(UsageError, match=named) as told:
-            address("aws", usual, {"WHICHGPU_URL_AWS": named})
+            source_url("aws", usual, {"WHICHGPU_URL_AWS": named})
         assert told.value.kind == "bad-address"

@@ -15,14 +15,14 @@ import pytest
 from tests.live.desk import TODAY
 from tests.live.test_overlay import LISTED
 from whichgpu.base.errors import DataError, UsageError
-from whichgpu.catalog.live import importing, overlay, store
+from whichgpu.catalog.live import import_files, overlay, price_store
 from whichgpu.catalog.live.http import _date
-from whichgpu.catalog.live.importing import import_prices
-from whichgpu.catalog.live.offers import last_snapshot, live_names, live_offers
-from whichgpu.catalog.live.overlay import lay_over, read_overlay
-from whichgpu.catalog.live.resolve import Doubt, Resolver, Variant
-from whichgpu.catalog.live.rows import OfferRow, share
-from whichgpu.catalog.live.store import check_writable, reading, writing
+from whichgpu.catalog.live.import_files import import_prices
+from whichgpu.catalog.live.overlay import apply_overlay, read_overlay
+from whichgpu.catalog.live.price_store import check_writable, open_for_reading, open_for_writing
+from whichgpu.catalog.live.resolve import Rejection, ResolvedGpu, Resolver
+from whichgpu.catalog.live.rows import OfferRow, parse_discount
+from whichgpu.catalog.live.stored_offers import last_snapshot, live_names, live_offers
 from whichgpu.catalog.store import Catalog
 
 LIST = "provider,gpu,price,region\ncolo,L4,0.5,Seoul\ncolo,T4,0.3,Seoul\n"
@@ -45,7 +45,7 @@ def test_a_file_that_unpacks_to_more_than_there_may_be_is_given_up(
     path = tmp_path / "ours.csv.gz"
     path.write_bytes(gzip.compress((LIST + "colo,A10G,0.7," + "x" * 30 + "\n").encode()))
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
-    monkeypatch.setattr(importing, limit, most)
+    monkeypatch.setattr(import_files, limit, most)
     kind, said = problem(path, catalog, tmp_path / "another")
     assert kind == "not-a-catalog"
     assert "MiB" in said
@@ -57,9 +57,9 @@ def test_json_is_read_whole_and_so_has_a_lower_limit(
     path = tmp_path / "ours.json"
     content = json.dumps({"offers": [{"provider": "colo", "gpu": "L4", "price": {"amount": "0.7", "currency": "EUR"}}]})
     path.write_text(content)
-    monkeypatch.setattr(importing, "MOST_JSON", len(content) - 1)
+    monkeypatch.setattr(import_files, "MOST_JSON", len(content) - 1)
     assert problem(path, catalog, folder)[0] == "not-a-catalog"
-    monkeypatch.setattr(importing, "MOST_JSON", len(content))
+    monkeypatch.setattr(import_files, "MOST_JSON", len(content))
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
 
 
@@ -83,8 +83,8 @@ def test_a_store_that_cannot_be_written_ends_the_import(tmp_path: Path, catalog:
 
 
 def test_there_is_no_store_to_write_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "store_path", lambda folder: None)
-    with pytest.raises(DataError) as told, writing():
+    monkeypatch.setattr(price_store, "store_path", lambda folder: None)
+    with pytest.raises(DataError) as told, open_for_writing():
         pytest.fail("opened a store that is nowhere")
     assert told.value.kind == "store-homeless"
 
@@ -98,7 +98,7 @@ def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
     def full(dir: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "TemporaryFile", full)
+    monkeypatch.setattr(price_store, "TemporaryFile", full)
     with pytest.raises(DataError, match="No space left on device") as told:
         check_writable(folder)
     assert told.value.kind == "store-unopenable"
@@ -110,7 +110,7 @@ def test_a_store_beside_a_folder_that_is_a_file_counts_as_none(tmp_path: Path) -
     assert live_offers(folder=lost) == ()
     assert live_names("provider", "aws", folder=lost) == ()
     assert last_snapshot(folder=lost) is None
-    with reading(lost) as connection:
+    with open_for_reading(lost) as connection:
         assert connection is None
 
 
@@ -135,13 +135,13 @@ def test_switching_the_log_waits_for_others_and_gives_up_on_faults(monkeypatch: 
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     patient = Busy(3, "SQLITE_BUSY_RECOVERY")
-    store._log_ahead(patient)  # type: ignore[arg-type]
+    price_store._log_ahead(patient)  # type: ignore[arg-type]
     assert (patient.asked, len(slept)) == (4, 3)
     with pytest.raises(sqlite3.OperationalError):
-        store._log_ahead(Busy(1, "SQLITE_IOERR"))  # type: ignore[arg-type]
+        price_store._log_ahead(Busy(1, "SQLITE_IOERR"))  # type: ignore[arg-type]
     endless = Busy(1000, "SQLITE_BUSY")
     with pytest.raises(sqlite3.OperationalError):
-        store._log_ahead(endless)  # type: ignore[arg-type]
+        price_store._log_ahead(endless)  # type: ignore[arg-type]
     assert endless.asked == 100
 
 
@@ -175,7 +175,7 @@ def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_onl
     path.write_text("[discounts]\naws = '10%'\n")
     terms = read_overlay(path, catalog, TODAY)
     paid, contract = replace(LISTED, upfront=Decimal(1000)), replace(LISTED, standing="contract")
-    first, second = lay_over([paid, contract], terms, TODAY)
+    first, second = apply_overlay([paid, contract], terms, TODAY)
     assert (first.price, first.upfront, first.standing) == (Decimal("49.536"), Decimal(900), "discounted")
     assert second == contract
 
@@ -183,8 +183,8 @@ def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_onl
 @pytest.mark.parametrize("text", ["half", "-1%", "100%", "1", "inf", "nan"])
 def test_a_share_is_at_least_nothing_and_less_than_all(text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        share(text)
-    assert (share("0"), share("99.9%"), share("")) == (Decimal(0), Decimal("0.999"), Decimal(0))
+        parse_discount(text)
+    assert (parse_discount("0"), parse_discount("99.9%"), parse_discount("")) == (Decimal(0), Decimal("0.999"), Decimal(0))
 
 
 def test_a_day_of_the_web_without_a_zone_is_of_greenwich() -> None:
@@ -199,12 +199,12 @@ def test_what_was_worked_out_is_forgotten_before_it_grows_without_end(catalog: C
     monkeypatch.setattr("whichgpu.catalog.live.resolve.MOST_KEPT", 2)
     resolver = Resolver(catalog)
 
-    def told(accelerator: str, count: float | None = 1.0) -> Variant | Doubt:
+    def told(accelerator: str, count: float | None = 1.0) -> ResolvedGpu | Rejection:
         return resolver.resolve(OfferRow("colo", "", "r", accelerator, count, None, "on-demand", Decimal(1)))
 
     first = told("L4")
-    assert isinstance(first, Variant)
+    assert isinstance(first, ResolvedGpu)
     assert [len(resolver._known) for name in ("T4", "A10G", "L4") if told(name)] == [2, 1, 2]
     assert told("L4") == first
-    assert told("L4", 200_000.0) == Doubt("gpus", "200000")
-    assert told("   ") == Doubt("unknown-gpu", "   ")
+    assert told("L4", 200_000.0) == Rejection("gpus", "200000")
+    assert told("   ") == Rejection("unknown-gpu", "   ")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.live.desk import TODAY
 from whichgpu.base.errors import UsageError
-from whichgpu.catalog.live.overlay import lay_over, read_overlay
+from whichgpu.catalog.live.overlay import apply_overlay, read_overlay
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 
@@ -56,7 +56,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_discounts_contracts_and_owned_machines_say_what_they_are(tmp_path: Path, catalog: Catalog) -> None:
     overlay = read_overlay(write(tmp_path, FILE), catalog, TODAY)
-    offers = lay_over([LISTED], overlay, TODAY)
+    offers = apply_overlay([LISTED], overlay, TODAY)
     assert [offer.standing for offer in offers] == ["discounted", "contract", "contract", "owned"]
     discounted, contract, month, owned = offers
     assert (discounted.price, discounted.discount) == (Decimal("48.16"), Decimal("0.125"))
@@ -74,7 +74,7 @@ def test_a_contract_holds_from_its_first_to_its_last_day(tmp_path: Path, catalog
         (date(2026, 12, 31), True),
         (date(2027, 1, 1), False),
     ):
-        assert any(offer.instance == "a3-highgpu-8g" for offer in lay_over([], overlay, day)) is holds
+        assert any(offer.instance == "a3-highgpu-8g" for offer in apply_overlay([], overlay, day)) is holds
 
 
 def test_contracts_in_other_currencies_and_owned_machines_without_upkeep_are_plausible(tmp_path: Path, catalog: Catalog) -> None:
@@ -94,7 +94,7 @@ def test_contracts_in_other_currencies_and_owned_machines_without_upkeep_are_pla
 
 def test_without_a_file_prices_are_as_listed(catalog: Catalog) -> None:
     assert read_overlay(None, catalog, TODAY) is None
-    assert lay_over([LISTED], None, TODAY) == (LISTED,)
+    assert apply_overlay([LISTED], None, TODAY) == (LISTED,)
 
 
 def test_the_file_in_the_config_directory_is_found(tmp_path: Path, catalog: Catalog) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.desk import TODAY
-from whichgpu.api.prices.store import TakingAnswer, catalog_import
-from whichgpu.catalog.live.read import Wish, offers_on, quarantined
+from whichgpu.api.prices.store import PriceImportAnswer, catalog_import
+from whichgpu.catalog.live.price_store import open_for_reading
+from whichgpu.catalog.live.queries import OfferQuery, offers_on, quarantined_rows
 from whichgpu.catalog.live.references import ReferencePrices
-from whichgpu.catalog.live.store import reading
 from whichgpu.catalog.store import Catalog
 
 HEADER = "provider,instance,region,gpu,gpus,term,price,currency,per"
@@ -25,7 +25,7 @@ class Importer:
     def __init__(self, path: Path, folder: Path, catalog: Catalog) -> None:
         self.path, self.folder, self.catalog = path, folder, catalog
 
-    def take(self, *lines: str, header: str = HEADER, seen: date | None = None, trusting: bool = False) -> TakingAnswer:
+    def take(self, *lines: str, header: str = HEADER, seen: date | None = None, trusting: bool = False) -> PriceImportAnswer:
         """Import these lines and one offer at its known price."""
         self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
         return catalog_import(
@@ -34,15 +34,15 @@ class Importer:
 
     def stored(self) -> dict[str, Decimal]:
         """Prices by instance and currency, without the other offer's."""
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
-            offers = offers_on(connection, None, None, Wish())
+            offers = offers_on(connection, None, None, OfferQuery())
         return {f"{offer.instance} {offer.currency}": offer.price for offer in offers if offer.instance != "g6.xlarge"}
 
     def details(self) -> list[str]:
-        with reading(self.folder) as connection:
+        with open_for_reading(self.folder) as connection:
             assert connection is not None
-            return [row["detail"] for row in quarantined(connection)]
+            return [row["detail"] for row in quarantined_rows(connection)]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from tests.live import answers
 from tests.live.server import Answer, Server
 from tests.surface.cli import assert_refused, assert_refused_json, call, terminal
-from whichgpu.catalog.live.store import store_path
+from whichgpu.catalog.live.price_store import store_path
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from whichgpu.catalog.live import tables
+from whichgpu.catalog.live import source_tables
 from whichgpu.catalog.live.layouts.hosts import host_rules
-from whichgpu.catalog.live.resolve import Doubt, Resolver, Variant
+from whichgpu.catalog.live.resolve import Rejection, ResolvedGpu, Resolver
 from whichgpu.catalog.live.rows import OfferRow
 from whichgpu.catalog.store import Catalog
 
@@ -20,7 +20,7 @@ def resolved(
     memory = None if gib is None else gib * 1024
     row = OfferRow(provider, instance, "r", name, count, memory, "on-demand", Decimal(1), names=names)
     found = resolver.resolve(row)
-    return (found.gpu.id, found.gpus) if isinstance(found, Variant) else found.reason
+    return (found.gpu.id, found.gpus) if isinstance(found, ResolvedGpu) else found.reason
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_what_cannot_be_told_is_reported(resolver: Resolver, told: tuple[str, ..
 
 def test_the_doubt_names_what_the_source_said(resolver: Resolver) -> None:
     row = OfferRow("new", "big-box", "r", "Q9000", 1.0, None, "on-demand", Decimal(1))
-    assert resolver.resolve(row) == Doubt("unknown-gpu", "Q9000")
+    assert resolver.resolve(row) == Rejection("unknown-gpu", "Q9000")
 
 
 def test_the_tables_point_at_what_there_is(catalog: Catalog) -> None:
     providers = {provider.id for provider in catalog.providers}
-    for rule in tables.name_rules():
+    for rule in source_tables.name_rules():
         assert rule.gpu == "=" or rule.gpu in catalog.gpu_by_id, rule
         assert rule.provider == "" or rule.provider in providers, rule
         assert rule.accelerator or rule.instance, rule
@@ -107,12 +107,12 @@ def test_the_tables_point_at_what_there_is(catalog: Catalog) -> None:
         if rule.gpu == "=":
             assert any("name" in pattern.groupindex for pattern in (rule.accelerator, rule.instance) if pattern)
         assert rule.gpus in ("n", "n/2") or float(rule.gpus) > 0
-    for (market, _), upstream in tables.upstreams().items():
+    for (market, _), upstream in source_tables.upstreams().items():
         assert {market, upstream} <= providers
-    assert {provider for _, provider in tables.memory_units()} <= providers
-    assert {fault.provider for fault in tables.faults()} <= providers
-    assert all(fault.why for fault in tables.faults())
-    for digest, since in tables.published_since().items():
+    assert {provider for _, provider in source_tables.memory_units()} <= providers
+    assert {fault.provider for fault in source_tables.faults()} <= providers
+    assert all(fault.why for fault in source_tables.faults())
+    for digest, since in source_tables.published_since().items():
         assert re.fullmatch(r"[0-9a-f]{64}", digest)
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", since)
 

@@ -19,11 +19,11 @@ from tests.live.server import Answer, Asked, Server, busy_then, conditional
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.catalog.live import sources as registry
 from whichgpu.catalog.live.http import Client
-from whichgpu.catalog.live.refresh import chosen_sources
-from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read
+from whichgpu.catalog.live.price_store import open_for_reading
+from whichgpu.catalog.live.refresh import select_sources
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, SourceRequest
 from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.catalog.live.sources.skypilot import CLOUDS
-from whichgpu.catalog.live.store import reading
 
 # SkyPilot
 
@@ -233,7 +233,7 @@ def test_nothing_is_believed_of_an_answer_that_is_none(desk: Desk, server: Serve
     (outcome,) = desk.refresh(name)
     assert outcome.problems
     assert outcome.taken == ()
-    with reading(desk.folder) as connection:
+    with open_for_reading(desk.folder) as connection:
         assert connection is None
 
 
@@ -255,9 +255,9 @@ class Cloudy:
     key = None
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
         row = OfferRow("cloudy", "c1.gpu", "north", "L4", 1.0, 24576, "on-demand", Decimal("0.5"))
-        yield Batch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), ask.today, read=Read(2))
+        yield PriceBatch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), ask.today, read=ReadCounts(2))
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_a_broken_plug_in_is_told_of_by_name_and_cannot_take_ours() -> None:
         find_source("broken")
     assert caught.value.kind == "broken-plugin"
     assert type(find_source("aws")).__name__ == "Aws"
-    assert "broken" not in {source.name for source in chosen_sources((), {})}
+    assert "broken" not in {source.name for source in select_sources((), {})}
 
 
 def test_an_unknown_source_is_answered_with_the_nearest() -> None:

@@ -24,13 +24,13 @@ from tests.live.server import Answer, Asked, Server
 from tests.live.workers import OFFERS, Flip
 from tests.surface.cli import ROOT
 from whichgpu.base.errors import DataError
-from whichgpu.catalog.live import schema, store
-from whichgpu.catalog.live.keep import keep
-from whichgpu.catalog.live.read import Wish, offers_on
+from whichgpu.catalog.live import price_store, price_store_schema
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
+from whichgpu.catalog.live.queries import OfferQuery, offers_on
 from whichgpu.catalog.live.refresh import refresh
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Batch, OfferRow, Read
-from whichgpu.catalog.live.store import reading, writing
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts
+from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.store import Catalog
 
 
@@ -109,14 +109,14 @@ def rows(price: str, count: int = 50) -> Iterator[OfferRow]:
 
 
 def take(folder: Path, resolver: Resolver, price: str, count: int = 50, day: date = TODAY) -> None:
-    with writing(folder) as connection:
-        keep(connection, Batch("test", "all", rows(price, count), day, read=Read(count)), resolver, TODAY, "r")
+    with open_for_writing(folder) as connection:
+        save_batch(connection, PriceBatch("test", "all", rows(price, count), day, read=ReadCounts(count)), resolver, TODAY, "r")
 
 
 def prices(folder: Path) -> set[str]:
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         assert connection is not None
-        return {str(offer.price) for offer in offers_on(connection, None, None, Wish())}
+        return {str(offer.price) for offer in offers_on(connection, None, None, OfferQuery())}
 
 
 @contextmanager
@@ -197,8 +197,8 @@ def test_a_full_disk_fails_one_source_in_words(folder: Path, catalog: Catalog, f
 
 def test_a_store_in_use_is_waited_for_and_then_told_of(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     take(folder, resolver, "0.5")
-    monkeypatch.setattr(store, "WAIT_MS", 50)
-    other = sqlite3.connect(folder / store.NAME, isolation_level=None)
+    monkeypatch.setattr(price_store, "WAIT_MS", 50)
+    other = sqlite3.connect(folder / price_store.NAME, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DataError) as caught:
         take(folder, resolver, "0.6")
@@ -210,7 +210,7 @@ def test_a_store_in_use_is_waited_for_and_then_told_of(folder: Path, resolver: R
 
 def test_a_newer_schema_is_refused_and_left_alone(folder: Path, resolver: Resolver) -> None:
     take(folder, resolver, "0.5")
-    path = folder / store.NAME
+    path = folder / price_store.NAME
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -227,10 +227,10 @@ def test_an_older_schema_is_brought_forward_by_readers_and_writers(
     folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take(folder, resolver, "0.5")
-    more = (*schema.MIGRATIONS, "ALTER TABLE batch ADD COLUMN remark TEXT; CREATE TABLE extra(id INTEGER)")
-    monkeypatch.setattr(store, "MIGRATIONS", more)
+    more = (*price_store_schema.MIGRATIONS, "ALTER TABLE batch ADD COLUMN remark TEXT; CREATE TABLE extra(id INTEGER)")
+    monkeypatch.setattr(price_store, "MIGRATIONS", more)
     assert prices(folder) == {"0.5"}
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         assert connection is not None
         assert connection.execute("PRAGMA user_version").fetchone()[0] == 2
         assert connection.execute("SELECT remark FROM batch").fetchone() == (None,)
@@ -240,7 +240,9 @@ def test_an_older_schema_is_brought_forward_by_readers_and_writers(
 
 def test_a_migration_that_fails_changes_nothing(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     take(folder, resolver, "0.5")
-    monkeypatch.setattr(store, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE extra(id INTEGER); CREATE TABLE batch(x)"))
+    monkeypatch.setattr(
+        price_store, "MIGRATIONS", (*price_store_schema.MIGRATIONS, "CREATE TABLE extra(id INTEGER); CREATE TABLE batch(x)")
+    )
     with pytest.raises(DataError):
         prices(folder)
     monkeypatch.undo()
@@ -249,7 +251,7 @@ def test_a_migration_that_fails_changes_nothing(folder: Path, resolver: Resolver
 
 def test_a_database_of_others_is_left_alone(folder: Path, resolver: Resolver) -> None:
     folder.mkdir(parents=True)
-    with sqlite3.connect(folder / store.NAME) as connection:
+    with sqlite3.connect(folder / price_store.NAME) as connection:
         connection.execute("CREATE TABLE theirs(x)")
     connection.close()
     with pytest.raises(DataError) as caught:
@@ -260,7 +262,7 @@ def test_a_database_of_others_is_left_alone(folder: Path, resolver: Resolver) ->
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"\xff" * 4000])
 def test_a_damaged_store_is_told_of(folder: Path, resolver: Resolver, content: bytes) -> None:
     folder.mkdir(parents=True)
-    (folder / store.NAME).write_bytes(content)
+    (folder / price_store.NAME).write_bytes(content)
     for attempt in (lambda: take(folder, resolver, "0.5"), lambda: prices(folder)):
         with pytest.raises(DataError) as caught:
             attempt()
@@ -269,7 +271,7 @@ def test_a_damaged_store_is_told_of(folder: Path, resolver: Resolver, content: b
 
 def test_a_store_that_loses_a_page_is_told_of(folder: Path, resolver: Resolver) -> None:
     take(folder, resolver, "0.5", count=3000)
-    path = folder / store.NAME
+    path = folder / price_store.NAME
     content = bytearray(path.read_bytes())
     content[8192:40960] = b"\xaa" * 32768
     path.write_bytes(content)

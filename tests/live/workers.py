@@ -16,10 +16,10 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.catalog.live.read import Wish, offers_on
+from whichgpu.catalog.live.price_store import open_for_reading
+from whichgpu.catalog.live.queries import OfferQuery, offers_on
 from whichgpu.catalog.live.refresh import refresh
-from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read
-from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, SourceRequest
 from whichgpu.catalog.store import Catalog
 
 TODAY = date(2026, 11, 15)
@@ -36,20 +36,20 @@ class Flip:
         self.name = name
         self._url = url
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
         price = Decimal(ask.client.get(self._url, conditional=False).bytes().decode())
         rows = (
             OfferRow(self.name, f"machine-{number}", "north", "L4", 1.0, None, "on-demand", price) for number in range(OFFERS)
         )
-        yield Batch(self.name, "all", rows, ask.today, read=Read(OFFERS))
+        yield PriceBatch(self.name, "all", rows, ask.today, read=ReadCounts(OFFERS))
 
 
 def seen(folder: Path) -> tuple[str, int, int]:
     """The one price all offers have, how many there are, and how many looks there were; wrong where they differ."""
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         if connection is None:
             return "none", 0, 0
-        offers = offers_on(connection, None, None, Wish(provider="flip"))
+        offers = offers_on(connection, None, None, OfferQuery(provider="flip"))
         prices = {str(offer.price) for offer in offers}
         check = connection.execute("PRAGMA integrity_check").fetchone()[0]
         looks = connection.execute("SELECT count(*) FROM batch").fetchone()[0]
@@ -116,7 +116,7 @@ def together(url: str, folder: Path, writers: int, rounds: int) -> None:
         looked += 1
         if price.startswith("wrong") or count != OFFERS:
             wrong.append(price)
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         assert connection is not None
         own = connection.execute("SELECT count(DISTINCT provider), count(*) FROM offer WHERE provider LIKE 'own%'").fetchone()
         looks = connection.execute("SELECT count(*) FROM batch").fetchone()[0]

@@ -14,7 +14,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator, collective_cost
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -51,12 +51,20 @@ def asked(task: str, model: str, **fields: Any) -> tuple[Workload, Shape]:
     return fill_defaults(from_object({"task": task, "model": model, **fields}).workload, shape), shape
 
 
+LINK_FIELDS = ["link_bandwidth", "pcie_bandwidth", "network_bandwidth", "network_latency"]
+
+
 def wall(workload: Workload, shape: Shape, gpu: str, fabric: Fabric) -> float:
     return float(evaluate_group(workload, shape, Devices.of([GPUS[gpu]], [fabric])).breakdown.wall[0, 0])
 
 
 @few
-@given(work, gpus, st.floats(1.0, 16.0), st.sampled_from(["link_bandwidth", "pcie_bandwidth", "network_bandwidth", "network_latency"]))
+@given(
+    work,
+    gpus,
+    st.floats(1.0, 16.0),
+    st.sampled_from(["link_bandwidth", "pcie_bandwidth", "network_bandwidth", "network_latency"]),
+)
 def test_a_faster_link_never_slows_a_step(case: tuple[str, str, dict[str, Any]], gpu: str, times: float, part: str) -> None:
     task, model, fields = case
     workload, shape = asked(task, model, **fields)
@@ -94,7 +102,7 @@ def test_adding_gpus_never_raises_memory_where_states_are_sharded(model: str, ze
     needs = []
     for gpus_ in (2, 4, 8, 16, 64):
         workload, shape = asked("train", model, gpus=gpus_, batch=2 * gpus_, parallel={"dp": gpus_, "zero": zero})
-        needs.append(memory(workload, shape).device.value)
+        needs.append(estimate_memory(workload, shape).device.value)
     assert all(after <= before for before, after in pairwise(needs))
 
 
@@ -104,7 +112,7 @@ def test_cutting_a_model_further_never_raises_memory(task: str, axis: str) -> No
     needs = []
     for degree in (1, 2, 4, 8):
         workload, shape = asked(task, "llama-3.1-8b", gpus=degree, batch=8, seq_in=1024, parallel={axis: degree})
-        needs.append(memory(workload, shape, GPUS["h100-sxm"]).allocated.value)
+        needs.append(estimate_memory(workload, shape, GPUS["h100-sxm"]).allocated.value)
     assert all(after <= before * 1.001 for before, after in pairwise(needs))
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from whichgpu.api.prices.changes import catalog_watch
 from whichgpu.api.prices.history import catalog_history
 from whichgpu.api.prices.offers import OffersQuery, offers
-from whichgpu.api.prices.store import TakingAnswer, catalog_import
+from whichgpu.api.prices.store import PriceImportAnswer, catalog_import
 from whichgpu.base.errors import NoAnswer
-from whichgpu.catalog.live.inspect import REASONS
+from whichgpu.catalog.live.plausibility import REASONS
 from whichgpu.catalog.store import Catalog
 
 CATALOG = Catalog()
@@ -81,7 +81,7 @@ gpuhunt = st.fixed_dictionaries(
 )
 
 
-def taken(folder: Path, name: str, rows: list[dict[str, Any]]) -> TakingAnswer:
+def taken(folder: Path, name: str, rows: list[dict[str, Any]]) -> PriceImportAnswer:
     path = folder / name
     if name.endswith(".json"):
         path.write_text(json.dumps(rows), encoding="utf-8")

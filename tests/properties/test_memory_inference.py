@@ -15,7 +15,7 @@ from whichgpu.estimate.memory.inference import inference_memory
 from whichgpu.estimate.memory.kv import KV_TYPES, kv_bytes
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.memory.quantisation import weight_bytes
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -40,8 +40,8 @@ def transformers(draw: st.DrawFn) -> Transformer:
         dense_layers=st.integers(0, 2),
         every=st.integers(1, 2),
     )
-    latent = st.builds(
-        Latent,
+    mla = st.builds(
+        LatentAttention,
         kv_rank=st.just(512),
         q_rank=st.sampled_from([0, 1536]),
         nope_dim=st.just(128),
@@ -63,7 +63,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
         window=window,
         global_every=draw(st.integers(0, 6)) if window else 0,
         experts=draw(st.none() | experts),
-        latent=draw(st.none() | latent),
+        mla=draw(st.none() | mla),
     )
 
 

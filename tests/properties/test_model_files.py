@@ -21,7 +21,7 @@ from whichgpu.workload.model_files.gguf import read_gguf
 from whichgpu.workload.model_files.safetensors import read_safetensors
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 
 MOST = 16 << 20  # bytes the readers may take for a file of some kilobytes
 FILES: tuple[tuple[str, bytes, Callable[[Path], object]], ...] = (
@@ -109,7 +109,7 @@ def _refused_politely(path: Path, content: bytes, read: Callable[[Path], object]
 def _counted_or_refused(config: dict[str, Any]) -> None:
     def count() -> None:
         shape = shape_from_config(config, "any")
-        if not isinstance(shape, Traced):
+        if not isinstance(shape, TracedShape):
             assert count_parameters(shape).total >= 0
 
     _politely(count)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.plan_cases import market
-from whichgpu.decide.plan.capacity import Goals
+from whichgpu.decide.plan.simulate import Latencies, summarise
 from whichgpu.decide.plan.solver.bound import column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.build import without_pools
 from whichgpu.decide.plan.solver.problem import Pool, PriceOption, Problem, Quota
@@ -19,7 +19,7 @@ from whichgpu.decide.plan.solver.program import Program
 from whichgpu.decide.plan.solver.prune import dominated_pools
 from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.decide.plan.traffic import load_levels
-from whichgpu.decide.plan.verify import summarise
+from whichgpu.estimate.serving.curve import Objectives
 
 SEEDS = st.integers(0, 10_000)
 EXACT = 1e-6
@@ -69,7 +69,7 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
     assert float(initial_prices(problem, loads, cost).sum()) <= best.cost + EXACT
     told = raise_bound(problem, cost, loads, 1.2 * best.cost, 0.3)
     assert told.value <= best.cost + EXACT
-    assert (told.with_column[best.copies[0] > 0] <= best.cost + EXACT).all()
+    assert (told.with_column[best.counts[0] > 0] <= best.cost + EXACT).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -91,7 +91,7 @@ def test_an_accepted_plan_serves_the_whole_rate_and_a_bucket_nobody_serves_is_ne
         served = (found.shares * demand[:, None, :]).sum(axis=1)
         assert np.allclose(served, demand, rtol=1e-6, atol=1e-9)
         busy = np.divide(demand[:, None, :] * found.shares, rates, out=np.zeros_like(found.shares), where=rates > 0).sum(axis=2)
-        assert (busy <= found.copies + 1e-6).all()
+        assert (busy <= found.counts + 1e-6).all()
 
 
 @settings(max_examples=20, deadline=None)
@@ -114,15 +114,13 @@ def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_th
     """Each objective may hold at the percentile by itself while fewer requests met both."""
     chance = np.random.default_rng(seed)
     limit = float(np.exp(NormalDist().inv_cdf(percentile / 100.0)) * (1.0 + beyond))
-    goals = Goals(ttft_max=limit, tpot_max=limit, percentile=percentile)
-    parts: list[list[tuple[np.ndarray, float]]] = [[], [], []]
+    objectives = Objectives(ttft_max=limit, tpot_max=limit, percentile=percentile)
+    groups = []
     for weight in (0.7, 0.3):
-        for part in parts:
-            seconds = chance.lognormal(0.0, 1.0, 200)
-            seconds[:refused] = np.inf
-            part.append((seconds, weight))
-    first, between, whole = parts
-    told = summarise(SimpleNamespace(name="chat", goals=goals), first, between, whole, 2 * refused)  # type: ignore[arg-type]
+        seconds = chance.lognormal(0.0, 1.0, (3, 200))
+        seconds[:, :refused] = np.inf
+        groups.append(Latencies(seconds[0], seconds[1], seconds[2], refused, weight))
+    told = summarise(SimpleNamespace(name="chat", objectives=objectives), groups)  # type: ignore[arg-type]
     assert told.met is not None
     assert told.requests == 400
     assert told.met <= 1.0 - refused / 200 + 1e-9

@@ -10,13 +10,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.catalog.live.keep import keep
-from whichgpu.catalog.live.read import Wish, offers_on, snapshot
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing
+from whichgpu.catalog.live.queries import OfferQuery, offers_on, snapshot_observations
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Batch, OfferRow, Read
-from whichgpu.catalog.live.store import reading, writing
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts
+from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 
 Look = dict[str, str]
 FIRST = date(2026, 1, 1)
@@ -29,15 +29,17 @@ RESOLVER = Resolver(Catalog())
 
 def take(folder: Path, look: Look, day: date, recorded: date) -> None:
     rows = (OfferRow("colo", name, "north", "L4", 1.0, None, "on-demand", Decimal(price)) for name, price in look.items())
-    with writing(folder) as connection:
-        keep(connection, Batch("test", "all", rows, day, read=Read(len(look))), RESOLVER, recorded, "r", trusting=True)
+    with open_for_writing(folder) as connection:
+        save_batch(
+            connection, PriceBatch("test", "all", rows, day, read=ReadCounts(len(look))), RESOLVER, recorded, "r", trusting=True
+        )
 
 
 def found(folder: Path, day: date | None, known: date | None = None) -> Look:
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         assert connection is not None
-        runs = offers_on(connection, day, known, Wish(), also_ended=True)
-    stood = standings(runs, day or known or date(2027, 1, 1))
+        runs = offers_on(connection, day, known, OfferQuery(), also_ended=True)
+    stood = prices_on_day(runs, day or known or date(2027, 1, 1))
     return {one.observation.instance: str(one.observation.price) for one in stood}
 
 
@@ -49,10 +51,10 @@ def test_every_look_and_every_day_can_be_had_again(seen: list[Look]) -> None:
         folder = Path(temporary)
         for look, day in zip(seen, days, strict=True):
             take(folder, look, day, day)
-        with reading(folder) as connection:
+        with open_for_reading(folder) as connection:
             assert connection is not None
             for number, look in enumerate(seen, 1):
-                again = {run.instance: str(run.price) for run in snapshot(connection, number) or ()}
+                again = {run.instance: str(run.price) for run in snapshot_observations(connection, number) or ()}
                 assert again == look
         for look, day in zip(seen, days, strict=True):
             assert found(folder, day) == look

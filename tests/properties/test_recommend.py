@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
+from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
-from whichgpu.price.run import Habits, Terms, course
-from whichgpu.price.table import price_table, standing_rows
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.requirements import Requirements
+from whichgpu.price.asof import prices_on_day
+from whichgpu.price.run import OfferTerms, RunSettings, run_cost
+from whichgpu.price.table import price_table, rows_on_day
 
 DAY = date(2026, 10, 1)
 CATALOG = Catalog()
@@ -86,12 +87,12 @@ def test_more_offers_never_worsen_the_answer(providers: str) -> None:
 def test_columns_say_what_objects_say(day: date) -> None:
     """The prices of a day by arrays are those `standing` tells of each offer."""
     table = price_table(CATALOG)
-    rows = standing_rows(table, day)
+    rows = rows_on_day(table, day)
     names = ("provider", "instance", "region", "gpu", "term", "payment", "price", "source")
     columns = sorted(tuple(table.word(name, row) for name in names) for row in rows.tolist())
     runs = [run for row in CATALOG.prices() for run in row.observations()]
     objects = sorted(
-        tuple(str(getattr(one.observation, name) or "") for name in names) for one in standings(runs, day)
+        tuple(str(getattr(one.observation, name) or "") for name in names) for one in prices_on_day(runs, day)
     )  # fmt: skip
     assert columns == objects
 
@@ -103,9 +104,9 @@ def test_the_same_day_gives_the_same_answer() -> None:
     assert all(each.price_observed_at <= "2024-04-08" for each in one.candidates)
 
 
-def terms(price: float, spot: bool = False, years: float = 0.0, granularity: float = 1.0) -> Terms:
+def terms(price: float, spot: bool = False, years: float = 0.0, granularity: float = 1.0) -> OfferTerms:
     one = np.ones(1)
-    return Terms(
+    return OfferTerms(
         price * one, one, np.array([spot]), years * one, granularity * one, one, price * 2 * one, 0 * one, 0 * one, 0 * one,
         (), -np.ones(1, dtype=np.int64),
     )  # fmt: skip
@@ -114,27 +115,29 @@ def terms(price: float, spot: bool = False, years: float = 0.0, granularity: flo
 @given(st.floats(0.01, 5000), st.floats(0, 500), st.booleans(), st.sampled_from([1.0, 60.0, 3600.0]))
 def test_cost_never_falls_as_hours_rise(hours: float, more: float, spot: bool, granularity: float) -> None:
     offer = terms(2.0, spot=spot, granularity=granularity)
-    short, long = (course(np.array([work]), offer, Habits(), True) for work in (hours, hours + more))
+    short, long = (run_cost(np.array([work]), offer, RunSettings(), True) for work in (hours, hours + more))
     assert long.cost[0] >= short.cost[0] - 1e-9
     assert short.hours[0] >= hours
 
 
 @given(st.floats(0.1, 1000), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
 def test_more_interruptions_never_help(hours: float, rate: float, more: float) -> None:
-    calm, wild = (course(np.array([hours]), terms(1.0, True), Habits(interruptions=each), True) for each in (rate, rate + more))
+    calm, wild = (
+        run_cost(np.array([hours]), terms(1.0, True), RunSettings(interruptions=each), True) for each in (rate, rate + more)
+    )
     assert wild.hours[0] >= calm.hours[0]
     assert wild.cost[0] >= calm.cost[0]
 
 
 def test_interruptions_by_hand() -> None:
     """100 h, a checkpoint of a minute twice an hour, 10 min to start, 0.1 interruptions an hour that lose 15 + 10 min each."""
-    told = course(np.array([100.0]), terms(1.0, True), Habits(), True)
+    told = run_cost(np.array([100.0]), terms(1.0, True), RunSettings(), True)
     busy = 100 * (1 + 60 / 1800) + 1 / 6
     assert told.hours[0] == pytest.approx(busy / (1 - 0.1 * (0.25 + 1 / 6)))
 
 
 def test_a_commitment_is_paid_whole() -> None:
-    told = course(np.array([100.0]), terms(1.0, years=1.0), Habits(), False)
+    told = run_cost(np.array([100.0]), terms(1.0, years=1.0), RunSettings(), False)
     assert told.machine[0] == 8760
     assert told.break_even[0] == 4380
     assert Decimal(str(told.host[0])) == 0

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
+from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message
 from whichgpu.base.money import parse_money
 from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.catalog.select import parse_span
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.requirements import Requirements
 
 DAY, CATALOG = date(2026, 10, 1), Catalog()
 LESS = 0.97  # of a limit that is told: rounded up to three digits, it is never so much too large

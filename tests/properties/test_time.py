@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.unit import shapes
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.answer import TimeEstimate, time_of
+from whichgpu.estimate.time.time_estimate import TimeEstimate, estimate_time
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Experts, Mlp, Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults
@@ -69,7 +69,7 @@ mlps = st.lists(st.integers(1, 8192), min_size=2, max_size=6).map(lambda units: 
 
 
 def timed(task: Task, shape: Shape, gpu: Gpu, **fields: Any) -> TimeEstimate:
-    return time_of(fill_defaults(Workload(task, "drawn", **fields), shape), shape, gpu)
+    return estimate_time(fill_defaults(Workload(task, "drawn", **fields), shape), shape, gpu)
 
 
 def seconds(task: Task, shape: Shape, gpu: Gpu, **fields: Any) -> float:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichgpu.base.errors import UsageError
-from whichgpu.base.kinds import Flag, Kind, Number, Whole
+from whichgpu.base.kinds import Flag, Number, ValueKind, Whole
 from whichgpu.workload.kinds import KINDS, LORA_TARGETS, Word
 from whichgpu.workload.model_files.json_text import read_object
 from whichgpu.workload.spelling import (
-    Spelled,
+    ParsedWorkload,
     from_argv,
     from_object,
     from_query,
@@ -47,7 +47,7 @@ LAYOUTS = st.builds(
 )
 
 
-def values(kind: Kind) -> st.SearchStrategy[Any]:
+def values(kind: ValueKind) -> st.SearchStrategy[Any]:
     """Everything a field may hold."""
     if isinstance(kind, Word):
         return st.sampled_from(kind.known)
@@ -101,7 +101,7 @@ def test_what_is_given_is_what_is_told(workload: Workload) -> None:
 @given(workloads(), st.integers(1, 100), st.floats(0.1, 100.0))
 def test_a_rate_beside_a_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
     both = replace(workload, task="serve", batch=batch, rate=rate)
-    spelled: list[tuple[Callable[[Any], Spelled], Any]] = [
+    spelled: list[tuple[Callable[[Any], ParsedWorkload], Any]] = [
         (from_object, to_object(both)), (from_argv, to_argv(both)), (from_query, to_query(both)), (from_toml, to_toml(both)),
     ]  # fmt: skip
     for read, text in spelled:

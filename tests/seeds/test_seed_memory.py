@@ -7,7 +7,7 @@ import pytest
 from whichgpu.api.workloads.fit import FitRow, fit
 from whichgpu.base.units import GB, GIB, MIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.workload import Workload
@@ -19,7 +19,7 @@ def test_slip_2015_the_formula_gives_0_607_gib_printed_there_as_0_62(catalog: Ca
     """2015-11-19: 12 bytes x (weights + batch x units) is 0.607 GiB or 0.652 GB; neither is the 0.62 the post prints."""
     shape = find_model(NETWORK, catalog)
     workload = Workload("train", NETWORK, batch=128, precision="fp32", optimizer="sgd-momentum", method="blog-2015")
-    told = memory(fill_defaults(workload, shape), shape, None)
+    told = estimate_memory(fill_defaults(workload, shape), shape, None)
     assert told.allocated.value / GIB == pytest.approx(0.607, abs=0.0005)
     assert told.allocated.value / GB == pytest.approx(0.652, abs=0.0005)
     assert told.warnings
@@ -29,7 +29,7 @@ def test_2015_the_same_network_measured_takes_673_mib(catalog: Catalog) -> None:
     """Measured on an H200 in 2026: 672.9 MiB allocated, workspace included; the formula leaves out the library's workspace."""
     shape = find_model(NETWORK, catalog)
     workload = Workload("train", NETWORK, batch=128, precision="fp32", optimizer="sgd-momentum")
-    told = memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+    told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
     assert told.allocated.value / MIB == pytest.approx(672.9, rel=0.01)
 
 
@@ -37,7 +37,7 @@ def test_2015_the_same_network_measured_takes_673_mib(catalog: Catalog) -> None:
 def test_2024_seven_billion_at_8_16_and_32_bits_is_about_7_14_and_28_gb(precision: str, gigabytes: int, catalog: Catalog) -> None:
     """2024-04-08: the rule of thumb; Llama-2-7B has 6.74 billion, so its weights are 4% below it."""
     shape = find_model("llama-2-7b", catalog)
-    told = memory(fill_defaults(Workload("serve", "llama-2-7b", precision=precision), shape), shape, None)
+    told = estimate_memory(fill_defaults(Workload("serve", "llama-2-7b", precision=precision), shape), shape, None)
     assert told.parts["weights"].value / GB == pytest.approx(gigabytes, rel=0.05)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from whichgpu.api.prices.buy import BuyInputs, buy
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
+from whichgpu.api.recommend.recommend import recommend
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.requirements import Requirements
 
 AWS_DAY, CARDS_DAY, KOREA_DAY = date(2021, 5, 16), date(2015, 11, 19), date(2019, 9, 8)
 SERVE_DAY, HOME_DAY = date(2024, 4, 8), date(2022, 9, 2)

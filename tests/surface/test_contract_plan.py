@@ -16,8 +16,8 @@ import pytest
 from tests.plan_cases import TWO_TYPES
 from tests.surface.cli import assert_refused_json, call
 from whichgpu.api.context import Context
-from whichgpu.api.plan.extras import reproduce
-from whichgpu.api.verbs.fleet import plan_of
+from whichgpu.api.plan.command import reproduce
+from whichgpu.api.verbs.fleet import question_of
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 
@@ -317,8 +317,8 @@ def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("whichgpu.api.plan.plan.plan", hear)
     prices = tmp_path / "mine.csv"
-    asked = plan_of({"what": ("llama-3.1-8b",), "rate": "1/s", flag: FLAGS[flag]}, Context())
-    assert call(*shlex.split(reproduce(asked, "2026-11-15", prices, own=False))[1:]).code == 1
+    asked = question_of({"what": ("llama-3.1-8b",), "rate": "1/s", flag: FLAGS[flag]}, Context())
+    assert call(*shlex.split(reproduce(asked, date(2026, 11, 15), prices, own_measurements=False))[1:]).code == 1
     ((again, day, _, overlay, own, *_),) = heard
     assert (again, day, overlay, own) == (asked, date(2026, 11, 15), prices, False)
 

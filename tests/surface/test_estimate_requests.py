@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import COMMAND, assert_refused, call, environment
-from whichgpu.api.workloads.remarks import LONGEST_LINE
+from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.api.workloads.stream import estimate_requests
 from whichgpu.base.parallel import process_pool
 from whichgpu.surface.commands import line_reader as lines
@@ -86,7 +86,7 @@ def test_all_bad_is_a_failure_and_none_at_all_too(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_refused_and_passed_over(tmp_path: Path) -> None:
-    code, replies = asked(tmp_path, json.dumps({**GOOD, "model": "x" * (3 * LONGEST_LINE)}), GOOD)
+    code, replies = asked(tmp_path, json.dumps({**GOOD, "model": "x" * (3 * MAX_LINE_BYTES)}), GOOD)
     assert code == 0
     assert [reply["ok"] for reply in replies] == [False, True]
     assert replies[0]["error"]["kind"] == "line-too-long"
@@ -129,7 +129,7 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
 )
 def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line without end, and lines without end of which none is a request."""
-    monkeypatch.setattr(lines, bound, {"PASSED_OVER": 4 * LONGEST_LINE, "IN_VAIN": 100}[bound])
+    monkeypatch.setattr(lines, bound, {"PASSED_OVER": 4 * MAX_LINE_BYTES, "IN_VAIN": 100}[bound])
     reply = call("estimate", "--requests", source)
     assert reply.code == 2
     assert f"error: {reason}" in reply.err

@@ -14,7 +14,7 @@ from tests.recorded_nvml import H200, T4_HOT, Recording
 from tests.surface.cli import assert_refused, assert_refused_json, call, process
 from whichgpu.api.measure import measure
 from whichgpu.api.workloads.estimate import estimate
-from whichgpu.measure.bench.case import Micro, Plan, Timing, timing
+from whichgpu.measure.bench.case import OperatorCase, PreparedStep, Timing, summarise_runs
 from whichgpu.measure.drivers import vendors as probes
 from whichgpu.workload.spelling import to_object
 
@@ -33,15 +33,15 @@ class PlayedBench:
     def free_bytes(self) -> int:
         return self.free
 
-    def micro(self, case: Micro, watch: Any) -> Timing:
+    def micro(self, case: OperatorCase, watch: Any) -> Timing:
         watch()
-        return timing([max(case.flops / 4e13, case.bytes / 3e12, 1e-5)] * 5)
+        return summarise_runs([max(case.flops / 4e13, case.bytes / 3e12, 1e-5)] * 5)
 
-    def step(self, plan: Plan, watch: Any) -> Timing:
+    def step(self, plan: PreparedStep, watch: Any) -> Timing:
         watch()
         told = estimate(own=False, **{**to_object(plan.workload), "gpu": "h200-sxm"}).time
         assert told is not None
-        return timing([told.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
+        return summarise_runs([told.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
 
 
 @pytest.fixture
@@ -231,5 +231,5 @@ def test_one_thing_at_a_time_and_sensible_minutes(seen: Machine) -> None:
 
 def test_a_gpu_the_catalog_lacks_is_said(monkeypatch: pytest.MonkeyPatch, seen: Machine) -> None:
     seen(T4_HOT)
-    monkeypatch.setattr(measure, "variant", lambda *_: None)
+    monkeypatch.setattr(measure, "matched_gpu", lambda *_: None)
     assert call("measure").code == 1

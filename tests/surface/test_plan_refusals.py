@@ -84,18 +84,14 @@ def test_bad_traces_are_named(tmp_path: Path, lines: str) -> None:
 def test_what_cannot_be_is_refused_before_any_work_and_names_the_limit(
     flags: tuple[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from whichgpu.api.plan import plan
-
-    monkeypatch.setattr(plan, "solved", lambda *_: pytest.fail("it began to work"))
+    monkeypatch.setattr("whichgpu.api.plan.plan.search_plan", lambda *_: pytest.fail("it began to work"))
     reply = call("plan", "llama-3.1-8b", "--rate", "1/s", *flags)
     assert_refused(reply, 2)
     assert words in reply.err
 
 
 def test_a_bad_job_or_model_of_a_file_is_named_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whichgpu.api.plan import plan
-
-    monkeypatch.setattr(plan, "solved", lambda *_: pytest.fail("it began to work"))
+    monkeypatch.setattr("whichgpu.api.plan.plan.search_plan", lambda *_: pytest.fail("it began to work"))
     good = '[[model]]\nname = "llama-3.1-8b"\n'
     job = '[[job]]\nname = "tune"\ntask = "{task}"\nmodel = "llama-3.1-8b"\ndeadline = "24h"\ntokens = "{tokens}"\n'
     cases = {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import assert_refused, call
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
-from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.workload.spelling import fill_defaults, from_texts
 
 DAY = ("--as-of", "2026-09-01")
@@ -105,13 +105,13 @@ def test_a_refusal_names_the_objective_nobody_gave() -> None:
 )
 def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str) -> None:
     told = from_texts({"task": task, "model": model, "gpu": "l40s"}).workload
-    shape = LookupCache().shape(model)
+    shape = lookup_cache().shape(model)
     command, note = verify_command(told, shape, 8)
     words = shlex.split(shlex.split(command)[3])
     assert words[:3] == ["estimate", step, model]
     assert note.id == f"verify-note.{step}"
     read = from_texts({"task": step, "model": model, "gpu": "l40s", "batch": "8"}).workload
-    assert unable(fill_defaults(read, shape), shape) is None
+    assert why_not_runnable(fill_defaults(read, shape), shape) is None
     assert call(*words).code == 0
 
 

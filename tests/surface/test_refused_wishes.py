@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.surface.cli import call
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.api.workloads.stream import estimate_requests
+from whichgpu.decide.requirements import Requirements
 
 H100 = ("--gpu", "H100 SXM")
 

@@ -18,7 +18,7 @@ from tests.unit.measure.test_measure_record import record, step
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.measure.records import import_record, write
+from whichgpu.measure.records import import_record, write_record
 from whichgpu.workload.model_files.gguf import read_gguf
 from whichgpu.workload.model_files.safetensors import read_safetensors
 from whichgpu.workload.models import find_model
@@ -101,7 +101,7 @@ def test_a_record_names_built_in_models_only(model: str, folder: Path, mark: Pat
     from datetime import date
 
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    made = write(record(step(0.05, model=model)), folder / "theirs.json")
+    made = write_record(record(step(0.05, model=model)), folder / "theirs.json")
     with pytest.raises(UsageError) as refused:
         import_record(made, catalog, load_calibration(), date(2026, 11, 20), folder / "records")
     assert refused.value.kind == "record-impossible"

@@ -14,7 +14,7 @@ import pytest
 
 from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.workload import Workload
@@ -44,7 +44,7 @@ def error(case: Case, catalog: Catalog) -> float:
     model, precision, batch, sequence, allocated = case
     shape = find_model(model, catalog)
     workload = Workload("train", model, precision=precision, batch=batch, seq_in=sequence, optimizer="adamw")
-    told = memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+    told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
     return told.allocated.value / MIB / allocated - 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whichgpu.api.workloads.load import Asked
+from whichgpu.api.workloads.load import LoadOptions
 from whichgpu.api.workloads.serve import serve
 
 # model, GPUs, fields, then means as printed: seconds to the first token, between tokens, output tokens a second.
@@ -27,7 +27,7 @@ ONLINE: list[Any] = [
 def test_a_server_at_a_rate(model: str, gpus: int, fields: dict[str, Any], ttft: float, tpot: float, throughput: float) -> None:
     """Throughput within 10%, time between tokens within 20%, first token within 30%."""
     layout: dict[str, Any] = {"gpus": gpus, "parallel": {"tp": gpus}, "engine": "tensorrt-llm", "year": 2024, "precision": "bf16"}
-    answer = serve(model, Asked(curve=False), gpu="h100-sxm", **layout, **fields)
+    answer = serve(model, LoadOptions(curve=False), gpu="h100-sxm", **layout, **fields)
     assert answer.serving is not None
     told = answer.serving
     assert told.throughput.value == pytest.approx(throughput, rel=0.10)
@@ -46,7 +46,7 @@ def test_what_a_server_can_bear() -> None:
         "seq_out": 256,
         "rate": 64,
     }
-    answer = serve("llama-3.1-8b", Asked(curve=False), gpu="h100-sxm", **fields)
+    answer = serve("llama-3.1-8b", LoadOptions(curve=False), gpu="h100-sxm", **fields)
     assert answer.serving is not None
     assert answer.serving.saturated
     assert answer.serving.sustainable_rate.low < 37 < answer.serving.sustainable_rate.high

@@ -12,8 +12,8 @@ from statistics import median
 
 import pytest
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
 from whichgpu.workload.spelling import from_object
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.jsonl").read_text().splitlines()]
@@ -21,8 +21,8 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "measured_steps.js
 
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[str, float, EstimateAnswer]]:
-    lookups = LookupCache()
-    return [(row["source"], row["seconds"], estimate_spelled(from_object(row["request"]), lookups)) for row in ROWS]
+    lookups = lookup_cache()
+    return [(row["source"], row["seconds"], estimate_workload(from_object(row["request"]), lookups)) for row in ROWS]
 
 
 def test_the_median_error_is_small(answers: list[tuple[str, float, EstimateAnswer]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from whichgpu.base.units import MIB
 from whichgpu.estimate.memory.traced import traced_memory
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 # model, batch, precision, optimizer, MiB allocated at the peak of a fresh process, MiB the device reports in use
@@ -33,7 +33,7 @@ STEPS = [
 def ratios(model: str, batch: int, precision: str, optimizer: str, allocated: int, device: int) -> tuple[float, float]:
     """Estimated over measured: allocated, on the device."""
     asked = Workload("train", model, precision=precision, batch=batch, optimizer=optimizer, image=224)
-    found = traced_memory(asked, Traced(model, model, 224), None)
+    found = traced_memory(asked, TracedShape(model, model, 224), None)
     return found.allocated.value / (allocated * MIB), found.device.value / (device * MIB)
 
 

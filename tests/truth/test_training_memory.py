@@ -11,7 +11,7 @@ import pytest
 
 from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.workload import Workload
@@ -53,7 +53,7 @@ def errors(case: Case, catalog: Catalog) -> tuple[float, float]:
         checkpointing=checkpointing,
         lora_rank=rank,
     )
-    told = memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+    told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
     return told.allocated.value / MIB / allocated - 1, told.device.value / MIB / device - 1
 
 
@@ -95,5 +95,5 @@ def test_gradients_are_added_to_those_of_earlier_micro_batches(
             "train", "llama", precision=precision, batch=micro * rounds, micro_batch=micro, accumulation=rounds, seq_in=sequence,
             optimizer="adamw",
         )  # fmt: skip
-        told = memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+        told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
         assert told.allocated.value / MIB == pytest.approx(measured, rel=0.025)

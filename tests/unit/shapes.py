@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 LLAMA_3_8B = Transformer(
     name="llama-3-8b",
@@ -58,7 +58,7 @@ DEEPSEEK_V3 = replace(
     ffn=18432,
     vocab=129280,
     experts=Experts(256, 8, 2048, shared_ffn=2048, dense_layers=3),
-    latent=Latent(kv_rank=512, q_rank=1536, nope_dim=128, rope_dim=64, value_dim=128),
+    mla=LatentAttention(kv_rank=512, q_rank=1536, nope_dim=128, rope_dim=64, value_dim=128),
     max_context=163840,
 )
 GEMMA_2_9B = replace(

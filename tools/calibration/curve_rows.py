@@ -1,32 +1,18 @@
-"""Measured single operators as operators of ours: what each row ran, on which GPU, and the seconds it took."""
+"""Measured single operators as operators of the model: what each row ran, on which GPU, and the seconds it took."""
 
 from __future__ import annotations
 
-import csv
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Any
 
-from calibration.h200 import lines
-from calibration.measured import Reason
-from calibration.names import gpu_id
-from calibration.published import Published, read_published
-from whichgpu.estimate.time.operators import KINDS, Op, gemm
+from whichgpu.catalog.evidence import Measurement, operators
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625}
-SOURCES = ("neusight", "vidur", "aiconfigurator", "stas00")
-# Products with a scale for every block run kernels that differ from GPU to GPU more than the GPUs do.
-APART = {("aiconfigurator", "fp8_block")}
-_H200 = "h200-sxm"
-# Convolutions in fp32 and tf32 on planes of pixels, of which ops.jsonl has none: its shapes and small images, measured in the
-# same way (replayed from CUDA graphs) on an H200 on 2026-11-16, with cuDNN's benchmark on; each gradient by itself.
-PLANES = Path(__file__).with_name("planes.csv")
-# Batch normalisation over planes of pixels in training, with weights of fp32: measured in the same way.
-NORMS = Path(__file__).with_name("norms.csv")
-OURS = {"h200-planes": "planes", "h200-norms": "norms"}
+# Curves fitted after the others, on rows of their own: NCHW convolutions and batch normalisation measured on an H200.
+OWN_CURVES = {"h200-planes": "planes", "h200-norms": "norms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,128 +28,98 @@ class Sample:
 
     @property
     def curve(self) -> str:
-        """The curve it tells most about; convolutions and normalisations on planes tell of what is theirs alone."""
-        if self.source in OURS:
-            return OURS[self.source]
-        return KINDS[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
+        """The curve these seconds say most about: that of the operator with the most FLOPs."""
+        if self.source in OWN_CURVES:
+            return OWN_CURVES[self.source]
+        return CLASS_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
-def samples(folder: Path) -> list[Sample]:
-    """Every single operator of the measured truth that the curves describe."""
-    return [
-        *h200_operators(folder / "h200" / "ops.jsonl"),
-        *h200_micro(folder / "h200" / "micro.jsonl"),
-        *h200_planes(PLANES),
-        *h200_norms(NORMS),
-        *published(folder / "public"),
-    ]
+def samples(rows: Iterable[Measurement]) -> list[Sample]:
+    """Every single operator of the evidence that the curves describe."""
+    return [sample for row in operators(rows) if (sample := _sample(row)) is not None]
 
 
-def h200_operators(file: Path) -> Iterator[Sample]:
-    """ops.jsonl: inputs are reused, so that what fits the L2 is found there."""
-    for _, row in lines(file):
-        ops = _lowered(row)
-        if ops:
-            kind = row["op"] + ("." + row["dir"] if "dir" in row else "")
-            hot = tuple(replace(op, sizes={**op.sizes, "resident": op.sizes.get("resident", 1.0)}) for op in ops)
-            yield Sample("h200", _H200, f"{kind}.{row['dtype']}", _family(row), hot, row["us"] * 1e-6)
+def _sample(row: Measurement) -> Sample | None:
+    sizes = {**row.request, "op": row.request["kind"]}
+    made = _READERS[row.source](sizes)
+    if made is None:
+        return None
+    kind, family, ops = made
+    source = "h200" if row.source == "h200-ops" else row.source
+    return Sample(source, row.gpu, kind, family or row.family, ops, row.seconds)
 
 
-def h200_planes(file: Path) -> Iterator[Sample]:
-    """Our own measurements of what ops.jsonl lacks."""
-    with file.open(encoding="utf-8", newline="") as text:
-        for words in csv.DictReader(text):
-            row = {name: word if name in ("dtype", "dir") else int(word) for name, word in words.items() if name != "us"}
-            ops = _convolution({**row, "op": "conv", "layout": "nchw"})
-            hot = tuple(replace(op, sizes={**op.sizes, "resident": 1.0}) for op in ops)
-            kind = f"conv.planes.{row['dir']}.{row['dtype']}"
-            yield Sample("h200-planes", _H200, kind, _family({**row, "op": "conv"}), hot, float(words["us"]) * 1e-6)
+Made = tuple[str, str, tuple[Op, ...]] | None
 
 
-def h200_norms(file: Path) -> Iterator[Sample]:
-    """Normalisations of planes: of fp32 and fp16 by cuDNN, of bf16 by PyTorch's own kernels."""
-    with file.open(encoding="utf-8", newline="") as text:
-        for words in csv.DictReader(text):
-            row: dict[str, Any] = {**words, **{name: int(words[name]) for name in ("b", "c", "hw")}}
-            role = "channels_first" if row["dtype"] == "bf16" else "cudnn_planes"
-            ops = tuple(replace(op, role=role, sizes={**op.sizes, "resident": 1.0}) for op in _moved(row))
-            kind = f"{row['op']}.planes.{row['dtype']}"
-            yield Sample("h200-norms", _H200, kind, _family(row), ops, float(words["us"]) * 1e-6)
+def _h200_operator(row: Mapping[str, Any]) -> Made:
+    """A row of the H200's operators: inputs are reused, so that what fits the L2 is read from there."""
+    ops = _lowered(row)
+    if not ops:
+        return None
+    kind = row["op"] + ("." + row["dir"] if "dir" in row else "")
+    hot = tuple(replace(op, sizes={**op.sizes, "resident": op.sizes.get("resident", 1.0)}) for op in ops)
+    return f"{kind}.{row['dtype']}", _family(row), hot
 
 
-def h200_micro(file: Path) -> Iterator[Sample]:
-    """micro.jsonl where ops.jsonl has none: fp8 products, attention. Backward is the difference of two measurements."""
-    for _, row in lines(file):
-        if row["op"] == "gemm" and row["dtype"] == "fp8":
-            op = replace(gemm(float(row["m"]), float(row["n"]), float(row["k"]), "fp8", 1.0), write=2.0 * row["m"] * row["n"])
-            yield Sample("micro", _H200, "gemm.fp8", f"{row['k']}x{row['n']}", (op,), row["ms"] * 1e-3)
-        elif row["op"] == "attention":
-            sizes = (row["b"], row["h"], row["s"], row["d"], row["causal"])
-            yield Sample("micro", _H200, "attention", str(sizes), (_attention(*sizes),), row["fwd_ms"] * 1e-3)
-            if row["s"] >= 2048:  # shorter ones wait for the host
-                backward = (row["fwdbwd_ms"] - row["fwd_ms"]) * 1e-3
-                yield Sample("micro", _H200, "attention_backward", str(sizes), (_attention(*sizes, backward=True),), backward)
+def _nchw_convolution(row: Mapping[str, Any]) -> Made:
+    """Convolutions in fp32 and tf32 on NCHW tensors."""
+    hot = tuple(replace(op, sizes={**op.sizes, "resident": 1.0}) for op in _convolution({**row, "layout": "nchw"}))
+    return f"conv.planes.{row['dir']}.{row['dtype']}", _family(row), hot
 
 
-def published(folder: Path) -> Iterator[Sample]:
-    """Products that others measured."""
-    for row in read_published(folder / "calibration.csv"):
-        gpu = gpu_id(row.gpu) if row.source in SOURCES else Reason.UNKNOWN_GPU
-        if not isinstance(gpu, Reason) and (row.source, row.precision) not in APART:
-            ops, seconds = _READERS[row.source](row)
-            yield Sample(row.source, gpu, f"gemm.{row.precision}", row.model, ops, seconds)
+def _nchw_norm(row: Mapping[str, Any]) -> Made:
+    """Batch normalisation of NCHW tensors: fp32 and fp16 by cuDNN, bf16 by PyTorch's own kernels."""
+    role = "channels_first" if row["dtype"] == "bf16" else "cudnn_planes"
+    ops = tuple(replace(op, role=role, sizes={**op.sizes, "resident": 1.0}) for op in _moved(row))
+    return f"{row['op']}.planes.{row['dtype']}", _family(row), ops
 
 
-def _neusight(row: Published) -> tuple[tuple[Op, ...], float]:
-    """M x N times N x K, in true fp32."""
-    batch, m, k, n = _numbers(r"B=(\d+) M=(\d+) N=(\d+) K=(\d+)", row.model)
-    return (gemm(m, n, k, "fp32", 4.0, batch=batch),), row.value * 1e-3
+def _micro(row: Mapping[str, Any]) -> Made:
+    """FP8 GEMMs and attention, timed by events around one launch."""
+    if row["op"] == "gemm":
+        op = replace(_gemm(row, "fp8"), write=2.0 * row["m"] * row["n"])
+        return "gemm.fp8", f"{row['k']}x{row['n']}", (op,)
+    sizes = (row["b"], row["h"], row["s"], row["d"], row["causal"])
+    return row["op"], str(sizes), (_attention(*sizes, backward=row["op"] == "attention_backward"),)
 
 
-def _vidur(row: Published) -> tuple[tuple[Op, ...], float]:
-    """Llama-2's projections on one shard: gate and up are one product, and the 70B has 8 KV heads of 128."""
-    hidden, wide, shards = _numbers(r"n_embd=(\d+), n_expanded=(\d+), tp_shards=(\d+)", row.model)
-    attended = hidden + 2 * (1024 if "70b" in row.model else hidden)
-    shapes = {
-        "attn_qkv_proj": (attended / shards, hidden),
-        "mlp_up_proj": (2 * wide / shards, hidden),
-        "mlp_down_proj": (hidden, wide / shards),
-    }
-    n, k = next(shape for name, shape in shapes.items() if name in row.model)
-    return (gemm(float(row.batch or 1), n, k, "fp16", 2.0),), row.value * 1e-3
+def _published_gemm(row: Mapping[str, Any]) -> Made:
+    return f"gemm.{row['dtype']}", "", (_gemm(row, row["dtype"]),)
 
 
-def _aiconfigurator(row: Published) -> tuple[tuple[Op, ...], float]:
-    """vLLM's linear layers; narrow ones quantise their input first: in one kernel, before 0.19 with PyTorch's own operators."""
-    m, n, k = _numbers(r"M=(\d+) N=(\d+) K=(\d+)", row.model)
-    unit = {"bfloat16": "bf16", "nvfp4": "fp4"}.get(row.precision, "fp8")
+def _vllm_linear(row: Mapping[str, Any]) -> Made:
+    """A linear layer of vLLM; narrower ones quantise their input first: in one kernel, before 0.19 with PyTorch's operators.
+
+    GEMMs with a scale for every block run kernels that differ from GPU to GPU more than the GPUs do, and are left out.
+    """
+    if row["dtype"] == "fp8_block":
+        return None
+    unit = {"bf16": "bf16", "nvfp4": "fp4"}.get(row["dtype"], "fp8")
     if unit == "bf16":
-        return (gemm(m, n, k, unit, 2.0),), row.value * 1e-3
-    width = BYTES[unit]
-    product = replace(gemm(m, n, k, unit, width), write=2.0 * m * n)
-    role = "quantise_vllm" if unit == "fp4" or "0.19" in row.framework else "quantise_apart"
+        return f"gemm.{row['dtype']}", "", (_gemm(row, unit),)
+    m, n, k, width = float(row["m"]), float(row["n"]), float(row["k"]), BYTES[unit]
+    product = replace(_gemm(row, unit), write=2.0 * m * n)
+    role = "quantise_vllm" if unit == "fp4" or "0.19" in row["engine"] else "quantise_apart"
     quantise = Op("reduce", "bf16", read=2.0 * m * k, write=width * m * k, sizes={"rows": m, "width": k}, role=role)
-    return (quantise, product), row.value * 1e-3
+    return f"gemm.{row['dtype']}", "", (quantise, product)
 
 
-def _best_shape(row: Published) -> tuple[tuple[Op, ...], float]:
-    """TFLOP/s of the best of many shapes."""
-    m, n, k = _numbers(r"(\d+)x(\d+)x(\d+)", row.model)
-    return (gemm(m, n, k, row.precision, BYTES[row.precision]),), 2.0 * m * n * k / (row.value * 1e12)
+def _gemm(row: Mapping[str, Any], unit: str) -> Op:
+    m, n, k = (float(row[name]) for name in ("m", "n", "k"))
+    return gemm(m, n, k, unit, BYTES[unit], batch=float(row.get("batch", 1)))
 
 
-_READERS: dict[str, Callable[[Published], tuple[tuple[Op, ...], float]]] = {
-    "neusight": _neusight,
-    "vidur": _vidur,
-    "aiconfigurator": _aiconfigurator,
-    "stas00": _best_shape,
+_READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
+    "h200-ops": _h200_operator,
+    "h200-planes": _nchw_convolution,
+    "h200-norms": _nchw_norm,
+    "micro": _micro,
+    "neusight": _published_gemm,
+    "vidur": _published_gemm,
+    "aiconfigurator": _vllm_linear,
+    "stas00": _published_gemm,
 }
-
-
-def _numbers(pattern: str, text: str) -> list[float]:
-    found = re.search(pattern, text)
-    assert found, text
-    return [float(number) for number in found.groups()]
 
 
 def _family(row: Mapping[str, Any]) -> str:

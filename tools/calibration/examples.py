@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from calibration.fit_steps import Example
-from calibration.measured import Depth, Measured
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_record
+from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.fitted import generation
-from whichgpu.estimate.time.grid import generation_terms, in_hand, settings, terms_of
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
+from whichgpu.estimate.time.fitted_corrections import generation
+from whichgpu.estimate.time.grid import correction_keys, generation_terms, scheduled_sequences, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced import lower_model
-from whichgpu.estimate.time.terms import TERMS, Terms
-from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
+from whichgpu.estimate.time.terms import TERMS, TimeTerms
+from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -35,7 +35,7 @@ LEAVING = ("empty", "bernoulli_", "div_")
 A_SAMPLE = ((0, 1), (1, 0), (1, 0), (1, 0))
 
 
-def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
+def examples(rows: Sequence[Measurement], catalog: Catalog) -> list[Example]:
     """Examples of the single-GPU rows; rows that cannot be asked for are named on stderr."""
     lookups = LookupCache(catalog)
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
@@ -54,18 +54,26 @@ def examples(rows: Sequence[Measured], catalog: Catalog) -> list[Example]:
     return found
 
 
-def example(row: Measured, lookups: LookupCache, gpu: Gpu) -> Example:
+def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
     """One row's."""
     shape = lookups.shape(row.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
-    if workload.training and (row.apart or row.depth):
-        drawn = redrawn(model_of(workload, shape), row.depth) if row.depth and isinstance(shape, Traced) else None
+    if workload.training and (row.synchronises_after_forward or row.stochastic_depth):
+        drawn = (
+            redrawn(traced_model(workload, shape), row.stochastic_depth)
+            if row.stochastic_depth and isinstance(shape, TracedShape)
+            else None
+        )
         lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)
-        terms, later = passes_apart(lowered, gpu) if row.apart else (terms_of(lowered, columns([gpu])), None)
-    setting = settings(workload, kind, unit, [gpu])[0]
-    copied = row.copied_bytes / PAGEABLE_COPY
+        terms, later = (
+            passes_apart(lowered, gpu)
+            if row.synchronises_after_forward
+            else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
+        )
+    setting = correction_keys(workload, kind, unit, [gpu])[0]
+    copied = row.pageable_copy_bytes / PAGEABLE_COPY
     return Example(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
         terms=terms.seconds[:, 0, 0],
@@ -78,27 +86,27 @@ def example(row: Measured, lookups: LookupCache, gpu: Gpu) -> Example:
     )
 
 
-def redrawn(model: Model, depth: Depth) -> Model:
+def redrawn(model: TracedModel, depth: StochasticDepth) -> TracedModel:
     """A torchvision network as another library has it: no layers left out at random, or dropout in that place."""
     dropped = LEAVING if depth == "dropout" else (*LEAVING, "mul")
     kept = [one for one in model.operators if one.name not in dropped or A_SAMPLE not in (*one.inputs, *one.outputs)]
     return replace(model, operators=tuple(kept))
 
 
-def passes_apart(lowered: Lowered, gpu: Gpu) -> tuple[Terms, Terms]:
-    """Terms of the forward pass, with what a step costs once, and of the rest of a training step."""
-    column = columns([gpu])
+def passes_apart(lowered: LoweredStep, gpu: Gpu) -> tuple[TimeTerms, TimeTerms]:
+    """TimeTerms of the forward pass, with what a step costs once, and of the rest of a training step."""
+    column = build_gpu_columns([gpu])
     forward, rest = (
-        terms_of(replace(lowered, ops=tuple(op for op in lowered.ops if (op.phase == "forward") == first)), column)
+        uncorrected_terms(replace(lowered, ops=tuple(op for op in lowered.ops if (op.phase == "forward") == first)), column)
         for first in (True, False)
     )
     rest.seconds[TERMS.index("step")] = 0.0
     return forward, rest
 
 
-def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[Terms, str]:
-    """Terms of what was timed, and the kind of step it is."""
-    column = columns([gpu])
+def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[TimeTerms, str]:
+    """TimeTerms of what was timed, and the kind of step it is."""
+    column = build_gpu_columns([gpu])
     batch = float(workload.local_batch)
     if kind in ("generate", "serve"):
         asked = replace(workload, task="batch") if kind == "generate" else workload
@@ -106,11 +114,11 @@ def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[T
         length = float(max(1, workload.seq_out or 1))
         prompts = batch if asked.task == "serve" else 1.0
         return token * length + read if kind == "generate" else token + read * (prompts / length), "generate"
-    sequences = in_hand(workload, batch) if workload.task == "decode" else 0.0
-    return terms_of(lower(workload, shape, batch), column, sequences), workload.traits.step
+    sequences = scheduled_sequences(workload, batch) if workload.task == "decode" else 0.0
+    return uncorrected_terms(lower(workload, shape, batch), column, sequences), workload.traits.step
 
 
-def groups(row: Measured, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
+def groups(row: Measurement, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
     """What the row may be left out with."""
     model: Any = row.request["model"]
     language = shape.is_language_model

@@ -1,6 +1,6 @@
-"""Fit everything on the measurements and write the product's one data file of fitted numbers.
+"""Fit the corrections of steps on one GPU, and their ranges, on the evidence table.
 
-PYTHONPATH=src:tools python -m calibration.fit --truth ../shared/truth   # a part of tools/calibrate
+`make refit` runs all fits; `python -m calibration.fit --held FILE` keeps predictions of fits that never saw the row.
 """
 
 from __future__ import annotations
@@ -8,55 +8,50 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from collections import defaultdict
-from datetime import date
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibration.correction_table import write_corrections
 from calibration.examples import examples
-from calibration.fit_curves import COMMAND
 from calibration.fit_steps import Design, Example
 from calibration.ranges import ranges, widening
-from calibration.rows import measured_rows
 from calibration.scores import Held, held_out, save
+from whichgpu.catalog.evidence import TABLE, measurements, steps
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import DATA_FILE
+from whichgpu.estimate.time.calibration import DATA_FOLDER
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # Whose results they are, as the catalog's sources name them.
 SOURCE_IDS = {"h200": "speed-h200"}
 
 
-def main() -> int:
-    """Fit, and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--truth", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true", help="no leaving out: ranges stay as they are")
-    parser.add_argument("--held", type=Path, help="keep the predictions made without each group in this file")
-    asked = parser.parse_args()
-    design = Design(examples(measured_rows(asked.truth), Catalog()))
+def refit() -> None:
+    """Fit the corrections on the evidence table and write them with their ranges."""
+    design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    written = json.loads(DATA_FILE.read_bytes()) if DATA_FILE.exists() else {}
-    if not asked.quick:
-        held = held_out(design, theta)
-        written["ranges"] = all_ranges(design, held)
-        if asked.held:
-            save(held, asked.held)
-    written.setdefault("ranges", {})
-    written["multipliers"] = design.calibration(theta).multipliers
-    written["evidence"] = evidence(design.examples)
-    written["made"] = {
-        "command": COMMAND,
-        "date": date.today().isoformat(),
-        "digest": digest(asked.truth),
-        "rows": len(design.examples),
-    }
-    DATA_FILE.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
-    print(f"{len(design.examples)} rows, {len(design.parameters)} multipliers", file=sys.stderr)
+    write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    write_summary(DATA_FOLDER, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
+
+
+def main() -> int:
+    """Keep predictions of fits without each model, GPU and generation, for the accuracy pages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--held", type=Path, required=True, help="file for the predictions made without each group")
+    arguments = parser.parse_args()
+    design = Design(examples(steps(measurements()), Catalog()))
+    save(held_out(design, design.fit(np.ones(len(design.examples), dtype=bool))), arguments.held)
     return 0
+
+
+def write_summary(folder: Path, ranges: Mapping[str, Any], evidence: Mapping[str, Any], rows: int) -> None:
+    """Write what a fit says of itself: ranges by tier, evidence by engine, and what it was fitted on."""
+    made = {"command": "make refit", "evidence": digest(), "rows": rows}
+    text = json.dumps({"evidence": evidence, "made": made, "ranges": ranges}, indent=1, sort_keys=True) + "\n"
+    (folder / "calibration.json").write_text(text, encoding="utf-8")
 
 
 def all_ranges(design: Design, held: Held) -> dict[str, Any]:
@@ -110,12 +105,9 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
     return {"engines": plain, "gpus": dict(gpus), "bits": {name: sorted(known) for name, known in widths.items()}}
 
 
-def digest(truth: Path) -> str:
-    """One sum over the files read."""
-    total = hashlib.sha256()
-    for path in sorted([*truth.glob("h200/*.jsonl"), truth / "public" / "calibration.csv"]):
-        total.update(path.read_bytes())
-    return total.hexdigest()
+def digest() -> str:
+    """SHA-256 of the evidence table."""
+    return hashlib.sha256(TABLE.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -2,38 +2,32 @@
 
 The same ridge regression with Student's t as for single GPUs (`fit_steps.py`), with the corrections of the work held fixed.
 
-PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth
+`make refit` runs it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
+from calibration.correction_table import Correction, standard_errors, write_corrections
 from calibration.examples import examples as single_examples
-from calibration.fit import digest
-from calibration.fit_steps import FREEDOM, Design
+from calibration.fit import write_summary
+from calibration.fit_steps import FREEDOM, MOVES, Design
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples, logs
-from calibration.group_rows import group_rows
 from calibration.ranges import ranges, widening
-from calibration.rows import measured_rows
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import TERMS, StepParts, combine_parts, stack_parts
-from whichgpu.estimate.group.group_calibration import DATA_FILE, LEVELS, GroupCalibration
+from whichgpu.estimate.group.group_calibration import DATA_FOLDER, LEVELS, GroupCalibration
 from whichgpu.estimate.time.calibration import Calibration
 
-COMMAND = "PYTHONPATH=src:tools python -m calibration.fit_groups --truth ../shared/truth --held groups.json"
 ROW_SPREAD = 0.1  # of a measured step against the best model there could be, the work being corrected already
 WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2, "machine": 1.0}
 # The host of one source's machine: what it costs there is fitted so that it does not colour the rest, and not kept.
@@ -150,6 +144,28 @@ class GroupDesign:
             known[places[kept].ravel()] = True
         return np.where(known[:-1], theta, 0.0)
 
+    def correction_rows(self, theta: np.ndarray) -> list[Correction]:
+        """The fitted corrections as rows of their table, with standard errors and rows."""
+        logs_of = self._logs(theta)
+        predicted = self._walls(logs_of, self.given)
+        slopes = np.zeros((len(self.examples), len(self.parameters) + 1))
+        for term in TERMS:
+            slope = (self._walls({**logs_of, term: logs_of[term] + STEP}, self.given) - predicted) / STEP
+            for depth in range(len(LEVELS) + 1):
+                np.add.at(slopes, (np.arange(len(slopes)), self.places[term][:, depth]), slope)
+        weights = self.weights(np.ones(len(slopes), dtype=bool))
+        residual = (predicted - self.actual) / ROW_SPREAD
+        information = weights * (len(slopes) / weights.sum()) * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
+        errors = standard_errors(slopes[:, :-1], information, self.widths)
+        counts = (np.abs(slopes) > MOVES).sum(axis=0)
+        return [
+            Correction(level, group, term, str(log_factor), float(errors[place]), int(counts[place]))
+            for level, groups in self.multipliers(theta).items()
+            for group, terms in groups.items()
+            for term, log_factor in terms.items()
+            if (place := self.parameters[level, group, term]) >= 0
+        ]
+
     def multipliers(self, theta: np.ndarray) -> dict[str, dict[str, dict[str, float]]]:
         """The fitted numbers as the product reads them, without those that make no difference."""
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
@@ -176,10 +192,10 @@ def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
 class Leaving:
     """Predictions of groups' rows by fits, of the work and of the links, that never saw their GPU."""
 
-    def __init__(self, truth: Path) -> None:
+    def __init__(self) -> None:
         self.catalog = Catalog()
-        self.rows = group_rows(truth)
-        alone = measured_rows(truth)
+        self.rows = steps(measurements(), several_gpus=True)
+        alone = steps(measurements())
         self.singles = single_times(alone)
         self.single = Design(single_examples(alone, self.catalog))
         self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
@@ -234,32 +250,15 @@ def evidence(found: Sequence[GroupExample]) -> dict[str, Any]:
     return {"engines": plain, "gpus": dict(gpus)}
 
 
-def main() -> int:
-    """Fit, and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--truth", type=Path, required=True)
-    parser.add_argument(
-        "--held", type=Path, help="predictions without each GPU, as group_scores keeps them: ranges come from them"
-    )
-    asked = parser.parse_args()
-    rows = [row for row in group_rows(asked.truth) if row.source not in SILENT]
-    design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(measured_rows(asked.truth))))
-    kept = np.ones(len(design.examples), dtype=bool)
-    theta = design.fit(kept)
-    written = json.loads(DATA_FILE.read_bytes()) if DATA_FILE.exists() else {}
-    if asked.held:
-        from calibration.group_scores import load
+def refit() -> None:
+    """Fit the corrections of groups on the evidence table and write them with their ranges."""
+    from calibration.group_scores import held_out
 
-        written["ranges"] = group_ranges(design, theta, load(asked.held))
-    written.setdefault("ranges", {})
-    written["multipliers"] = design.multipliers(theta)
-    written["evidence"] = evidence(design.examples)
-    written["made"] = {
-        "command": COMMAND, "date": date.today().isoformat(), "digest": digest(asked.truth), "rows": len(design.examples)
-    }  # fmt: skip
-    DATA_FILE.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
-    print(f"{len(design.examples)} rows, {len(design.parameters)} multipliers", file=sys.stderr)
-    return 0
+    rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
+    design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
+    theta = design.fit(np.ones(len(design.examples), dtype=bool))
+    write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    write_summary(DATA_FOLDER, group_ranges(design, theta, held_out()), evidence(design.examples), len(design.examples))
 
 
 def group_ranges(design: GroupDesign, theta: np.ndarray, held: Any) -> dict[str, Any]:
@@ -286,4 +285,4 @@ def calibration_of(design: GroupDesign, theta: np.ndarray) -> GroupCalibration:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    refit()

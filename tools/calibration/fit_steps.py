@@ -18,9 +18,10 @@ import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from whichgpu.estimate.time.calibration import LEVELS, YEARLY, Calibration, Setting
-from whichgpu.estimate.time.combine import SHARPNESS, Seconds, combine, soft_maximum
-from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
+from calibration.correction_table import Correction, standard_errors
+from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
+from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, StepSeconds, soft_maximum, step_seconds
+from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
 # Widths of the priors, in log: how far groups of a level may stray from their parent.
 WIDTHS = {
@@ -64,6 +65,7 @@ SOFT = 8.0
 STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
 # Rounds of a stage: enough of them that nothing of what was left out lingers.
 ROUNDS, TOLERANCE = 1500, 1e-9
+MOVES = 0.01  # relative change of a time per relative change of a factor, from which a row counts as one it rests on
 TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
 ARITHMETIC = ("build", "generation-unit")  # levels that tell of clocks and units: nothing to products that read weights
 CALLS = ("forward_calls", "backward_calls")
@@ -78,7 +80,7 @@ class Example:
     seconds: float
     terms: np.ndarray  # [terms]
     floors: np.ndarray
-    setting: Setting
+    setting: CorrectionKey
     eager: bool
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
     row: Any = None
@@ -86,7 +88,7 @@ class Example:
 
     @property
     def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Terms and floors of what runs one after the other."""
+        """TimeTerms and floors of what runs one after the other."""
         return [(self.terms, self.floors), *([self.later] if self.later else [])]
 
 
@@ -107,8 +109,8 @@ class Design:
             for column, term in enumerate(TERMS):
                 if all(terms[column] <= 0 for terms, _ in example.parts):
                     continue
-                levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE]
-                named = [(level, years.get(key := example.setting.key(level), key)) for level in levels]
+                levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE_TERMS]
+                named = [(level, years.get(key := example.setting.group(level), key)) for level in levels]
                 found: list[Parameter] = [(*name, whose) for name in named if (whose := whose_multiplier(name[0], term))]
                 if term in CALLS and not reference:
                     found.append((MACHINE, f"{example.groups['source']}/{example.groups['gpu']}", "host"))
@@ -182,16 +184,16 @@ class Design:
         return np.log(total), slopes / total[:, None]
 
     def _part(self, part: int, rows: np.ndarray, factors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of a part of these rows, and their derivatives by the log of each term."""
-        (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE)
+        """StepSeconds of a part of these rows, and their derivatives by the log of each term."""
+        (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE_TERMS)
         corrected = terms * factors
         held, free = _above(corrected[:, :count], floors[:, :count], soft)
         device = held.sum(1)
         host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()
-        slopes[:, :count] = held * free * ((device / wall) ** (SHARPNESS - 1))[:, None]
-        slopes[:, count : count + 2] *= ((host / wall) ** (SHARPNESS - 1))[:, None]
+        slopes[:, :count] = held * free * ((device / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
+        slopes[:, count : count + 2] *= ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
         return wall + corrected[:, count + 2 :].sum(1), slopes
 
     def calibration(self, theta: np.ndarray) -> Calibration:
@@ -203,6 +205,29 @@ class Design:
                     found[level].setdefault(group, {})[one] = round(float(theta[place]), 4)
         return Calibration(found, {}, {}, {})
 
+    def correction_rows(self, theta: np.ndarray) -> list[Correction]:
+        """The fitted corrections as rows of their table, with standard errors and rows."""
+        everything = np.arange(len(self.examples))
+        chosen = self._chosen(everything)
+        predicted, by_term = self._derivatives(theta, everything, chosen, None)
+        used = np.repeat(everything, len(TERMS))
+        by_row = csr_matrix((by_term.ravel(), (used, np.arange(len(used)))), (len(everything), len(used)))
+        slopes = np.asarray((by_row @ chosen).todense())
+        weights = self.weights(np.ones(len(everything), dtype=bool))
+        weights = weights * (len(everything) / weights.sum())
+        residual = (predicted - self.actual) / ROW_SPREAD
+        information = weights * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
+        errors = standard_errors(slopes, information, self.widths)
+        counts = (np.abs(slopes) > MOVES).sum(axis=0)
+        multipliers = self.calibration(theta).multipliers
+        return [
+            Correction(level, group, term, str(multipliers[level][group][term]), float(errors[place]), int(counts[place]))
+            for level in multipliers
+            for group in sorted(multipliers[level])
+            for term in sorted(multipliers[level][group])
+            if (place := self.parameters[level, group, whose_multiplier(level, term) or term]) >= 0
+        ]
+
     def predict(self, theta: np.ndarray, rows: Iterable[int]) -> np.ndarray:
         """Log seconds of these rows as the product would say them."""
         return np.asarray(np.log([told.wall[0, 0] for told in self._told(theta, rows)]))
@@ -212,7 +237,7 @@ class Design:
         told = self._told(theta, range(len(self.examples)))
         return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in told]) & self.eager)
 
-    def _told(self, theta: np.ndarray, rows: Iterable[int]) -> list[Seconds]:
+    def _told(self, theta: np.ndarray, rows: Iterable[int]) -> list[StepSeconds]:
         calibration = self.calibration(theta)
         shape, blank = (len(TERMS), 1, 1), np.zeros((1, 1))
         found = []
@@ -220,10 +245,10 @@ class Design:
             example = self.examples[row]
             factors = calibration.factors([example.setting])
             parts = [
-                combine(Terms(terms.reshape(shape), floors.reshape(shape), blank, blank, ""), factors, example.eager)
+                step_seconds(TimeTerms(terms.reshape(shape), floors.reshape(shape), blank, blank, ""), factors, example.eager)
                 for terms, floors in example.parts
             ]
-            found.append(Seconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))
+            found.append(StepSeconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))
         return found
 
 
@@ -238,7 +263,7 @@ def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tup
 
 def _told_by_others(examples: Sequence[Example]) -> dict[str, str]:
     """Years with too few rows to speak for themselves, by the nearest of the same name that has enough, as the product does."""
-    counts = Counter(example.setting.key(level) for level in YEARLY for example in examples)
+    counts = Counter(example.setting.group(level) for level in YEARLY_LEVELS for example in examples)
     found = {}
     for key in (key for key, count in counts.items() if count < ENOUGH_A_YEAR):
         name, _, year = key.rpartition("/")

@@ -12,18 +12,18 @@ import numpy as np
 
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
-from calibration.measured import Measured
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import StepParts
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS, GroupSetting, group_setting
 from whichgpu.estimate.group.step import Devices, RankPass, inference_pass, step_pass
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.fitted import generation
-from whichgpu.estimate.time.grid import NEWEST, evaluate
+from whichgpu.estimate.time.fitted_corrections import generation
+from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, evaluate_grid
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
@@ -38,7 +38,7 @@ class GroupExample:
     seconds: float
     passes: tuple[tuple[float, StepParts], ...]
     setting: GroupSetting
-    row: Measured
+    row: Measurement
     generation: str
     alone: float = 0.0  # predicted seconds of the same on one GPU, where somebody measured that
     alone_measured: float = 0.0
@@ -50,7 +50,7 @@ class GroupExample:
 
 
 def group_examples(
-    rows: Sequence[Measured], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
+    rows: Sequence[Measurement], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
     """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
     lookups = LookupCache(catalog)
@@ -67,14 +67,14 @@ def group_examples(
 
 
 def group_example(
-    row: Measured, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
+    row: Measurement, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
 ) -> GroupExample:
     """One row's."""
     workload, shape = asked(row, lookups)
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration, NO_CORRECTIONS)
     passes = _passes(workload, shape, devices, row.kind)
-    copied = row.copied_bytes / PAGEABLE_COPY
+    copied = row.pageable_copy_bytes / PAGEABLE_COPY
     measured = singles.get(key(row, copies_of(row)), 0.0)
     return GroupExample(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
@@ -87,7 +87,7 @@ def group_example(
     )
 
 
-def asked(row: Measured, lookups: LookupCache) -> tuple[Workload, Shape]:
+def asked(row: Measurement, lookups: LookupCache) -> tuple[Workload, Shape]:
     """The workload a row asks for."""
     shape = lookups.shape(row.request["model"])
     request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}
@@ -107,14 +107,16 @@ def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> li
 
 
 def _setting(workload: Workload, fabric: Fabric, kind: str) -> GroupSetting:
-    return group_setting(fabric, workload.engine or "pytorch", workload.year or NEWEST, kind, workload.parallel.threads)
+    return group_setting(
+        fabric, workload.engine or "pytorch", workload.year or NEWEST_SOFTWARE_YEAR, kind, workload.parallel.threads
+    )
 
 
 def _alone(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration, kind: str) -> float:
     """The same on one GPU: of copies, one copy's share; of a model cut up, all of it."""
     copies = workload.parallel.dp
     single = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=max(1, (workload.batch or 1) // copies))
-    told = float(evaluate(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
+    told = float(evaluate_grid(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
     return told * max(1, workload.seq_out or 1) if kind == "generate" else told
 
 

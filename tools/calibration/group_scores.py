@@ -1,6 +1,6 @@
 """Predictions of groups' rows by fits that never saw their GPU, and how far scaling is told rightly.
 
-PYTHONPATH=src:tools python -m calibration.group_scores --truth ../shared/truth --held groups.json
+PYTHONPATH=src:tools python -m calibration.group_scores --held groups.json
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Held:
         return np.array([counts[row.source, row.gpu, row.kind] ** -0.5 for row in self.rows])
 
 
-def held_out(truth: Path, gpus: Iterable[str] = ()) -> Held:
+def held_out(gpus: Iterable[str] = ()) -> Held:
     """Every row of a group, by fits of the work and of the links without its GPU."""
-    leaving = Leaving(truth)
+    leaving = Leaving()
     found: list[HeldRow] = []
     for gpu in gpus or sorted({row.gpu for row in leaving.rows}):
         examples, predicted, anchored = leaving.without(gpu)
@@ -118,11 +118,10 @@ def load(path: Path) -> Held:
 def main() -> int:
     """Predict and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--held", type=Path, required=True)
     parser.add_argument("--gpu", action="append", default=[], help="only these")
     asked = parser.parse_args()
-    save(held_out(asked.truth, asked.gpu), asked.held)
+    save(held_out(asked.gpu), asked.held)
     return 0
 
 

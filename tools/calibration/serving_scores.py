@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 
 from calibration.examples import examples as single_examples
 from calibration.fit_groups import SILENT, GroupDesign, calibration_of
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
-from calibration.group_rows import group_rows
-from calibration.rows import measured_rows
-from calibration.serving_rows import FLOOD_ROUNDS, Served, served_rows
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.group_calibration import GroupCalibration
 from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
@@ -98,8 +97,8 @@ class Leaving:
 
     def __init__(self, truth: Path) -> None:
         self.truth, self.catalog = truth, Catalog()
-        self.rows = [row for row in group_rows(truth) if row.source not in SILENT]
-        self.singles = measured_rows(truth)
+        self.rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
+        self.singles = steps(measurements())
         self.single = Design(single_examples(self.singles, self.catalog))
         self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.catalog.engines.files import Entry
+from whichgpu.catalog.engines.files import RecordLine
 from whichgpu.catalog.engines.registry import engine_entries, engine_record
 from whichgpu.catalog.store import Catalog
 
@@ -28,7 +28,7 @@ def page(tongue: Tongue) -> str:
     return "".join(parts)
 
 
-def _row(line: Entry, catalog: Catalog) -> tuple[str, ...]:
+def _row(line: RecordLine, catalog: Catalog) -> tuple[str, ...]:
     known = catalog.sources.get(line.source)
     url = known.url if known else line.source
     source = f"[{text(known.title if known else 'link')}]({url})" if url.startswith("https://") else text(url)

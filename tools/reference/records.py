@@ -32,9 +32,9 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "engines": ("api.facts.engines:EnginesAnswer",),
     "fit": ("api.workloads.fit:FitAnswer",),
     "estimate": ("api.workloads.estimate:EstimateAnswer",),
-    "recommend": ("api.recommend.recommend:RecommendAnswer",),
+    "recommend": ("decide.answer.recommend_answer:RecommendAnswer",),
     "plan": (
-        "api.plan.plan:PlanAnswer",
+        "decide.plan.plan_answer:PlanAnswer",
         "decide.plan.launch_hints:Hint",
         "decide.roles.roles_answer:RolesAnswer",
         "decide.roles.roles_answer:DesignsAnswer",

@@ -14,7 +14,7 @@ from reference import commands
 from reference.errors import SOURCE
 from reference.markdown import code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.api.plan.plan_file import LOADS, TOP, WISHES
+from whichgpu.api.plan.plan_file import FILTERS, TOP, TRAFFIC
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED
 from whichgpu.surface.cli.click_parts import options_of
 from whichgpu.surface.cli.settings import SHARED
@@ -52,8 +52,8 @@ def request_fields(tongue: Tongue) -> dict[str, str]:
 def plan_keys() -> tuple[Key, ...]:
     """Keys of plan files and of prices.toml."""
     said, planned = _said(), {flag.name: flag for flag in _flags_of("plan")}
-    top = [Key("plan", "", name, said.get(("plan", "", name), ""), planned.get(name)) for name in (*TOP, *WISHES)]
-    loads = [Key("plan", "model", name, flag=planned.get(name)) for name in LOADS]
+    top = [Key("plan", "", name, said.get(("plan", "", name), ""), planned.get(name)) for name in (*TOP, *FILTERS)]
+    loads = [Key("plan", "model", name, flag=planned.get(name)) for name in TRAFFIC]
     rest = [Key(*place, meaning) for place, meaning in said.items() if place[1] or place[0] == "prices"]
     named = {(one.table, one.name) for one in rest if one.file == "prices"}
     lost = [("contract", name) for name in CONTRACT] + [("owned", name) for name in OWNED]

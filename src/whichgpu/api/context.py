@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichgpu.catalog.store import Catalog
 
 if TYPE_CHECKING:
-    from whichgpu.api.lookup_cache import LookupCache
+    from whichgpu.estimate.lookup_cache import LookupCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Context:
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # stage and share done
     lookups: LookupCache | None = None  # what earlier questions looked up, kept by whoever answers many
-    is_whole: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
+    wants_remedies: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
-        """The desk to look models and GPUs up at; `own_measurements` says whether the user's records count."""
-        from whichgpu.api.lookup_cache import LookupCache  # facts do without it
+        """Return the cache of models and GPUs; `own_measurements` says whether the user's records count."""
+        from whichgpu.api.lookup_cache import lookup_cache  # facts do without it
 
         if self.lookups is not None and self.lookups.own == own_measurements:
             return self.lookups
-        return LookupCache(self.catalog, own=own_measurements, as_of=self.as_of)
+        return lookup_cache(self.catalog, own=own_measurements, as_of=self.as_of)

@@ -1,4 +1,4 @@
-"""Values to JSON and to flat rows. Field names are the attributes' own."""
+"""Values as JSON and as flat rows of cells; field names are those of the dataclasses."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ Cell = str | int | float | bool | None
 
 
 def plain(value: object) -> Any:
-    """Nested dicts, lists and scalars of a value: Decimals and dates become strings."""
+    """Convert a value to nested dicts, lists and scalars; Decimals and dates become strings."""
     import msgspec
 
     return msgspec.to_builtins(value, enc_hook=_text)
 
 
 def to_json(value: object) -> str:
-    """One indented JSON document, ending in a newline."""
-    import msgspec  # here, since help and completion print no JSON and start a fifth faster without it
+    """Return one indented JSON document, ending in a newline."""
+    import msgspec  # Imported here: help and completion print no JSON and start a fifth faster without it.
 
     return msgspec.json.format(_encoded(value), indent=2).decode() + "\n"
 
 
 def to_json_line(value: object) -> str:
-    """The same on one line, for streams of answers."""
+    """Return a JSON document on one line, for streams of answers."""
     return _encoded(value).decode() + "\n"
 
 
@@ -34,30 +34,29 @@ def _encoded(value: object) -> bytes:
 
     try:
         return msgspec.json.encode(value, enc_hook=_text)
-    except UnicodeEncodeError:  # a file name that is not UTF-8, or half of a surrogate pair, somewhere inside
-        return msgspec.json.encode(_readable(plain(value)))
+    except UnicodeEncodeError:  # A file name inside is not UTF-8, or a text has half of a surrogate pair.
+        return msgspec.json.encode(_escape_surrogates(plain(value)))
 
 
 def _text(value: object) -> str:
-    """Marked texts, such as numbers for people, as the texts they are."""
-    if isinstance(value, str):
+    if isinstance(value, str):  # A subclass, such as `Numeral`.
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def _readable(value: Any) -> Any:
-    """The same with what cannot be written as UTF-8 written out."""
+def _escape_surrogates(value: Any) -> Any:
+    """Replace characters that UTF-8 cannot encode by their escapes, in all nested texts."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_readable(key): _readable(item) for key, item in value.items()}
-    return [_readable(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_escape_surrogates(key): _escape_surrogates(item) for key, item in value.items()}
+    return [_escape_surrogates(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def flat(value: object, exact: bool = True) -> dict[str, Cell]:
-    """One level of cells for CSV: nested names joined by dots, lists by semicolons. Decimals are texts; less `exact`, numbers.
+    """Return one level of cells for CSV: nested names joined by dots, lists by semicolons.
 
-    A record has all the columns of its type, filled or not, so that a table's columns do not depend on its rows.
+    Decimals are texts, or numbers if not `exact`. A record has all columns of its type, so that they do not depend on the rows.
 
     >>> flat({"link": {"kind": "nvlink"}, "supports": ["bf16", "fp8"]})
     {'link.kind': 'nvlink', 'supports': 'bf16;fp8'}
@@ -71,7 +70,7 @@ def flat(value: object, exact: bool = True) -> dict[str, Cell]:
 
 @cache
 def columns(kind: type) -> tuple[str, ...]:
-    """Flat names of a record's fields; a mapping's keys are told by its field's metadata."""
+    """Flat names of a record's fields; a mapping's keys are in its field's metadata."""
     hints = get_type_hints(kind)
     names: list[str] = []
     for field in fields(kind):

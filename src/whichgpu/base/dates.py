@@ -9,15 +9,14 @@ from datetime import date
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MIN_YEAR = 1990
-MAX_YEAR = 2100
+MIN_YEAR, MAX_YEAR = 1990, 2100  # Assumed: no GPU, price or question is outside these years.
 
 _PARTIAL = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 
 
 def is_date(text: str) -> bool:
-    """Whether it is a day, month or year we can mean: 2020-05-14, 2020-05 or 2020."""
-    return _span(text) is not None
+    """Whether a text is a day, month or year: 2020-05-14, 2020-05 or 2020."""
+    return _date_span(text) is not None
 
 
 def first_day(text: str) -> date:
@@ -26,7 +25,7 @@ def first_day(text: str) -> date:
     >>> first_day("2020-05")
     datetime.date(2020, 5, 1)
     """
-    return _known(text)[0]
+    return _known_span(text)[0]
 
 
 def last_day(text: str) -> date:
@@ -35,23 +34,22 @@ def last_day(text: str) -> date:
     >>> last_day("2020-02")
     datetime.date(2020, 2, 29)
     """
-    return _known(text)[1]
+    return _known_span(text)[1]
 
 
 def parse_as_of(text: str, today: date) -> date:
-    """The day a user names for `--as-of`; a month or year means its last day, but no later than today."""
-    span = _span(text.strip())
+    """Return the day a user names for `--as-of`; a month or year means its last day, but no later than today."""
+    span = _date_span(text.strip())
     if span is None:
         raise UsageError("bad-date", msg("error.bad-date", text=text), msg("hint.bad-date"))
     if span[0] > today:
-        raise UsageError(
-            "date-in-future", msg("error.date-in-future", text=text), msg("hint.date-in-future", today=today.isoformat())
-        )
+        hint = msg("hint.date-in-future", today=today.isoformat())
+        raise UsageError("date-in-future", msg("error.date-in-future", text=text), hint)
     return min(span[1], today)
 
 
 def parse_as_known(text: str, today: date) -> date | int:
-    """What `--catalog-as-known` names: a day, or by its number the snapshot that was the last one then.
+    """Return what `--catalog-as-known` names: a day, or the number of a snapshot.
 
     >>> parse_as_known("@12", date(2026, 11, 15))
     12
@@ -62,14 +60,15 @@ def parse_as_known(text: str, today: date) -> date | int:
     return parse_as_of(text, today)
 
 
-def _known(text: str) -> tuple[date, date]:
-    span = _span(text)
+def _known_span(text: str) -> tuple[date, date]:
+    span = _date_span(text)
     if span is None:
         raise ValueError(f"not a date: {text!r}")
     return span
 
 
-def _span(text: str) -> tuple[date, date] | None:
+def _date_span(text: str) -> tuple[date, date] | None:
+    """First and last day of a date, or None if the text is not one."""
     match = _PARTIAL.fullmatch(text)
     if match is None:
         return None
@@ -81,6 +80,6 @@ def _span(text: str) -> tuple[date, date] | None:
             return date(year, month, day), date(year, month, day)
         if match[2]:
             return date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1])
-    except ValueError:  # month 13, 30 February; IllegalMonthError is one too
+    except ValueError:  # month 13 or 30 February
         return None
     return date(year, 1, 1), date(year, 12, 31)

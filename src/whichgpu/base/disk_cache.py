@@ -1,7 +1,7 @@
-"""Results that outlive a run: one small file each, named by what it is the result of.
+"""Disk cache of results: one small file each, named by a hash of the function, its argument and its seed.
 
-A file is written beside its place and moved there, so that there is a whole one or none; what it holds is checked by its sum when
-it is read, and one that does not check is set aside and counted as missing.
+A file is written under a temporary name and renamed, so it is complete or absent. Reading verifies its checksum; a damaged file
+is renamed and counts as missing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from typing import Any
 from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
-FORM = 1  # of the files
-LARGEST = 64 << 20  # bytes of one result
-ASIDE = ".damaged"
+FILE_FORMAT = 1
+MAX_RESULT_BYTES = 64 << 20
+DAMAGED_SUFFIX = ".damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class ResultCache:
-    """Where results of a sweep are kept. `kind` is what one is: the type it is read back as.
+    """Folder of cached results of a sweep; `kind` is the type a result is read back as.
 
-    `stamp` names all that decides a result beside its item and seed: data files, for one. Results of another version of this
-    program are never taken for its own.
+    `stamp` identifies what else decides a result, such as data files. Results of another version of this program are not used.
     """
 
     folder: Path
@@ -35,33 +34,33 @@ class ResultCache:
     stamp: str = ""
 
     def name(self, function: str, item: object, seed: int) -> str:
-        """What the result of a function is known by."""
-        return content_hash([FORM, __version__, self.stamp, function, seed, item])
+        """Hash that identifies the result of a function."""
+        return content_hash([FILE_FORMAT, __version__, self.stamp, function, seed, item])
 
     def path(self, name: str) -> Path:
-        """Its file."""
+        """File of the result with that hash."""
         return self.folder / name[:2] / f"{name}.json"
 
     def write(self, name: str, result: Any) -> None:
-        """Keep a result; ValueError where it would not come back the same."""
+        """Store a result; raise ValueError if reading it back would give another value."""
         import msgspec
 
         text = msgspec.json.encode(result)
-        if not self._survives(text, result):
+        if not self._reads_back(text, result):
             raise ValueError(f"a result of {type(result).__name__} does not come back the same as {self.kind}")
-        place = self.path(name)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with beside.open("wb") as file:
-                file.write(_sum(name, text).encode() + b"\n" + text + b"\n")
+            with temporary.open("wb") as file:
+                file.write(_checksum(name, text).encode() + b"\n" + text + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(place)
+            temporary.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
-    def _survives(self, text: bytes, result: Any) -> bool:
+    def _reads_back(self, text: bytes, result: Any) -> bool:
         import msgspec
 
         try:
@@ -70,38 +69,38 @@ class ResultCache:
             return False
 
     def read(self, name: str) -> tuple[bool, Any]:
-        """Whether there is a sound result, and it; a damaged file is set aside."""
+        """Return whether there is a valid result, and the result; rename a damaged file."""
         import msgspec
 
-        place = self.path(name)
+        path = self.path(name)
         try:
-            sum_, _, text = read_regular_file(place, LARGEST).partition(b"\n")
+            checksum, _, text = read_regular_file(path, MAX_RESULT_BYTES).partition(b"\n")
         except OSError:
             return False, None
         text = text.removesuffix(b"\n")
         try:
-            if sum_.decode("ascii", "replace") != _sum(name, text):
+            if checksum.decode("ascii", "replace") != _checksum(name, text):
                 raise ValueError
             return True, msgspec.json.decode(text, type=self.kind)
         except (ValueError, msgspec.MsgspecError):
-            with contextlib.suppress(OSError):  # read-only: it is computed anew and stays where it is
-                place.replace(place.with_suffix(ASIDE))
+            with contextlib.suppress(OSError):  # A read-only folder keeps the damaged file; the result is computed again.
+                path.replace(path.with_suffix(DAMAGED_SUFFIX))
             return False, None
 
 
 def content_hash(value: object) -> str:
-    """A name for a value made of numbers, words, tuples, mappings and records: equal values have equal names.
+    """SHA-256 of a value made of numbers, texts, tuples, mappings and records: equal values have equal hashes.
 
     >>> content_hash([1, "a", (2.5,)]) == content_hash([1, "a", [2.5]]), content_hash([1]) == content_hash([2])
     (True, False)
     """
     import msgspec
 
-    return sha256(msgspec.json.encode(value, order="sorted", enc_hook=_long)).hexdigest()
+    return sha256(msgspec.json.encode(value, order="sorted", enc_hook=_hashable)).hexdigest()
 
 
-def _long(value: object) -> object:
-    """Long rows of numbers by the sum of their bytes; other objects by what they hold."""
+def _hashable(value: object) -> object:
+    """Arrays by the hash of their bytes; objects by their slots."""
     if isinstance(value, array):
         return [value.typecode, len(value), sha256(value.tobytes()).hexdigest()]
     names = getattr(type(value), "__slots__", ())
@@ -111,10 +110,10 @@ def _long(value: object) -> object:
 
 
 def sweeps_folder() -> Path | None:
-    """Where sweeps are kept by default: in the user's cache; None where there is no home."""
+    """Default folder of sweep results, in the user's cache; None if there is no home directory."""
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     return folder / "whichgpu" / "sweeps" if folder else None
 
 
-def _sum(name: str, text: bytes) -> str:
+def _checksum(name: str, text: bytes) -> str:
     return sha256(name.encode() + b"\n" + text).hexdigest()

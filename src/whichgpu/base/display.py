@@ -1,17 +1,17 @@
-"""What every answer can do for those who ask from Python: be read as a document, as rows, as a table, as a chart.
+"""Methods of every answer for Python users: document, rows, table and chart.
 
-How an answer looks is the surface's affair, which is above all rooms that make answers: the package says once who shows them.
+The surface package renders answers but must not be imported from here; `whichgpu/__init__.py` registers it once.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `import whichgpu` loads this, and need not wait for typing
+TYPE_CHECKING = False  # `import whichgpu` loads this module, and importing `typing` would slow it.
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
     class AnswerRenderer(Protocol):
-        """Who turns answers into what people and programs read; `lang` is a language's code."""
+        """Turns answers into what people and programs read; `lang` is a language's code."""
 
         def json_text(self, answer: object, lang: str | None) -> str:
             """The document `--json` prints."""
@@ -23,49 +23,49 @@ if TYPE_CHECKING:
             """The Vega-Lite spec of the picture `--plot` draws."""
 
         def html(self, answer: object) -> str:
-            """The sentence, the table and all that is said under it."""
+            """The headline, the table and the remarks under it."""
 
         def text(self, answer: object) -> str:
-            """The sentence and the table."""
+            """The headline and the table."""
 
         def headline(self, answer: object, lang: str | None) -> str:
-            """The sentence alone."""
+            """The headline alone."""
 
         def bundle(self, spec: dict[str, Any]) -> dict[str, Any]:
-            """A chart as what a notebook can draw, by type."""
+            """A chart as a MIME bundle for notebooks."""
 
         def save(self, spec: dict[str, Any], path: str) -> None:
-            """A chart as a file."""
+            """Write a chart to a file."""
 
 
 _loaders: list[Callable[[], AnswerRenderer]] = []
 
 
 def set_renderer(load: Callable[[], AnswerRenderer]) -> None:
-    """Who shows answers, loaded when the first one is shown."""
+    """Register the function that loads the renderer when an answer is first displayed."""
     _loaders[:] = [load]
 
 
-def _shower() -> AnswerRenderer:
+def _renderer() -> AnswerRenderer:
     return _loaders[0]()
 
 
-class Chart(dict):  # type: ignore[type-arg]  # checkers see one of any values
-    """A Vega-Lite spec. Notebooks that know Vega-Lite draw it, others show an SVG where vl-convert is installed."""
+class Chart(dict):  # type: ignore[type-arg]
+    """A Vega-Lite spec. Notebooks that know Vega-Lite draw it, others display an SVG if vl-convert is installed."""
 
     def save(self, path: str) -> None:
-        """Write it as the ending says: .svg, .png or .html. Needs vl-convert, the extra `plot`."""
-        _shower().save(dict(self), path)
+        """Write the chart as .svg, .png or .html, by the path's suffix. Needs vl-convert, the extra `plot`."""
+        _renderer().save(dict(self), path)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return _shower().bundle(dict(self))
+        return _renderer().bundle(dict(self))
 
     def __repr__(self) -> str:
         return str(self._repr_mimebundle_()["text/plain"])
 
 
 class Displayable:
-    """An answer that shows itself."""
+    """Base of every answer: renders itself."""
 
     __slots__ = ()
 
@@ -73,27 +73,27 @@ class Displayable:
         """The document the command line prints with --json, as dicts and lists."""
         import json
 
-        read: dict[str, Any] = json.loads(self.to_json(lang))
-        return read
+        document: dict[str, Any] = json.loads(self.to_json(lang))
+        return document
 
     def to_json(self, lang: str | None = None) -> str:
         """The document the command line prints with --json."""
-        return _shower().json_text(self, lang)
+        return _renderer().json_text(self, lang)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Its rows as flat dicts, one set of keys, money as numbers: what any data frame is made from."""
-        return _shower().records(self)
+        """Rows as flat dicts with the same keys and money as numbers, ready for a data frame."""
+        return _renderer().records(self)
 
     def chart(self, lang: str | None = None) -> Chart:
-        """Its picture as a Vega-Lite spec: a dict that a notebook draws."""
-        return Chart(_shower().chart(self, lang))
+        """The chart as a Vega-Lite spec: a dict that a notebook draws."""
+        return Chart(_renderer().chart(self, lang))
 
     def headline(self, lang: str | None = None) -> str:
         """The answer in a sentence."""
-        return _shower().headline(self, lang)
+        return _renderer().headline(self, lang)
 
     def _repr_html_(self) -> str:
-        return _shower().html(self)
+        return _renderer().html(self)
 
     def __repr__(self) -> str:
-        return _shower().text(self)
+        return _renderer().text(self)

@@ -3,9 +3,9 @@
     WhichGpuError
     ├── UsageError         exit 2   bad usage or input: a flag, a value, a unit, a date, a file the user named
     │   ├── UnknownName    exit 2   no such GPU, instance, field …; `choices` are the nearest that exist
-    │   └── AmbiguousName  exit 2   several things bear that name; `choices` are all of them
-    ├── NoAnswer           exit 1   a valid question with no answer, and why
-    └── DataError          exit 3   the catalog or another data file cannot be read or is wrong
+    │   └── AmbiguousName  exit 2   several things have that name; `choices` are all of them
+    ├── NoAnswer           exit 1   a valid question without an answer, and why
+    └── DataError          exit 3   the catalog or another data file is unreadable or wrong
 
 An error carries messages, not sentences: the surface renders them in the reader's language.
 """
@@ -19,7 +19,7 @@ from whichgpu.base.messages import Message
 
 
 class WhichGpuError(Exception):
-    """The root: `kind` for programs, `message` and `hint` for people, `choices` of names that would work."""
+    """Root of all errors: `kind` for programs, `message` and `hint` for people, `choices` of names that would work."""
 
     exit_code = 3
 
@@ -41,18 +41,18 @@ class UsageError(WhichGpuError):
 
 
 class UnknownName(UsageError):
-    """A name that nothing bears."""
+    """A name that nothing has."""
 
 
 class AmbiguousName(UsageError):
-    """A name that several things bear where one is meant."""
+    """A name that several things have where one is required."""
 
 
 class NoAnswer(WhichGpuError):
-    """A valid question that nothing answers.
+    """A valid question without an answer.
 
-    `rejected` counts candidates by the reason that removed them; `relaxation` is a changed request that is answered. Both are
-    None where the question was not looked into so far.
+    `rejected` counts candidates by the reason that removed them; `relaxation` is a changed request that has an answer. Both are
+    None if neither was computed.
     """
 
     exit_code = 1
@@ -67,12 +67,10 @@ class NoAnswer(WhichGpuError):
         relaxation: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(kind, message, hint, choices)
-        self.args = (kind, message, hint, choices, rejected, relaxation)  # what pickling calls the class with
+        self.args = (kind, message, hint, choices, rejected, relaxation)  # Unpickling calls the class with these.
         self.rejected = rejected
         self.relaxation = relaxation
 
 
 class DataError(WhichGpuError):
-    """Data that cannot be read or is wrong."""
-
-    exit_code = 3
+    """Data that is unreadable or wrong."""

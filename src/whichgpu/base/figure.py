@@ -1,4 +1,4 @@
-"""A figure: a number that says how sure it is and where it comes from."""
+"""A figure: a number with its 90% range, unit, basis and sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Figure:
 
     @classmethod
     def exact(cls, value: float, unit: str, basis: Basis = "published", sources: tuple[str, ...] = ()) -> Figure:
-        """A figure with no spread."""
+        """Return a figure whose range is the value itself."""
         return cls(value, value, value, unit, basis, sources)
 
     @property

@@ -1,4 +1,4 @@
-"""Reading files others may have made: regular files only, and no more of them than makes sense."""
+"""Reading files that other programs may have made, and the user's own folders."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import stat
 from pathlib import Path
 
 
-def read_regular_file(path: Path, most: int) -> bytes:
-    """The bytes of a regular file of at most `most` bytes; anything else is an OSError, and nothing is waited for."""
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a regular file; raise OSError for a pipe, a device or a larger file, without blocking."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if found.st_size > most:
-            raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
-        return file.read(most)
+        if status.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"larger than {max_bytes >> 20} MiB", str(path))
+        return file.read(max_bytes)
 
 
-def user_folder(variable: str, usual: str) -> Path | None:
-    """A folder of the user's own by the XDG rules; None where there is no home to put it in."""
-    named = os.environ.get(variable)
+def user_folder(variable: str, default: str) -> Path | None:
+    """Return a folder of the user by the XDG rules, or None if there is no home directory."""
+    value = os.environ.get(variable)
     try:
-        folder = Path(named) if named else Path("~").expanduser() / usual
-    except RuntimeError:  # no home directory
+        folder = Path(value) if value else Path("~").expanduser() / default
+    except RuntimeError:  # There is no home directory.
         return None
     return folder if folder.is_absolute() else None
 
 
 def user_path(text: str | os.PathLike[str]) -> Path:
-    """A path as typed, with ~ read as the home directory where there is one."""
+    """Return a path as typed, with ~ expanded if there is a home directory."""
     try:
         return Path(text).expanduser()
     except RuntimeError:

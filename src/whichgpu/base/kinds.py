@@ -1,6 +1,6 @@
-"""How one value of a request is read and written: from text (flags, URLs) or from a typed value (Python, JSON, TOML).
+"""Kinds of request values: parsed from text (flags, URLs) or from typed values (Python, JSON, TOML), and written back.
 
-A kind raises `InvalidValue` with what would have worked; whoever reads the request adds the field's name as the user wrote it.
+A kind raises `InvalidValue` with what is accepted; the reader of the request adds the field's name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
-MAX_COUNT = 10**9  # no batch, sequence or count of GPUs a person means is larger
-MIN_NUMBER = 1e-9  # no speed, share of an epoch or wait that a person means is smaller
+MAX_COUNT = 10**9  # Assumed upper limit of batches, sequence lengths and GPU counts.
+MIN_NUMBER = 1e-9  # Assumed lower limit of rates, shares and durations.
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
@@ -22,33 +22,33 @@ TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
 class InvalidValue(Exception):
-    """A value a field cannot take: what was wrong with it, what would work, and the nearest choices."""
+    """A value a field cannot take: what is accepted, the nearest choices, and the problem if it needs a sentence of its own."""
 
-    def __init__(self, wants: Message, choices: tuple[str, ...] = (), said: Message | None = None) -> None:
-        super().__init__(wants)
-        self.wants = wants
+    def __init__(self, expected: Message, choices: tuple[str, ...] = (), problem: Message | None = None) -> None:
+        super().__init__(expected)
+        self.expected = expected
         self.choices = choices
-        self.said = said
+        self.problem = problem
 
 
-class Kind(Protocol):
-    """How one field is read and written."""
+class ValueKind(Protocol):
+    """How one field is parsed and written."""
 
     def read(self, value: Any) -> Any:
-        """The value of a typed spelling."""
+        """Parse a typed value."""
 
     def read_text(self, text: str) -> Any:
-        """The value of a text."""
+        """Parse a text."""
 
     def write_text(self, value: Any) -> str:
-        """A text that reads back as this very value."""
+        """Return a text that parses to the same value."""
 
     def write(self, value: Any) -> Any:
-        """What JSON holds for it."""
+        """Return the JSON value."""
 
 
-class Base:
-    """Most kinds: JSON holds the value as it is, and it is one value."""
+class SingleValue:
+    """Base of kinds of one value that JSON holds unchanged."""
 
     takes_list: ClassVar[bool] = False
     takes_mapping: ClassVar[bool] = False
@@ -61,8 +61,8 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Base):
-    """A whole number within bounds; with `scales`, texts may say 300B or 15T."""
+class Whole(SingleValue):
+    """A whole number within bounds; with `scales`, texts may be 300B or 15T."""
 
     low: int = 1
     high: int = MAX_COUNT
@@ -87,7 +87,7 @@ class Whole(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Base):
+class Number(SingleValue):
     """A number above zero, with a unit where texts need one."""
 
     wants: str = "wants.number"
@@ -102,27 +102,27 @@ class Number(Base):
             raise InvalidValue(msg("wants.at-least", low=f"{MIN_NUMBER:g}{self.unit}"))
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.high:
             large = not isinstance(value, bool) and isinstance(value, int | float) and value > self.high and self.unit
-            raise InvalidValue(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._wanted)
+            raise InvalidValue(msg("wants.at-most", high=f"{self.high:,.0f}{self.unit}") if large else self._expected)
         return float(value)
 
     @property
-    def _wanted(self) -> Message:
+    def _expected(self) -> Message:
         return msg(self.wants, high=f"{self.high:g}")
 
     def read_text(self, text: str) -> float:
         bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
-        if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # exactly, where the base unit is written
+        if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # A number in the base unit needs no conversion.
             return self.read(float(bare))
         try:
             return self.read(self.parse(text)) if self.parse else self.read(None)
         except UsageError as problem:
-            raise InvalidValue(self._wanted) from problem
+            raise InvalidValue(self._expected) from problem
 
     def write_text(self, value: float) -> str:
         return f"{value!r}{self.unit}"
 
 
-class Flag(Base):
+class Flag(SingleValue):
     """True or false."""
 
     def read(self, value: Any) -> bool:
@@ -141,14 +141,14 @@ class Flag(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Base):
-    """A name."""
+class Text(SingleValue):
+    """A printable text of limited length."""
 
-    longest: int = 4096
+    max_length: int = 4096
 
     def read(self, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip() or len(value) > self.longest or not value.isprintable():
-            raise InvalidValue(msg("wants.text", longest=self.longest))
+        if not isinstance(value, str) or not value.strip() or len(value) > self.max_length or not value.isprintable():
+            raise InvalidValue(msg("wants.text", longest=self.max_length))
         return value.strip()
 
     def read_text(self, text: str) -> str:

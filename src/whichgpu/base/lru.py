@@ -1,4 +1,4 @@
-"""What was worked out a moment ago, kept in memory: so many of it, the least recently used given up first."""
+"""In-memory cache that evicts the least recently used value."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Value]):
-    """Values by key.
+    """Values by key, at most `max_size` of them.
 
-    >>> recent = LruCache[int](most=2)
-    >>> [recent.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], recent.known(2)
+    >>> cache = LruCache[int](max_size=2)
+    >>> [cache.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], cache.peek(2)
     ([10, 20, 10, 30], None)
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key, made where it is not there."""
+        """Return the value of a key, making and storing it if it is missing."""
         if key not in self._values:
             value = make()
             self.put(key, value)
@@ -31,12 +31,12 @@ class LruCache(Generic[Value]):
         return self._values[key]
 
     def put(self, key: Hashable, value: Value) -> None:
-        """A value made elsewhere, the most recently used one now."""
+        """Store a value as the most recently used one."""
         self._values[key] = value
         self._values.move_to_end(key)
-        if len(self._values) > self._most:
+        if len(self._values) > self._max_size:
             self._values.popitem(last=False)
 
-    def known(self, key: Hashable) -> Value | None:
-        """The value of a key, where it is there."""
+    def peek(self, key: Hashable) -> Value | None:
+        """Return the value of a key, or None if it is missing, without counting this as a use."""
         return self._values.get(key)

@@ -1,7 +1,6 @@
-"""Every word a user sees has an id here; the words themselves are in `locale/<language>.po`.
+"""Messages to users: an id and values here, the sentences in the gettext catalogs `locale/<language>.po` (the msgid is our id).
 
-The files are ordinary gettext catalogs whose msgid is our id, so translators can use their usual tools; `tools/translations`
-tells them what is missing. A sentence is never put together from pieces of others: what goes into one goes in by name.
+`tools/translations` lists missing translations. Sentences are not concatenated: values are inserted by name.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ LOCALE_DIR = Path(__file__).parent / "locale"
 FACTS_DIR = LOCALE_DIR / "facts"
 SOURCE_LANGUAGE = "en"
 
-MAX_VALUE_CHARS = 2000  # characters of one value in a message
-# Holes in which a bare decimal is a number, and no version or capability.
+MAX_VALUE_CHARS = 2000  # Longer values in a message are cut.
+# Placeholders in which a bare decimal is a number, not a version or a compute capability.
 NUMBERS = frozenset(
     "rate speed times percentile price power loss before after notice warm_up outage most amount seconds vcpus".split()
 )
-AS_GIVEN = frozenset({"text", "value", "given", "command", "version"})  # holes for what somebody typed or is to type
+VERBATIM = frozenset({"text", "value", "given", "command", "version"})  # Placeholders for what a user typed or is to type.
 
-# Units that are words, the longer before those they end in.
+# Units that are words, a longer one before any it ends in.
 UNITS = {
     "output tokens/s": "unit.output-tokens-rate",
     "input tokens/s": "unit.input-tokens-rate",
@@ -42,17 +41,17 @@ UNITS = {
     "sample/s": "unit.samples-rate",
     "request/s": "unit.requests-rate",
 }
-# Holes whose number chooses among the forms of a sentence that has several: the first of them that it has.
+# Placeholders whose number chooses the plural form: the first of these that the message has.
 COUNTS = tuple(
     "models tp n rate count more years gpus part vcpus speed batch reruns hours months have found cells now considered".split()
 )
 
-Value = object  # a word, a number, a Message or a tuple of them
+Value = object  # a text, a number, a Message or a tuple of them
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What to say, not yet in any language: an id and the values that go into its sentence."""
+    """A message not yet in any language: an id and the values inserted into its sentence."""
 
     id: str
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -65,18 +64,18 @@ class Message:
 
 
 class Fact(str):
-    """A sentence of a table of facts: English there, and in other languages by itself in `locale/facts/<language>.po`."""
+    """An English sentence from a catalog table, translated in `locale/facts/<language>.po`."""
 
     __slots__ = ()
 
 
 def msg(id: str, /, **values: Value) -> Message:
-    """Short for `Message(id, values)`."""
+    """Return `Message(id, values)`."""
     return Message(id, values)
 
 
 class Language:
-    """One language's sentences, falling back to English where it has none."""
+    """Sentences of one language, with English for those it lacks."""
 
     def __init__(self, code: str, texts: Mapping[str, tuple[str, ...]], plural: str, fallback: Language | None = None):
         self.code = code
@@ -92,37 +91,37 @@ class Language:
         return frozenset(self._texts)
 
     def text(self, id: str, /, **values: Value) -> str:
-        """The sentence of `id`; the first of `COUNTS` among the values chooses among plural forms."""
+        """Return the sentence of `id` with its values; the first of `COUNTS` among them chooses the plural form."""
         forms = self._texts.get(id)
         if forms is None:
             return self._fallback.text(id, **values) if self._fallback else id
         index = self._plural_index(_count(values)) if len(forms) > 1 else 0
-        if not values:  # nothing to put in: braces, as in an example of JSON, stand for themselves
+        if not values:  # Without values nothing is a placeholder: an example of JSON keeps its braces.
             return forms[index]
-        return forms[index].format_map({name: self._word(value, name) for name, value in values.items()})
+        return forms[index].format_map({name: self._render_value(value, name) for name, value in values.items()})
 
     def render(self, message: Message) -> str:
-        """The message as a sentence."""
+        """Return the sentence of a message."""
         return self.text(message.id, **message.values)
 
     def cell(self, id: str, /, **values: str | None) -> Numeral:
-        """The sentence of `id` for a cell of a table: its numbers are rewritten where it is shown, and not for programs."""
+        """Return the sentence of `id` for a table cell; its numbers are localized at display only."""
         return Numeral(self.text(id).format_map(values))
 
     def listed(self, items: Iterable[Value]) -> str:
-        """Items one after the other, with what this language puts between them."""
-        return self._separator.join(str(self._word(item)) for item in items)
+        """Join items with this language's list separator."""
+        return self._separator.join(str(self._render_value(item)) for item in items)
 
-    def shown(self, text: str) -> str:
-        """A text as this language writes it: numbers with its marks, units of words in its own, all else as it is."""
+    def localize(self, text: str) -> str:
+        """Return a quantity with this language's separators and unit words; any other text unchanged."""
         if self.code == SOURCE_LANGUAGE or not (isinstance(text, Numeral) or text in UNITS or is_quantity(text)):
             return text
         unit = next((unit for unit in UNITS if unit in text), None)
-        said = localize_numbers(text, self.marks)
-        return said.replace(unit, self.text(UNITS[unit])) if unit else said
+        localized = localize_numbers(text, self.marks)
+        return localized.replace(unit, self.text(UNITS[unit])) if unit else localized
 
     def fact(self, text: str) -> str:
-        """A sentence of a table of facts in this language, or as the table has it."""
+        """Return a sentence from a catalog table in this language, or unchanged if it has no translation."""
         return self._facts.get(text, (text,))[0]
 
     @cached_property
@@ -136,48 +135,48 @@ class Language:
 
     @cached_property
     def marks(self) -> str:
-        """What it writes for the decimal point and between thousands."""
+        """Decimal and thousands separators."""
         return self.text("number.marks")
 
-    def _word(self, value: Value, hole: str = "") -> object:
+    def _render_value(self, value: Value, placeholder: str = "") -> object:
         if isinstance(value, Message):
             return self.render(value)
         if isinstance(value, tuple | list):
             return self.listed(value)
         if isinstance(value, Numeral):
-            return self.shown(value)
+            return self.localize(value)
         if isinstance(value, Fact):
             return self.fact(value)
         if not isinstance(value, str):
             return value
-        said = printable(value)
-        if hole in AS_GIVEN:
-            return said
-        return self.shown(Numeral(said) if hole in NUMBERS and is_decimal(said) else said)
+        text = printable(value)
+        if placeholder in VERBATIM:
+            return text
+        return self.localize(Numeral(text) if placeholder in NUMBERS and is_decimal(text) else text)
 
 
 def _count(values: Mapping[str, Value]) -> int:
-    """How many a sentence is about: a number, or one as people read it, of which only "1" is one."""
-    counted = next((values[name] for name in COUNTS if name in values), None)
-    if counted is None or isinstance(counted, int):
-        return 1 if counted is None else counted
-    return 1 if counted in ("1", 1.0) else 2
+    """Number that chooses the plural form; of formatted numbers only "1" is singular."""
+    count = next((values[name] for name in COUNTS if name in values), 1)
+    if isinstance(count, int):
+        return count
+    return 1 if count in ("1", 1.0) else 2
 
 
 def printable(text: str) -> str:
-    """A text that comes from outside, with what would steer a terminal written out, and not endless."""
-    shown = text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shown)
+    """Return a text from outside with control characters escaped and its length limited."""
+    shortened = text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shortened)
 
 
 @cache
 def languages() -> tuple[str, ...]:
-    """Codes of the languages there are."""
+    """Codes of the available languages."""
     return tuple(sorted(path.stem for path in LOCALE_DIR.glob("*.po")))
 
 
 def code_of(text: str) -> str | None:
-    """The code of the language a locale or a browser names, where there is that language.
+    """Return the language code of a locale or browser setting, or None if that language is not available.
 
     >>> code_of("en-GB"), code_of("EN_us.UTF-8"), code_of("C"), code_of("tlh")
     ('en', 'en', None, None)
@@ -188,7 +187,7 @@ def code_of(text: str) -> str | None:
 
 @cache
 def language(code: str) -> Language:
-    """The language of that code; `ko-KR` and `ko_KR.UTF-8` mean `ko`; English where there is none such."""
+    """Return the language of a code (`ko-KR` and `ko_KR.UTF-8` mean `ko`), or English if it is not available."""
     short = code_of(code) or SOURCE_LANGUAGE
     if short == SOURCE_LANGUAGE and code != SOURCE_LANGUAGE:
         return english()
@@ -202,14 +201,14 @@ def english() -> Language:
     return language(SOURCE_LANGUAGE)
 
 
-_chosen = [SOURCE_LANGUAGE]  # by whoever uses this as a library; the surfaces choose for each reader
+_current_code = [SOURCE_LANGUAGE]  # For users of the Python library; the command line and the web choose per reader.
 
 
 def current_language() -> Language:
-    """The language in which messages and errors read as text."""
-    return language(_chosen[0])
+    """The language of messages and errors converted to text."""
+    return language(_current_code[0])
 
 
 def set_current_language(code: str) -> None:
-    """Choose it."""
-    _chosen[0] = code
+    """Set the language of messages and errors converted to text."""
+    _current_code[0] = code

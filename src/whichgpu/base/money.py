@@ -1,4 +1,4 @@
-"""Money: a decimal amount and a currency; never a float."""
+"""Money: a decimal amount and a currency."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Money:
 
 
 def parse_money(text: str) -> tuple[Money, str | None]:
-    """An amount with its currency, and the period it is paid for where one is given.
+    """Parse an amount with its currency, and the period it is paid for if one is given.
 
     >>> parse_money("2usd/h")
     (Money(amount=Decimal('2'), currency='USD'), 'hour')

@@ -1,4 +1,4 @@
-"""Names as people type them: compared loosely, suggested when wrong, counted as in `8xA100`."""
+"""Names as people type them: normalisation, nearest matches, and counts as in `8xA100`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from functools import lru_cache
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import msg
 
-MAX_NAMED_COUNT = 999_999  # of a GPU, in one name
-_WORD = re.compile(r"(?:[^\W_]|\.)+")  # letters of any script: what is left of "Mỹ" without its mark is another name
+MAX_NAMED_COUNT = 999_999  # GPUs in one name such as `8xA100`; assumed to be a typing error above.
+_WORD = re.compile(r"(?:[^\W_]|\.)+")  # Letters of any script: "Mỹ" without its accent is another name.
+MIN_SIMILARITY = 0.55  # SequenceMatcher ratio from which a name is suggested (chosen by hand).
 _COUNT_FIRST = re.compile(r"([0-9]{1,18})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=65536)
 def squash(name: str) -> str:
-    """A name without case, blanks and punctuation.
+    """Return a name without case, spaces and punctuation.
 
     >>> squash("NVIDIA A100-SXM4-80GB")
     'nvidiaa100sxm480gb'
@@ -27,7 +28,7 @@ def squash(name: str) -> str:
 
 
 def unaccented(name: str) -> str:
-    """A name without the marks on its letters.
+    """Return a name without accents.
 
     >>> unaccented("São Paulo"), unaccented("Hà Nội")
     ('Sao Paulo', 'Ha Noi')
@@ -36,7 +37,7 @@ def unaccented(name: str) -> str:
 
 
 def normalized_name(name: str) -> str:
-    """A name as it is compared in scripts of their own: composed (macOS types 한 as ㅎ, ㅏ, ㄴ), without case and outer blanks.
+    """Return a name in any script for comparison: NFC (macOS types 한 as ㅎ, ㅏ, ㄴ), casefolded, spaces collapsed.
 
     >>> normalized_name(unicodedata.normalize("NFD", " 한국 ")) == "한국"
     True
@@ -45,7 +46,7 @@ def normalized_name(name: str) -> str:
 
 
 def words(name: str) -> tuple[str, ...]:
-    """Its words in small letters.
+    """Words of a name in lower case.
 
     >>> words("RTX 3080 Ti"), words("A100-SXM-80GB")
     (('rtx', '3080', 'ti'), ('a100', 'sxm', '80gb'))
@@ -54,7 +55,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def split_count(name: str) -> tuple[int | None, str]:
-    """The count and the name of `8xA100`, `8 x A100`, `A100:8`; None where no count is given.
+    """Split `8xA100`, `8 x A100` or `A100:8` into count and name; the count is None if there is none.
 
     >>> split_count("8xA100-SXM-80GB"), split_count("T4:2"), split_count("T4")
     ((8, 'A100-SXM-80GB'), (2, 'T4'), (None, 'T4'))
@@ -76,16 +77,16 @@ def _count(digits: str, text: str) -> int:
 
 
 def unknown_word(what: str, word: str, known: Sequence[str]) -> UnknownName:
-    """The error for a word that is none of a list: the nearest ones, or the whole list where nothing is near."""
+    """Return the error for a word that is not in a list, with the nearest words or the whole list as choices."""
     near = nearest(word, known)
     hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(known))
     return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=word), hint, near or tuple(known))
 
 
-def nearest(name: str, known: Iterable[str], most: int = 5, least: float = 0.55) -> tuple[str, ...]:
-    """Known names most like a wrong one, best first.
+def nearest(name: str, known: Iterable[str], max_count: int = 5) -> tuple[str, ...]:
+    """Known names most similar to a wrong one, best first.
 
-    >>> nearest("H10 SXM", ["H100 SXM", "H100 PCIe", "T4"], most=1)
+    >>> nearest("H10 SXM", ["H100 SXM", "H100 PCIe", "T4"], max_count=1)
     ('H100 SXM',)
     """
     wanted = squash(name)[:80]
@@ -97,6 +98,6 @@ def nearest(name: str, known: Iterable[str], most: int = 5, least: float = 0.55)
         score = SequenceMatcher(None, wanted, other, autojunk=False).ratio()
         if other.startswith(wanted) or wanted.startswith(other):
             score = max(score, 0.9)
-        if score >= least:
+        if score >= MIN_SIMILARITY:
             scored.append((-score, candidate))
-    return tuple(candidate for _, candidate in sorted(scored)[:most])
+    return tuple(candidate for _, candidate in sorted(scored)[:max_count])

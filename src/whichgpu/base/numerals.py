@@ -1,9 +1,8 @@
-"""Numbers as a language writes them, in sentences and tables for people; data and commands never pass through here.
+"""Decimal and thousands separators of a language, in sentences and tables for people; data and commands are not changed.
 
-Numbers are first written the English way (`1,234.5 GiB`) by whoever knows them; each language says in `number.marks` what it
-writes for the decimal point and for the comma between thousands. They are rewritten where they are shown: what is marked as a
-`Numeral`, and texts of nothing but numbers and their units. Others stay as they are, though they look like numbers: a version,
-a compute capability, a flag's value.
+Numbers are formatted the English way (`1,234.5 GiB`); a language's `number.marks` are its decimal and thousands separators. They
+are applied at display to `Numeral` texts and to texts that are only numbers with units. Versions, compute capabilities and flag
+values stay as they are, although they look like numbers.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _HAS_UNIT = re.compile(r"[A-Za-z%°µ]")
 
 
 class Numeral(str):
-    """A number for people with its unit, a range or a few of them, written the English way."""
+    """A formatted number with its unit, a range or a list of them, with English separators."""
 
     __slots__ = ()
 
 
 def localize_numbers(text: str, marks: str) -> str:
-    """A text with these marks for the decimal point and between thousands, where it is one of numbers.
+    """Return a text of numbers with these decimal and thousands separators; any other text unchanged.
 
     >>> [localize_numbers(text, ",.") for text in ("1,234.5 GiB", "12.3 USD (1.5/h)", Numeral("1.2–3.4"))]
     ['1.234,5 GiB', '12,3 USD (1,5/h)', '1,2–3,4']
@@ -43,13 +42,13 @@ def localize_numbers(text: str, marks: str) -> str:
 
 
 def is_decimal(text: str) -> bool:
-    """Whether a text is a number alone: `2.5`, which may as well be a version."""
+    """Whether a text is a bare decimal such as `2.5`, which may also be a version."""
     return _DECIMAL.fullmatch(text) is not None
 
 
 def is_quantity(text: str) -> bool:
-    """Whether a text is of nothing but numbers and their units."""
+    """Whether a text is only numbers and units."""
     if _GROUPED.fullmatch(text):
         return True
-    apart = " " in text.strip() or text.endswith(("%", "x"))  # `1.5h` is how a flag's value is written
-    return apart and bool(_HAS_UNIT.search(text) and _QUANTITY.fullmatch(text))
+    separated = " " in text.strip() or text.endswith(("%", "x"))  # `1.5h`, without a space, is a flag's value.
+    return separated and bool(_HAS_UNIT.search(text) and _QUANTITY.fullmatch(text))

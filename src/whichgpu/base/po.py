@@ -1,6 +1,6 @@
-"""Reads gettext catalogs (`.po` files) as they are, with no compile step: a checkout has to run as it stands.
+"""Reader of gettext catalogs (`.po` files) without a compile step, so that a checkout runs as it is.
 
-A run says a few dozen of some thousand sentences, so a catalog is cut into its entries and each is read when first asked for.
+A run prints a few dozen of some thousand sentences, so a catalog is split into entries and each is parsed on first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ESCAPED = {"n": "\n", "t": "\t"}
 
 
 class PoCatalog(Mapping[str, tuple[str, ...]]):
-    """Sentences of a catalog by id, in the order of the file; several where they differ by number.
+    """Sentences of a catalog by id, in file order; several forms if the sentence has plurals.
 
     >>> PoCatalog('\\nmsgid ""\\nmsgstr ""\\n\\nmsgid "word.yes"\\nmsgstr "yes"\\n')["word.yes"]
     ('yes',)
@@ -26,18 +26,18 @@ class PoCatalog(Mapping[str, tuple[str, ...]]):
         entries = ("\n" + text).split(_ENTRY)[1:]
         self._entries = {_unescaped(id): rest for id, _, rest in (entry.partition('"\n') for entry in entries)}
         self._header = "".join(_forms(self._entries.pop("", "")))
-        self._read: dict[str, tuple[str, ...]] = {}
+        self._parsed: dict[str, tuple[str, ...]] = {}
 
     @property
     def plural(self) -> str:
-        """The rule that chooses among forms by number, as C writes it."""
+        """The plural rule as a C expression."""
         rule = _RULE.search(self._header)
         return rule[1] if rule else "0"
 
     def __getitem__(self, id: str) -> tuple[str, ...]:
-        if id not in self._read:
-            self._read[id] = _forms(self._entries[id])
-        return self._read[id]
+        if id not in self._parsed:
+            self._parsed[id] = _forms(self._entries[id])
+        return self._parsed[id]
 
     def __contains__(self, id: object) -> bool:
         return id in self._entries
@@ -54,7 +54,7 @@ def _unescaped(text: str) -> str:
 
 
 def _forms(entry: str) -> tuple[str, ...]:
-    """The sentences of one entry; a line without a keyword goes on from the one before."""
+    """Plural forms of one entry; a line without a keyword continues the one before."""
     forms: list[str] = []
     for keyword, quoted in _PART.findall(entry):
         part = _unescaped(quoted)

@@ -1,4 +1,4 @@
-"""How wide texts are where characters stand in cells: Hangul and Chinese characters take two, marks above others none."""
+"""Width of texts in terminal cells: Hangul and Chinese characters take two, combining marks none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from unicodedata import combining, east_asian_width
 
-# Lines may end after one of these characters, and begin before one, though no blank stands there; never before what closes.
+# A line may break before or after these characters without a space, but never before a closing one.
 _LOOSE = r"[　-〿㐀-鿿豈-﫿＀-￯]"
 _CLOSING = "、。，．：；！？）】」』》〉…"
 _OPENING = "（【「『《〈"
@@ -14,7 +14,7 @@ _PIECE = re.compile(rf"\s+|[{_OPENING}]*{_LOOSE}[{_CLOSING}]*|(?:(?!{_LOOSE})\S)
 
 
 def cell_width(text: str) -> int:
-    """Cells a text takes.
+    """Number of cells a text takes.
 
     >>> cell_width("GPU"), cell_width("그래픽"), cell_width("显卡 8x"), cell_width("bộ nhớ")
     (3, 6, 7, 6)
@@ -25,7 +25,7 @@ def cell_width(text: str) -> int:
 
 
 def pad(text: str, size: int) -> str:
-    """A text with blanks after it up to so many cells.
+    """Return a text padded with spaces to `size` cells.
 
     >>> pad("显卡", 6) + "|"
     '显卡  |'
@@ -34,21 +34,21 @@ def pad(text: str, size: int) -> str:
 
 
 def truncate(text: str, size: int) -> str:
-    """The beginning of a text that fits into so many cells.
+    """Return the longest beginning of a text that fits into `size` cells.
 
     >>> truncate("显卡 T4", 3), truncate("T4", 3)
     ('显', 'T4')
     """
-    taken = 0
-    for place, one in enumerate(text):
-        taken += cell_width(one)
-        if taken > size:
-            return text[:place]
+    width = 0
+    for index, character in enumerate(text):
+        width += cell_width(character)
+        if width > size:
+            return text[:index]
     return text
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Lines of a text no wider than so many cells, `first` and `rest` before them; words are kept whole where they fit.
+    """Wrap a text into lines of at most `width` cells, `first` before the first and `rest` before the others.
 
     >>> wrap("每个GPU的内存，含已用。", 12)
     ['每个GPU的内', '存，含已用。']
@@ -70,11 +70,11 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [*lines, line] if not empty else lines
 
 
-def _pieces(text: str, most: int) -> Iterator[str]:
-    """What is kept together, and words too long for a line in parts."""
+def _pieces(text: str, max_width: int) -> Iterator[str]:
+    """Words and spaces, with words wider than a line split."""
     for piece in _PIECE.findall(text):
-        while cell_width(piece) > most:
-            part = truncate(piece, most) or piece[0]
+        while cell_width(piece) > max_width:
+            part = truncate(piece, max_width) or piece[0]
             yield part
             piece = piece[len(part) :]
         if piece:

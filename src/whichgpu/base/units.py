@@ -1,7 +1,4 @@
-"""Quantities as people write them, and back.
-
-Bytes are whole numbers. GiB is 2^30 and GB is 10^9, always: mixing the two is the commonest fault in this field.
-"""
+"""Parsing and formatting of quantities with units. Bytes are integers; GiB is 2^30 and GB is 10^9."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _SECONDS = {
     "h": Decimal(3600),
     "d": Decimal(86400),
     "w": Decimal(604800),
-    "mo": Decimal(730 * 3600),  # a month and a year as clouds bill them
+    "mo": Decimal(730 * 3600),  # Clouds bill a month as 730 hours and a year as 8,760.
     "y": Decimal(8760 * 3600),
 }
 _WORDS = {"sec": "s", "second": "s", "minute": "min", "hr": "h", "hour": "h", "day": "d", "week": "w", "month": "mo", "year": "y"}
@@ -43,18 +40,18 @@ _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?|\.[0-9]{1,12})\s*([a-zA-
 _LONG = re.compile(r"[0-9]{19}|[0-9]*\.[0-9]{13}")
 
 
-def parse_whole_number(text: str, most: int) -> int | None:
-    """A whole number in plain digits; None where it is none or a larger one. `str.isdigit` also knows digits that `int` does not.
+def parse_whole_number(text: str, maximum: int) -> int | None:
+    """Parse a whole number of ASCII digits; None if it is not one or above the maximum.
 
     >>> parse_whole_number("16", 99), parse_whole_number("100", 99), parse_whole_number("²", 99), parse_whole_number("1_0", 99)
     (16, None, None, None)
     """
-    told = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
-    return told if told is not None and told <= most else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return number if number is not None and number <= maximum else None
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size with its unit.
+    """Parse a size with its unit into bytes.
 
     >>> parse_bytes("80GiB"), parse_bytes("80 GB")
     (85899345920, 80000000000)
@@ -63,7 +60,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_bandwidth(text: str) -> int:
-    """Bytes a second of a bandwidth with its unit; bits have a small b after the prefix and are not meant here.
+    """Parse a bandwidth with its unit into bytes per second; bits are not accepted.
 
     >>> parse_bandwidth("3.35TB/s")
     3350000000000
@@ -72,7 +69,7 @@ def parse_bandwidth(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of a duration with its unit.
+    """Parse a duration with its unit into seconds.
 
     >>> parse_seconds("50ms"), parse_seconds("24h"), parse_seconds("2 hours"), parse_seconds("1y") == parse_seconds("12mo")
     (0.05, 86400.0, 7200.0, True)
@@ -81,7 +78,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """Events a second.
+    """Parse a rate into events per second.
 
     >>> parse_rate("5/s"), parse_rate("120/min")
     (5.0, 2.0)
@@ -93,11 +90,11 @@ def parse_rate(text: str) -> float:
     return float(number / scale)
 
 
-def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], wanted: str | None = None) -> Decimal:
-    """A number times what its unit stands for; `wanted` is what it must be per."""
+def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], required_per: str | None = None) -> Decimal:
+    """Return a number times the scale of its unit; `required_per` is the unit after the slash."""
     number, unit, per = _split(text, kind)
     scale = scales.get(unit.lower())
-    if scale is None or per != wanted:
+    if scale is None or per != required_per:
         raise _bad(text, kind)
     return number * scale
 
@@ -116,7 +113,7 @@ def _bad(text: str, kind: str) -> UsageError:
 
 
 def significant(value: float, digits: int = 3) -> Numeral:
-    """A number with so many significant digits, thousands grouped, no exponent.
+    """Format a number with so many significant digits, thousands grouped, without an exponent.
 
     >>> significant(3352.3), significant(0.014321), significant(900.0)
     ('3,350', '0.0143', '900')
@@ -129,7 +126,7 @@ def significant(value: float, digits: int = 3) -> Numeral:
 
 
 def with_unit(value: float, unit: str, digits: int = 3) -> Numeral:
-    """A number with a unit that is a word: of one, the word is in the singular.
+    """Format a number with a unit that is a word; the unit of 1 is singular.
 
     >>> with_unit(1.0, "requests/s"), with_unit(250.4, "output tokens/s"), with_unit(24.07, "x V100")
     ('1 request/s', '250 output tokens/s', '24.1 x V100')
@@ -139,7 +136,7 @@ def with_unit(value: float, unit: str, digits: int = 3) -> Numeral:
 
 
 def format_seconds(seconds: float) -> Numeral:
-    """Seconds for people.
+    """Format seconds as s, ms or µs with three digits.
 
     >>> format_seconds(0.00483), format_seconds(71.5), format_seconds(3e-5), format_seconds(0)
     ('4.83 ms', '71.5 s', '30 µs', '0 s')
@@ -150,8 +147,27 @@ def format_seconds(seconds: float) -> Numeral:
     return Numeral(f"{significant(seconds / 1e-6)} µs" if seconds > 0 else "0 s")
 
 
+def format_duration(seconds: float) -> str:
+    """A run's length in seconds, minutes, hours or days, for people.
+
+    >>> format_duration(90), format_duration(400), format_duration(5400), format_duration(400000)
+    ('90 s', '6.67 min', '1.5 h', '4.63 d')
+    """
+    if seconds < 120:
+        return format_seconds(seconds)
+    for unit, size, most in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
+        if seconds < most:
+            return f"{significant(seconds / size)} {unit}"
+    return f"{significant(seconds / 86400.0)} d"
+
+
+def format_amount(value: Decimal) -> Numeral:
+    """Money for people: three significant digits, thousands grouped."""
+    return significant(float(value))
+
+
 def format_memory(size: int) -> Numeral:
-    """Bytes as GiB (MiB and KiB below one), four digits: 1,152 GiB is a fact, 1,150 a rounding.
+    """Format bytes as GiB (MiB, KiB or B below one) with four digits, since 1,152 GiB is exact.
 
     >>> format_memory(85520809984), format_memory(4718592)
     ('79.65 GiB', '4.5 MiB')
@@ -163,7 +179,7 @@ def format_memory(size: int) -> Numeral:
 
 
 def format_bandwidth(bytes_per_second: int) -> Numeral:
-    """Bytes a second as GB/s, four digits, since datasheets give them.
+    """Format bytes per second as GB/s with four digits, as datasheets do.
 
     >>> format_bandwidth(3350000000000)
     '3,350 GB/s'
@@ -172,7 +188,7 @@ def format_bandwidth(bytes_per_second: int) -> Numeral:
 
 
 def format_flops(flops: int) -> Numeral:
-    """FLOP/s as TFLOP/s.
+    """Format FLOP/s as TFLOP/s.
 
     >>> format_flops(989400000000000)
     '989 TFLOP/s'

@@ -1,4 +1,4 @@
-"""What a narrower precision costs in accuracy, as published for single models."""
+"""Published accuracy loss of models in lower precision."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.gpu import number
+from whichgpu.catalog.gpu import plain_number
 from whichgpu.catalog.model import Model, model_key
-from whichgpu.catalog.tables import Row
+from whichgpu.catalog.tables import Row, record_of
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """One published comparison; `loss_percent` is of the baseline, below zero where the narrower one did better."""
+    """One published comparison; `loss_percent` is relative to the baseline, negative for a gain."""
 
     id: str
     models: tuple[str, ...]
@@ -33,21 +33,19 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyNote:
-    """What to say of a model in a precision, and where it is stated."""
+    """Message on the accuracy of a model in a precision, with its sources."""
 
     message: Message
     sources: tuple[str, ...]
 
 
 def build_accuracy(row: Row) -> Accuracy:
-    """The comparison of a table row."""
-    plain = {name: row[name] for name in Accuracy.__dataclass_fields__}
-    numbers = {name: number(row[name]) for name in ("baseline", "score", "loss_percent")}
-    return Accuracy(**plain | numbers)
+    """Build a comparison from its table row."""
+    return record_of(Accuracy, row, **{name: plain_number(row[name]) for name in ("baseline", "score", "loss_percent")})
 
 
 def accuracy_note(known: Iterable[Accuracy], models: Iterable[Model], model: str, precision: str) -> AccuracyNote | None:
-    """What was published on a model (by any of its names) in a precision, the worst first; None where nothing was."""
+    """Published results for a model (by any of its names) in a precision, worst first; None if there are none."""
     rows = [row for row in known if row.precision == precision]
     measured = {id for row in rows for id in row.models}
     wanted = model_key(model)

@@ -1,4 +1,4 @@
-"""What chips of one architecture have in common: a row of `architectures.csv`, refined by the row of the compilation target."""
+"""Constants of a GPU architecture: a row of `architectures.csv`, refined by the row of the compilation target."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from whichgpu.catalog.schema import DATA_DIR
 if TYPE_CHECKING:
     from whichgpu.catalog.gpu import Gpu
 
-TYPICAL = "typical"  # The row that holds where no other row says anything.
-Cells = Mapping[str, str]  # of a row, as text: `catalog check` holds them against their types
+TYPICAL = "typical"  # Row with the defaults of all others.
+Cells = Mapping[str, str]  # Cells of a row as text; `catalog check` verifies their types.
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """Constants of an architecture, as its row states them; energies in picojoules for one FLOP."""
 
-    fp32_flops_per_clock: float | None  # of one SM at its full rate
-    fp16_flops_per_clock: float | None  # in 16 bits on matrix units
+    fp32_flops_per_clock: float | None  # per SM
+    fp16_flops_per_clock: float | None  # per SM, 16-bit on matrix units
     clock_mhz: float
     sustained_clock_mhz: float
     sms: float
     l2_kib: float
-    core_tflops: float  # 0 where variants state their own peaks
-    matrix_convolutions: bool | None  # None: if the variant has matrix units
+    core_tflops: float  # 0 if variants state their own peaks
+    matrix_convolutions: bool | None  # None: only if the variant has matrix units
     dot_product_share: float
     dual_issue_share: float
     winograd: bool | None
     instructions: frozenset[str]
     sxm_topology: str
     gemm_workspace_mib: int
-    fp32_pj: float  # 0 where power is not known to bound
+    fp32_pj: float  # 0 if power is not known to limit
     fp16_pj: float
-    kin: tuple[str, str] | None  # architecture and generation whose measurements hold for this one
+    kin: tuple[str, str] | None  # architecture and generation whose measurements apply to this one
     kin_for: tuple[str, ...]  # segments; empty: all
 
 
@@ -48,7 +48,7 @@ def architecture_of(gpu: Gpu) -> Architecture:
 
 @cache
 def architecture_named(name: str, target: str = "") -> Architecture:
-    """Constants by name: a cell of the target's row counts first, then one of the architecture's, then the typical one.
+    """Constants by name: cells of the target's row first, then the architecture's, then the typical ones.
 
     >>> architecture_named("Hopper").sms, sorted(architecture_named("Blackwell", "sm_100").instructions)
     (132.0, ['dp4a', 'mma', 'multimem', 'tcgen05', 'tma'])
@@ -65,7 +65,7 @@ def architecture_named(name: str, target: str = "") -> Architecture:
 
 
 def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
-    """FLOPs of one SM in a clock, in fp32 and in 16 bits; two of int8 stand for one in 16 bits if those have no unit."""
+    """FLOPs per clock and SM in fp32 and 16-bit; without 16-bit units, two int8 operations count as one."""
     rates = _table("rates").get(cells["rates"])
     if rates is None:
         return None, None
@@ -74,7 +74,7 @@ def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
 
 
 def _kin(cells: Cells) -> tuple[str, str] | None:
-    """Architecture and generation of the row named as kin, by compute capability or, where there is none, by segment."""
+    """Architecture and generation of the row named as kin, by compute capability or else by segment."""
     if not cells["kin"]:
         return None
     name = _table("architectures")[cells["kin"]]["parent"] or cells["kin"]
@@ -84,5 +84,5 @@ def _kin(cells: Cells) -> tuple[str, str] | None:
 
 @cache
 def _table(name: str) -> Mapping[str, Cells]:
-    """Rows of a bundled table by id; estimates use the bundled constants whatever catalog the GPUs come from."""
+    """Rows of a bundled table by id; estimates use bundled constants even with the user's own catalog."""
     return {row["id"]: row for row in data_rows(DATA_DIR / f"{name}.csv")}

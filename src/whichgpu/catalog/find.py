@@ -1,4 +1,4 @@
-"""From a name as typed to the GPUs, instances, processors, regions or providers it means."""
+"""Look-up of GPUs, instances, processors, regions and providers by the name a user types."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import TypeVar
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, split_count, squash, words
-from whichgpu.catalog.exact import exactly
+from whichgpu.catalog.exact import exact_matches
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
-from whichgpu.catalog.places.city import city_called
+from whichgpu.catalog.places.city import find_city
 from whichgpu.catalog.places.country import countries, countries_named
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")
 
-# Words people leave out or add without meaning another GPU.
+# Words that people add or leave out without meaning another GPU.
 BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
 
-LONGEST_TEXT = 200
-LONGEST_NAME = 6  # words: NVIDIA RTX PRO 6000 Blackwell Server
+MAX_NAME_CHARACTERS = 200
+MAX_NAME_WORDS = 6  # NVIDIA RTX PRO 6000 Blackwell Server
 
 _SXM = re.compile(r"sxm\d")
 _GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
 
 
 def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
-    """All variants a name fits: one for an exact name, several for a family, those of an instance for its name.
+    """All variants that match a name: of the GPU, its family, or an instance that has it.
 
-    A leading or trailing count (`8xA100`) is read over. Unknown names raise with the nearest known ones.
+    A leading or trailing count (`8xA100`) is ignored. An unknown name raises with the nearest known ones.
     """
-    if len(name) > LONGEST_TEXT:
+    if len(name) > MAX_NAME_CHARACTERS:
         raise UsageError("name-too-long", msg("error.name-too-long", n=len(name)), msg("hint.list-gpus"))
     count, bare = split_count(name)
     if count == 0 or name.lstrip().startswith("-"):
@@ -48,9 +48,9 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
 
 
 def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, ...]:
-    """GPUs a name fits by themselves: exactly or as a family; loosely also as an architecture, vendor, series or brand."""
+    """GPUs that match a name exactly or as a family; `loosely` also as an architecture, vendor, series or brand."""
     attempts = (_exact_gpus, _family_gpus, _group_gpus, _series_gpus)[: 4 if loosely else 2]
-    for text in (name, split_count(name)[1]):  # whole first: 5700XT is no 5,700 of something
+    for text in (name, split_count(name)[1]):  # The whole name comes first: 5700XT is not 5,700 GPUs.
         for attempt in attempts:
             if found := attempt(catalog.gpus, text):
                 return found
@@ -58,25 +58,25 @@ def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, 
 
 
 def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[str, ...]:
-    """Names out of words typed without quotes: the longest run that is known counts as one name (`titan x T4`).
+    """Join words typed without quotes to names: the longest known sequence is one name (`titan x T4`).
 
-    A run of words that are all names by themselves is left alone: `RTX 3090 Ti` and `RTX 3090` are two.
+    Words that are all names by themselves are not joined: `RTX 3090 Ti` and `RTX 3090` are two.
     """
     names: list[str] = []
     rest = list(words)
 
-    def is_one(run: Sequence[str]) -> bool:
+    def is_one_name(run: Sequence[str]) -> bool:
         return bool(known(" ".join(run))) and not all(known(word) for word in run)
 
     while rest:
-        length = next((n for n in range(min(len(rest), LONGEST_NAME), 1, -1) if is_one(rest[:n])), 1)
+        length = next((n for n in range(min(len(rest), MAX_NAME_WORDS), 1, -1) if is_one_name(rest[:n])), 1)
         names.append(" ".join(rest[:length]))
         del rest[:length]
     return tuple(names)
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
-    """The one variant a name means; several are an error that lists them."""
+    """The variant that a name means; several matches raise an error that lists them."""
     found = find_gpus(catalog, name)
     if len(found) > 1:
         choices = tuple(gpu.name for gpu in found)
@@ -85,7 +85,7 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
 
 
 def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
-    """The machine of that name (`aws/p3.2xlarge` names the provider too), or all whose name begins with it (`p3`, `g4dn`)."""
+    """Instances of that name (`aws/p3.2xlarge` names the provider too), or all whose name begins with it (`p3`)."""
     provider, slash, bare = name.rpartition("/")
     rows = [row for row in catalog.instances if not slash or squash(row.provider) == squash(provider)]
     if found := exact_instances(rows, bare) or _begins(rows, bare, lambda row: (row.instance, *row.aliases)):
@@ -94,44 +94,36 @@ def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
 
 
 def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
-    """The processor of that name, or all whose name has those words (`epyc`, `xeon platinum`)."""
+    """Processors of that name, or all whose name has those words (`epyc`, `xeon platinum`)."""
 
     def names(cpu: Cpu) -> tuple[str, ...]:
         return (cpu.id, cpu.name, *cpu.aliases)
 
-    if found := exactly(catalog.cpus, name, names):
+    if found := exact_matches(catalog.cpus, name, names):
         return found
-    wanted = set(words(name))
-    if wanted and (found := tuple(cpu for cpu in catalog.cpus if wanted <= set(words(" ".join([*names(cpu), cpu.vendor]))))):
-        return found
-    if found := _begins(catalog.cpus, name, names):
+    if found := _with_words(catalog.cpus, name, lambda cpu: (*names(cpu), cpu.vendor)) or _begins(catalog.cpus, name, names):
         return found
     raise _unknown("cpu", name, [cpu.name for cpu in catalog.cpus])
 
 
 def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
-    """Regions by their own name, city (in any language), country, continent or the provider's words (`Seoul`, `us-east-1`, `KR`).
+    """Regions by id, city (in any language), country, continent or the provider's name (`Seoul`, `us-east-1`, `KR`).
 
-    A country or a continent means all regions there, however their names are spelled.
+    A country or a continent means all regions there.
     """
 
     def names(region: Region) -> tuple[str, ...]:
         return (region.region, f"{region.provider}/{region.region}", region.name, region.city or "", region.country or "")
 
-    called = exactly(catalog.regions, name, names)
+    called = exact_matches(catalog.regions, name, names)
     inside = countries_named(name)
     if there := tuple(region for region in catalog.regions if region.country in inside or (inside and region in called)):
         return there
     if found := called or (() if inside else _begins(catalog.regions, name, names)):
         return found
-    wanted = set(words(name))
-    if (
-        wanted
-        and not inside
-        and (found := tuple(region for region in catalog.regions if wanted <= set(words(" ".join(names(region))))))
-    ):
+    if not inside and (found := _with_words(catalog.regions, name, names)):
         return found
-    if city := city_called((region.city for region in catalog.regions if region.city), name):
+    if city := find_city((region.city for region in catalog.regions if region.city), name):
         return tuple(region for region in catalog.regions if region.city == city)
     known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
     known += [country.name for country in countries()]
@@ -139,7 +131,7 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
 
 
 def find_provider(catalog: Catalog, name: str) -> str:
-    """The id of a provider named by its id or its name."""
+    """Id of a provider from its id or its name."""
     for provider in catalog.providers:
         if squash(name) in (squash(provider.id), squash(provider.name)):
             return provider.id
@@ -151,11 +143,11 @@ def find_provider(catalog: Catalog, name: str) -> str:
 
 
 def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    return exactly(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
+    return exact_matches(gpus, name, lambda gpu: (gpu.id, gpu.name, f"{gpu.vendor} {gpu.name}", *gpu.aliases))
 
 
 def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Variants of the family named, narrowed by the words that follow: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
+    """Variants of a family, filtered by the other words: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
     wanted = _gpu_words(name)
     best: dict[int, list[Gpu]] = {}
     for gpu in gpus:
@@ -167,31 +159,31 @@ def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
     if best:
         return tuple(best[max(best)])
     joined = squash(name)
-    return tuple(gpu for gpu in gpus if joined in (squash(gpu.family), squash("".join(sorted_words(gpu.family)))))
+    return tuple(gpu for gpu in gpus if joined in (squash(gpu.family), squash("".join(distinctive_words(gpu.family)))))
 
 
-def sorted_words(family: str) -> tuple[str, ...]:
-    """The words of a family name that tell it from others, in their order."""
+def distinctive_words(family: str) -> tuple[str, ...]:
+    """Words of a family name that distinguish it from others, in their order."""
     kept = tuple(word for word in words(family) if word not in BRANDS)
     return kept or words(family)
 
 
 def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """All whose name goes on from it with no further digit (`MI300`, `TPU`, `Gaudi`), or that bear it as a brand (`Radeon`)."""
+    """GPUs whose name continues with no further digit (`MI300`, `TPU`), or that have it as a brand (`Radeon`)."""
     joined = squash(name)
     if len(joined) < 3:
         return ()
 
-    def goes_on(text: str) -> bool:
+    def continues(text: str) -> bool:
         rest = squash(text).removeprefix(joined)
         return rest != squash(text) and not (joined[-1].isdigit() and rest[:1].isdigit())
 
-    found = tuple(gpu for gpu in gpus if goes_on(gpu.family) or goes_on(gpu.name))
+    found = tuple(gpu for gpu in gpus if continues(gpu.family) or continues(gpu.name))
     return found or tuple(gpu for gpu in gpus if any(joined in words(alias) for alias in gpu.aliases))
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """All of an architecture or a vendor."""
+    """GPUs of an architecture or a vendor."""
     joined = squash(name)
     return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor))
 
@@ -199,7 +191,7 @@ def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 @lru_cache(maxsize=4096)
 def _gpu_words(name: str) -> frozenset[str]:
     found: list[str] = []
-    for word in sorted_words(name):
+    for word in distinctive_words(name):
         if word in ("gb", "gib", "g") and found and found[-1].isdigit():
             found[-1] += "gb"
         elif match := _GIGABYTES.fullmatch(word):
@@ -210,18 +202,24 @@ def _gpu_words(name: str) -> frozenset[str]:
 
 
 def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:
-    """Machines of exactly that name."""
-    return exactly(rows, name, lambda row: (row.instance, *row.aliases))
+    """Instances of exactly that name."""
+    return exact_matches(rows, name, lambda row: (row.instance, *row.aliases))
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Rows one of whose names begins so: `p3` is all of P3, p3dn included."""
+    """Rows with a name that begins so: `p3` is all of P3, p3dn included."""
     start = name.strip().lower()
     return tuple(row for row in rows if start and any(text.lower().startswith(start) for text in names(row)))
 
 
+def _with_words(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
+    """Rows whose names together have all words of a name."""
+    wanted = set(words(name))
+    return tuple(row for row in rows if wanted and wanted <= set(words(" ".join(names(row)))))
+
+
 def _unknown(what: str, name: str, known: Sequence[str]) -> WhichGpuError:
-    if not known:  # a catalog as known at an early date may hold nothing yet
+    if not known:  # A catalog as known at an early date may be empty.
         return NoAnswer("nothing-known", msg(f"error.no-{what}", n=0), msg("hint.nothing-known"))
     choices = nearest(name, known)
     hint = msg("hint.nearest", choices=choices) if choices else msg(f"hint.list-{what}s")

@@ -9,9 +9,9 @@ from typing import Literal
 
 from whichgpu.base.money import Money
 from whichgpu.base.units import GB, MIB
-from whichgpu.catalog.tables import Row
+from whichgpu.catalog.tables import Row, record_of
 
-# dtype -> column; the order is that of the published tables, widest first
+# Data types with a column `<dtype>_tflops`, in the order of published tables: widest first.
 PEAKS = (
     "fp64",
     "fp64_tensor",
@@ -28,17 +28,17 @@ PEAKS = (
     "int8",
     "int4",
 )
-# Frameworks whose newest release runs on a GPU are among what it supports.
+# A framework counts as supported by a GPU if its newest release runs on it.
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "numba")
-# A GPU "supports fp64" when it has a use for it: at least this share of its fp32 rate (GeForce cards have 1/24 to 1/64).
+# Share of the fp32 rate from which fp64 counts as supported (assumed; GeForce cards have 1/24 to 1/64).
 FP64_SHARE = Decimal("0.25")
-# One PCIe lane, one way, after line coding: 8b/10b up to generation 2, 128b/130b to 5, PAM4 flits in 6 (PCI-SIG).
+# Bytes/s of a PCIe lane, one direction, after line coding: 8b/10b up to generation 2, 128b/130b to 5, PAM4 flits in 6 (PCI-SIG).
 PCIE_LANE_BYTES = {1: 250 * 10**6, 2: 500 * 10**6, 3: 984615385, 4: 1969230769, 5: 3938461538, 6: 7877000000}
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Direct link to other GPUs; `bandwidth` is of all links of one GPU, both ways, in bytes a second."""
+    """Direct link to other GPUs; `bandwidth` sums all links of one GPU in both directions, bytes/s."""
 
     kind: str
     generation: str | None
@@ -47,7 +47,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """Host interface; `bandwidth` is both ways, in bytes a second."""
+    """Host interface; `bandwidth` sums both directions, bytes/s."""
 
     generation: int | float
     lanes: int
@@ -56,7 +56,7 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What still runs on it. `current`: still supported at the last check; `none`: never was; None: not known."""
+    """Last releases that support a GPU. `current`: still supported; `none`: never supported; None: unknown."""
 
     api: tuple[str, ...]
     toolkit: str | None
@@ -73,7 +73,7 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Facts about one variant; rates are dense, sizes in bytes, bandwidths in bytes a second, clocks in hertz."""
+    """Facts about one variant; peaks are dense FLOP/s, sizes bytes, bandwidths bytes/s, clocks hertz."""
 
     id: str
     name: str
@@ -84,7 +84,7 @@ class Gpu:
     chip: str | None
     segment: str
     form_factor: str
-    memory_bytes: int  # what the driver reports where known, else the marketed capacity
+    memory_bytes: int  # as reported by the driver if known, otherwise the marketed capacity
     memory_basis: Literal["reported", "marketed"]
     memory_marketed_bytes: int
     memory_label: str
@@ -121,72 +121,48 @@ class Gpu:
 
 
 def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
-    """The GPU of a table row, with what its target and quirks add."""
+    """Build a GPU from its table row and the rows of its target, rates and quirks."""
     target = targets.get(row["target"])
-    peaks = {dtype: scaled(row[f"{dtype}_tflops"], 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
-    link = Link(row["link_kind"], row["link_generation"], _optional(row["link_bandwidth_gbs"], GB)) if row["link_kind"] else None
+    peaks = {dtype: int(row[f"{dtype}_tflops"] * 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
+    kind, bandwidth = row["link_kind"], to_base_units(row["link_bandwidth_gbs"], GB)
+    link = Link(kind, row["link_generation"], bandwidth) if kind else None
     reported, marketed = row["memory_reported_mib"], row["memory_mib"]
-    return Gpu(
-        id=row["id"],
-        name=row["name"],
-        family=row["family"],
-        aliases=row["aliases"],
-        vendor=row["vendor"],
-        architecture=row["architecture"],
-        chip=row["chip"],
-        segment=row["segment"],
-        form_factor=row["form_factor"],
+    return record_of(
+        Gpu,
+        row,
         memory_bytes=(reported or marketed) * MIB,
         memory_basis="reported" if reported else "marketed",
         memory_marketed_bytes=marketed * MIB,
-        memory_label=row["memory_label"],
-        memory_type=row["memory_type"],
-        memory_bus_bits=row["memory_bus_bits"],
-        memory_bandwidth=scaled(row["memory_bandwidth_gbs"], GB),
+        memory_bandwidth=to_base_units(row["memory_bandwidth_gbs"], GB),
         peaks=peaks,
         link=link,
         pcie=_pcie(row["pcie_generation"], row["pcie_lanes"]),
-        l2_bytes=_optional(row["l2_kib"], 1024),
-        l3_bytes=_optional(row["l3_kib"], 1024),
-        sms=row["sms"],
-        cores=row["cores"],
-        base_clock_hz=_optional(row["base_clock_mhz"], 10**6),
-        boost_clock_hz=_optional(row["boost_clock_mhz"], 10**6),
-        tensor_clock_hz=_optional(row["tensor_clock_mhz"], 10**6),
-        tdp_watts=number(row["tdp_watts"]),
-        target=row["target"],
+        l2_bytes=to_base_units(row["l2_kib"], 1024),
+        l3_bytes=to_base_units(row["l3_kib"], 1024),
+        base_clock_hz=to_base_units(row["base_clock_mhz"], 10**6),
+        boost_clock_hz=to_base_units(row["boost_clock_mhz"], 10**6),
+        tensor_clock_hz=to_base_units(row["tensor_clock_mhz"], 10**6),
+        tdp_watts=plain_number(row["tdp_watts"]),
         compute_capability=target["compute_capability"] if target else None,
-        launch_date=row["launch_date"],
         launch_price=Money(row["launch_price"], row["launch_currency"] or "USD") if row["launch_price"] else None,
-        mig_instances=row["mig_instances"],
-        ecc=row["ecc"],
-        dies=row["dies"],
-        cooling=row["cooling"],
         display={"yes": True, "no": False}.get(row["display"] or ""),
         supports=_supports(row, target, rates.get(row["rates"]), peaks, link),
-        software=_software(target) if target else None,
+        software=record_of(Software, target) if target else None,
         quirks=tuple(quirks[id]["text"] for id in row["quirks"] if id in quirks),
         quirk_ids=row["quirks"],
-        sources=row["sources"],
-        recorded=row["recorded"],
-        checked=row["checked"],
     )
 
 
-def number(cell: Decimal | None) -> int | float | None:
-    """A table's number as it reads: 8, not 8.0."""
+def plain_number(cell: Decimal | None) -> int | float | None:
+    """Convert a table's number to int if it is whole, otherwise to float."""
     if cell is None:
         return None
     return int(cell) if cell == int(cell) else float(cell)
 
 
-def scaled(cell: Decimal | int, scale: int) -> int:
-    """A table's number in base units, as a whole number."""
-    return int(cell * scale)
-
-
-def _optional(cell: Decimal | int | None, scale: int) -> int | None:
-    return None if cell is None else scaled(cell, scale)
+def to_base_units(cell: Decimal | int | None, scale: int) -> int | None:
+    """Scale a table's number to base units, as an integer."""
+    return None if cell is None else int(cell * scale)
 
 
 def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
@@ -197,7 +173,7 @@ def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
 
 
 def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
-    """What one can ask for with `--supports`: the target's features, less those whose units this chip is known to lack."""
+    """Features for `--supports`: the target's, without those whose execution units the chip is known to lack."""
     features = set(target["features"]) if target else set()
     if unit:
         features -= {
@@ -220,7 +196,3 @@ def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str
         features.add("ecc")
     features |= set(target["api"]) if target else set()
     return tuple(sorted(features))
-
-
-def _software(target: Row) -> Software:
-    return Software(**{name: target[name] for name in Software.__dataclass_fields__})

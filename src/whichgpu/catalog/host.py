@@ -1,19 +1,18 @@
-"""What GPUs sit in and where: instances, processors, regions, providers; and the sources behind every row."""
+"""Instances, host processors, regions, providers, and the sources cited by every row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 
-from whichgpu.base.units import GB, GIB
-from whichgpu.catalog.gpu import number, scaled
-from whichgpu.catalog.tables import Row
+from whichgpu.base.units import GB, GIB, MIB
+from whichgpu.catalog.gpu import plain_number, to_base_units
+from whichgpu.catalog.tables import Row, record_of
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who rents or sells machines."""
+    """A company that rents or sells machines."""
 
     id: str
     name: str
@@ -25,7 +24,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """How the GPUs of a machine reach each other; `bandwidth` is one GPU's to its peers, both ways, bytes a second."""
+    """Link between the GPUs of a machine; `bandwidth` is one GPU's to its peers, both directions, bytes/s."""
 
     kind: str
     bandwidth: int | None
@@ -33,7 +32,7 @@ class Interconnect:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine a provider rents or sells; `gpus` below 1 is a slice of one."""
+    """A machine that a provider rents or sells; `gpus` below 1 is a slice of one GPU."""
 
     provider: str
     instance: str
@@ -89,7 +88,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A place of a provider's."""
+    """A region of a provider."""
 
     provider: str
     region: str
@@ -107,7 +106,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document that states facts; `read` is the day its own text was read for this catalog, where it was."""
+    """A document that states facts; `read` is the day its own text was read for this catalog, if it was."""
 
     id: str
     title: str
@@ -119,84 +118,41 @@ class Source:
 
 
 def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[str, int]) -> Instance:
-    """The instance of a table row."""
-    gpus = number(row["gpus"]) or 0
-    whole = gpu_memory.get(row["gpu"])
-    if row["gpu_memory_gb"] is not None and (gpus < 1 or whole is None):
-        memory: int | None = scaled(row["gpu_memory_gb"], GIB)
-    else:
-        memory = whole
+    """Build an instance from its table row."""
+    gpus = plain_number(row["gpus"]) or 0
+    memory = gpu_memory.get(row["gpu"])
+    if row["gpu_memory_gb"] is not None and (gpus < 1 or memory is None):
+        memory = to_base_units(row["gpu_memory_gb"], GIB)
     link = row["interconnect"]
-    return Instance(
-        provider=row["provider"],
-        instance=row["instance"],
-        aliases=row["aliases"],
-        gpu=row["gpu"],
+    return record_of(
+        Instance,
+        row,
         gpu_name=gpu_names.get(row["gpu"], row["gpu"]),
         gpus=gpus,
         gpu_memory_bytes=memory,
-        vcpus=number(row["vcpus"]),
-        cpu=row["cpu"],
-        cpu_sockets=row["cpu_sockets"],
-        ram_bytes=_scaled(row["ram_gib"], GIB),
-        local_disk_bytes=_scaled(row["local_disk_gb"], GB),
-        network_gbps=number(row["network_gbps"]),
-        network_kind=row["network_kind"],
-        interconnect=Interconnect(link, _scaled(row["interconnect_gbs"], GB)) if link else None,
-        topology=row["topology"],
-        first_seen=row["first_seen"],
-        last_seen=row["last_seen"],
-        sources=row["sources"],
-        recorded=row["recorded"],
-        checked=row["checked"],
+        vcpus=plain_number(row["vcpus"]),
+        ram_bytes=to_base_units(row["ram_gib"], GIB),
+        local_disk_bytes=to_base_units(row["local_disk_gb"], GB),
+        network_gbps=plain_number(row["network_gbps"]),
+        interconnect=Interconnect(link, to_base_units(row["interconnect_gbs"], GB)) if link else None,
     )
 
 
 def build_cpu(row: Row) -> Cpu:
-    """The processor of a table row."""
+    """Build a processor from its table row."""
     channels, rate = row["memory_channels"], row["memory_rate_mtps"]
-    return Cpu(
-        id=row["id"],
-        name=row["name"],
-        aliases=row["aliases"],
-        vendor=row["vendor"],
-        segment=row["segment"],
-        microarchitecture=row["microarchitecture"],
-        cores=row["cores"],
-        threads=row["threads"],
-        base_clock_hz=_scaled(row["base_clock_mhz"], 10**6),
-        boost_clock_hz=_scaled(row["boost_clock_mhz"], 10**6),
-        l3_bytes=_scaled(row["l3_mib"], 1 << 20),
-        memory_type=row["memory_type"],
-        memory_channels=channels,
-        memory_bandwidth=scaled(channels * 8 * rate, 10**6) if channels and rate else None,
-        pcie_generation=number(row["pcie_generation"]),
-        pcie_lanes=row["pcie_lanes"],
-        ecc=row["ecc"],
-        sockets_max=row["sockets_max"],
-        tdp_watts=number(row["tdp_watts"]),
-        launch_date=row["launch_date"],
-        sources=row["sources"],
-        recorded=row["recorded"],
-        checked=row["checked"],
+    return record_of(
+        Cpu,
+        row,
+        base_clock_hz=to_base_units(row["base_clock_mhz"], 10**6),
+        boost_clock_hz=to_base_units(row["boost_clock_mhz"], 10**6),
+        l3_bytes=to_base_units(row["l3_mib"], MIB),
+        memory_bandwidth=to_base_units(channels * 8 * rate, 10**6) if channels and rate else None,
+        pcie_generation=plain_number(row["pcie_generation"]),
+        tdp_watts=plain_number(row["tdp_watts"]),
     )
 
 
 def build_region(row: Row) -> Region:
-    """The region of a table row."""
-    plain = {name: row[name] for name in Region.__dataclass_fields__}
-    return Region(**plain | {"latitude": number(row["latitude"]), "longitude": number(row["longitude"])})
-
-
-def build_provider(row: Row) -> Provider:
-    """The provider of a table row."""
-    return Provider(**{name: row[name] for name in Provider.__dataclass_fields__})
-
-
-def build_source(row: Row) -> Source:
-    """The source of a table row."""
-    return Source(**{name: row[name] for name in Source.__dataclass_fields__})
-
-
-def _scaled(cell: Decimal | int | None, scale: int) -> int | None:
-    return None if cell is None else scaled(cell, scale)
+    """Build a region from its table row."""
+    return record_of(Region, row, latitude=plain_number(row["latitude"]), longitude=plain_number(row["longitude"]))

@@ -1,4 +1,4 @@
-"""A model known by name: what it is, who published it, and the sizes that decide its memory and time."""
+"""Built-in models: names, publisher, parameter count and configuration."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
-from whichgpu.catalog.tables import Row, bad_data
+from whichgpu.catalog.tables import Row, bad_data_error, record_of
 
 _PUNCTUATION = re.compile(r"[^a-z0-9.+]")
-_POINT = re.compile(r"(?<=\d)_(?=\d)")  # torchvision and timm write 1_6 for 1.6
+_POINT = re.compile(r"(?<=\d)_(?=\d)")  # torchvision and timm write 1_6 for 1.6.
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A built-in model. `config` is its Hugging Face config.json, cut to the fields that decide sizes."""
+    """A built-in model; `config` is its Hugging Face config.json, reduced to the fields that set sizes."""
 
     id: str
     name: str
@@ -33,12 +33,12 @@ class Model:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name it answers to; repositories also without their owner."""
+        """All names of the model; repositories also without their owner."""
         return model_names(self.id, self.name, self.aliases)
 
 
 def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
-    """Every name of a model, each once.
+    """All names of a model, without duplicates.
 
     >>> model_names("phi-2", "Phi-2 2.7B", ("microsoft/phi-2",))
     ('phi-2', 'Phi-2 2.7B', 'microsoft/phi-2')
@@ -48,7 +48,7 @@ def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]
 
 
 def model_key(name: str) -> str:
-    """A name without case, blanks and punctuation, but with its dots: OPT 1.3B is not OPT 13B, nor regnet_y_1_6gf regnet_y_16gf.
+    """Normalise a name: no case, blanks or punctuation except dots, since OPT 1.3B is not OPT 13B.
 
     >>> model_key("Llama 3.1 8B"), model_key("llama3.1:8b"), model_key("opt-1.3b") == model_key("opt-13b")
     ('llama3.18b', 'llama3.18b', False)
@@ -59,7 +59,7 @@ def model_key(name: str) -> str:
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """The config of a cell: a JSON object on one line that names its `model_type`. Anything else is a ValueError."""
+    """Parse a config cell: a one-line JSON object with a `model_type`; raise ValueError otherwise."""
     try:
         config = json.loads(text)
     except RecursionError as problem:
@@ -70,9 +70,9 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 def build_model(row: Row) -> Model:
-    """The model of a table row."""
+    """Build a model from its table row."""
     try:
         config = parse_config(row["config"])
     except ValueError as problem:
-        raise bad_data("models.csv", row["id"], "config", msg("finding.bad-config")) from problem
-    return Model(**{name: row[name] for name in Model.__dataclass_fields__ if name != "config"}, config=config)
+        raise bad_data_error("models.csv", row["id"], "config", msg("finding.bad-config")) from problem
+    return record_of(Model, row, config=config)

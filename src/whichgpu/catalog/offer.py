@@ -1,4 +1,4 @@
-"""One price somebody saw: an instance in a region on a term, on a day, as a source states it."""
+"""An observed price: an instance in a region on a term, on a day, as a source states it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 TERMS = ("on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained", "owned")
 PAYMENTS = ("no-upfront", "partial-upfront", "all-upfront")
 INCLUDES = ("gpu+host", "gpu")
+ANY_REGION = "any"  # Region of an offer that is the same in all regions or names none.
 Standing = Literal["list", "discounted", "contract", "owned"]
 
 
@@ -22,26 +23,26 @@ class Observation:
     gpu: str  # id of the variant
     gpus: int | float  # below 1: a slice of one
     term: str  # one of TERMS
-    payment: str | None  # one of PAYMENTS; None where the term has no such choice
-    price: Decimal  # per hour with all hours used, what is paid upfront spread over them
+    payment: str | None  # one of PAYMENTS; None if the term has no such choice
+    price: Decimal  # per hour if all hours are used, the upfront part spread over them
     currency: str
     upfront: Decimal | None  # the part of it paid once at the start
     includes: str  # one of INCLUDES
     observed: str  # first day this price was seen
-    last_observed: str  # last day it was seen unchanged; the same day where it was seen once
-    ended: str | None  # first day it was seen to be listed no longer, or at another price
+    last_observed: str  # last day it was seen unchanged
+    ended: str | None  # first day it was no longer listed, or had another price
     source: str  # id of a source in the catalog, or the name of a live source
-    recorded: str  # day this catalog or store learnt of it
-    note: str | None = None  # words of the source on availability, or of the user's own file
-    standing: Standing = "list"  # a list price, or what the user's own file made of it
-    discount: Decimal | None = None  # the share taken off the list price, where one was
+    recorded: str  # day it entered this catalog or store
+    note: str | None = None  # text of the source on availability, or of the user's own file
+    standing: Standing = "list"  # a list price, or its kind in the user's own price file
+    discount: Decimal | None = None  # share taken off the list price
 
     @property
-    def price_each(self) -> Decimal:
-        """Per hour of one GPU."""
+    def price_per_gpu(self) -> Decimal:
+        """Price per GPU hour."""
         return self.price / Decimal(str(self.gpus))
 
     @property
     def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
-        """What makes two observations ones of the same offer."""
+        """Fields that identify the offer."""
         return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)

@@ -1,4 +1,4 @@
-"""The bundled price history: rows of `prices.csv`, and the rules and rates beside it."""
+"""Bundled price history (`prices.csv`), discount rules, exchange rates and measured latencies."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from functools import cache
 
 import msgspec
 
+from whichgpu.catalog.gpu import plain_number
 from whichgpu.catalog.offer import Observation
-from whichgpu.catalog.tables import Row
+from whichgpu.catalog.tables import Row, record_of
 
-ANYWHERE = "any"
-# US dollars per kWh, what the cheapest industrial power costs: nobody rents a GPU out for less than its power for long.
+# US dollars per kWh of the cheapest industrial power (assumed): a lower rent would not pay for the electricity.
 POWER_PRICE = 0.03
-UNKNOWN_TDP_WATTS = 10.0  # assumed where a maker states none: less than any accelerator of the catalog draws
+UNKNOWN_TDP_WATTS = 10.0  # Assumed if the maker states none: less than any accelerator of the catalog draws.
 HIGHEST_PRICE = 100.0  # US dollars per GPU hour; the highest on offer in 2026 is near 25
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """A price of a machine in some regions, from the first to the last day it was seen."""
+    """Hourly price of an instance in some regions, with the first and last day it was seen."""
 
     provider: str
     instance: str
@@ -41,7 +41,7 @@ class PriceRow:
     recorded: str
 
     def observations(self) -> Iterator[Observation]:
-        """One for each region."""
+        """Yield one observation per region."""
         for region in self.regions:
             yield Observation(
                 self.provider,
@@ -65,21 +65,21 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """A published rule that makes one term's price of another's: a share of it, or shares by the part of the month run."""
+    """Published rule that derives a term's price from the on-demand price: one share, or shares by part of the month."""
 
     id: str
     provider: str
     term: str
-    instances: tuple[str, ...]  # the beginnings of their names
+    instances: tuple[str, ...]  # prefixes of their names
     share: Decimal | None  # of the on-demand price
-    steps: tuple[Decimal, ...]  # shares of the on-demand price for each equal part of the month, in turn
+    steps: tuple[Decimal, ...]  # shares of the on-demand price for each equal part of the month
     first: str
     last: str | None
     sources: tuple[str, ...]
     recorded: str
 
 
-# Currencies the European Central Bank quotes, or quoted once.
+# Currencies that the European Central Bank quotes or once quoted.
 ECB = (
     "AUD BGN BRL CAD CHF CNY CYP CZK DKK EEK EUR GBP HKD HRK HUF IDR ILS INR ISK JPY KRW LTL LVL MTL MXN MYR NOK NZD PHP PLN ROL "
     "RON RUB SEK SGD SIT SKK THB TRL TRY USD ZAR"
@@ -87,8 +87,8 @@ ECB = (
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """What one US dollar was worth in a currency on a day, or on average over a year."""
+class DollarExchangeRate:
+    """Units of a currency per US dollar on a day, or averaged over a year."""
 
     currency: str
     date: str
@@ -98,8 +98,8 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """A round trip somebody measured from a city to a region, in milliseconds."""
+class MeasuredLatency:
+    """Measured round-trip time from a city to a region, in milliseconds."""
 
     city: str
     provider: str
@@ -111,7 +111,7 @@ class Latency:
 
 
 def implausible_price(tdp_watts: float | None, dollars: float) -> str | None:
-    """Why nobody rents out a GPU at so many US dollars an hour: `below-power` or `too-dear`; None if it is plausible.
+    """Reason why a price in US dollars per GPU hour is implausible: `below-power` or `too-dear`; None if plausible.
 
     >>> implausible_price(700, 0.01), implausible_price(700, 6.88), implausible_price(None, 125_000), implausible_price(None, 0)
     ('below-power', None, 'too-dear', 'below-power')
@@ -122,36 +122,36 @@ def implausible_price(tdp_watts: float | None, dollars: float) -> str | None:
 
 
 def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:
-    """A table row with the fields of a PriceRow: a machine of `instances.csv` brings its GPUs.
+    """Fill in a row's GPU from `instances.csv` so that it has all fields of a PriceRow.
 
-    It stays a row, since only those of the GPUs asked for are ever made into records.
+    It stays a row, since only rows of the GPUs in question are ever decoded to records.
     """
     holder = row if row["gpu"] else machines.get((row["provider"], row["instance"]))
     gpus = holder["gpus"] if holder else Decimal(1)
     row["gpu"] = holder["gpu"] if holder else ""
-    row["gpus"] = int(gpus) if gpus == int(gpus) else float(gpus)
+    row["gpus"] = plain_number(gpus)
     row["last_observed"] = row["last_observed"] or row["observed"]
     return row
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """All rows of one GPU, packed: a question about one GPU need not unpack the prices of all the others."""
+class PackedPrices:
+    """All price rows of one GPU, encoded: a question about one GPU does not decode the prices of the others."""
 
     gpu: str
     rows: msgspec.Raw
 
-    def unpacked(self) -> tuple[PriceRow, ...]:
-        """The rows."""
+    def decode(self) -> tuple[PriceRow, ...]:
+        """Decode the rows."""
         return _decoder().decode(self.rows)
 
 
-def shelves(rows: Iterable[Row]) -> tuple[Shelf, ...]:
-    """Filled rows by their GPU, each in its order."""
+def pack_prices(rows: Iterable[Row]) -> tuple[PackedPrices, ...]:
+    """Group filled rows by GPU, in table order."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["gpu"]].append(row)
-    return tuple(Shelf(gpu, msgspec.Raw(msgspec.msgpack.encode(group))) for gpu, group in groups.items())
+    return tuple(PackedPrices(gpu, msgspec.Raw(msgspec.msgpack.encode(group))) for gpu, group in groups.items())
 
 
 @cache
@@ -160,16 +160,5 @@ def _decoder() -> msgspec.msgpack.Decoder[tuple[PriceRow, ...]]:
 
 
 def build_discount(row: Row) -> Discount:
-    """The rule of a table row."""
-    plain = {name: row[name] for name in Discount.__dataclass_fields__}
-    return Discount(**plain | {"steps": tuple(map(Decimal, row["steps"]))})
-
-
-def build_exchange(row: Row) -> Exchange:
-    """The rate of a table row."""
-    return Exchange(**{name: row[name] for name in Exchange.__dataclass_fields__})
-
-
-def build_latency(row: Row) -> Latency:
-    """The measurement of a table row."""
-    return Latency(**{name: row[name] for name in Latency.__dataclass_fields__})
+    """Build a discount rule from its table row."""
+    return record_of(Discount, row, steps=tuple(map(Decimal, row["steps"])))

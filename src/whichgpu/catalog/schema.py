@@ -1,4 +1,4 @@
-"""What each table's columns are: type, unit and meaning, read from `data/fields.csv`."""
+"""Columns of each table with type, unit and meaning, read from `data/fields.csv`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of one table."""
+    """A column of a table."""
 
     table: str
     column: str
@@ -34,12 +34,12 @@ class Field:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Allowed words of a `choice:` column."""
+        """Allowed values of a `choice:` column."""
         return tuple(self.type.removeprefix("choice:").split("|")) if self.type.startswith("choice:") else ()
 
     @property
     def refers_to(self) -> str | None:
-        """Table that a `ref:` or `refs:` column points into."""
+        """Table that a `ref:` or `refs:` column refers to."""
         kind, _, table = self.type.partition(":")
         return table if kind in ("ref", "refs") else None
 
@@ -51,7 +51,7 @@ class Field:
 
 @cache
 def schema() -> dict[str, dict[str, Field]]:
-    """Fields by table and column. The schema is ours alone: a user's data folder cannot change it."""
+    """Fields by table and column; always the bundled schema, whatever data folder the user names."""
     _, rows = read_cells(DATA_DIR / "fields.csv")
     tables: dict[str, dict[str, Field]] = {}
     for _, (table, column, type_, unit, required, meaning) in rows:
@@ -60,5 +60,5 @@ def schema() -> dict[str, dict[str, Field]]:
 
 
 def key_of(table: str) -> tuple[str, ...]:
-    """Columns that together name a row."""
+    """Columns that together identify a row."""
     return KEYS.get(table, ("id",))

@@ -1,4 +1,4 @@
-"""Pure filters and orders over catalog rows."""
+"""Filters and sorting of catalog rows."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from whichgpu.catalog.host import Instance, Region
 
 T = TypeVar("T")
 
-MOST_COUNT = 1_000_000  # GPUs anybody asks for
+MAX_GPUS = 1_000_000  # largest count in a question (assumed)
 
 _CAPABILITY = re.compile(r"([0-9]{1,2})\.([0-9])(\+|(?:\.\.|-)([0-9]{1,2})\.([0-9]))?")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFilter:
-    """What a GPU must have. None and () ask nothing."""
+    """Constraints on a GPU; None and () are no constraint."""
 
     vendor: str | None = None
     arch: str | None = None
-    min_memory: int | None = None  # bytes as marketed, so that 80GiB lets every "80 GB" card through
+    min_memory: int | None = None  # bytes as marketed, so that 80GiB admits every "80 GB" card
     min_bandwidth: int | None = None
     supports: tuple[str, ...] = ()
     compute_capability: tuple[tuple[int, int], tuple[int, int]] | None = None
     form_factor: str | None = None
     as_of: date | None = None
 
-    def wishes(self) -> dict[str, Callable[[Gpu], bool]]:
-        """Each wish by the name of its flag."""
+    def conditions(self) -> dict[str, Callable[[Gpu], bool]]:
+        """Test of each constraint that is set, by the name of its flag."""
         tests: dict[str, Callable[[Gpu], bool]] = {
             "vendor": lambda gpu: gpu.vendor == self.vendor,
             "arch": lambda gpu: gpu.architecture.lower() == (self.arch or "").lower(),
@@ -50,8 +50,8 @@ class GpuFilter:
         return {name: test for name, test in tests.items() if getattr(self, name) not in (None, ())}
 
     def matches(self, gpu: Gpu) -> bool:
-        """Whether a GPU has all of it."""
-        return all(test(gpu) for test in self.wishes().values())
+        """Whether a GPU meets all constraints."""
+        return all(test(gpu) for test in self.conditions().values())
 
     def _capable(self, gpu: Gpu) -> bool:
         if gpu.compute_capability is None or self.compute_capability is None:
@@ -62,7 +62,7 @@ class GpuFilter:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFilter:
-    """What a machine must have. None asks nothing."""
+    """Constraints on an instance; None is no constraint."""
 
     provider: str | None = None
     gpu_ids: frozenset[str] | None = None
@@ -71,8 +71,8 @@ class InstanceFilter:
     min_ram: int | None = None
     as_of: date | None = None
 
-    def wishes(self) -> dict[str, Callable[[Instance], bool]]:
-        """Each wish by the name of its flag."""
+    def conditions(self) -> dict[str, Callable[[Instance], bool]]:
+        """Test of each constraint that is set, by the name of its flag."""
         low, high = self.gpus or (0.0, 0.0)
         tests: dict[str, tuple[object, Callable[[Instance], bool]]] = {
             "provider": (self.provider, lambda row: row.provider == self.provider),
@@ -80,18 +80,18 @@ class InstanceFilter:
             "gpus": (self.gpus, lambda row: low <= row.gpus <= high),
             "min_memory": (self.min_memory, lambda row: _gpu_memory(row) >= (self.min_memory or 0)),
             "min_ram": (self.min_ram, lambda row: (row.ram_bytes or 0) >= (self.min_ram or 0)),
-            "as_of": (self.as_of, lambda row: self.as_of is not None and listed(row, self.as_of)),
+            "as_of": (self.as_of, lambda row: self.as_of is not None and is_listed(row, self.as_of)),
         }
-        return {name: test for name, (wish, test) in tests.items() if wish is not None}
+        return {name: test for name, (value, test) in tests.items() if value is not None}
 
     def matches(self, row: Instance) -> bool:
-        """Whether a machine has all of it."""
-        return all(test(row) for test in self.wishes().values())
+        """Whether an instance meets all constraints."""
+        return all(test(row) for test in self.conditions().values())
 
 
-def passing(rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
-    """How many rows each wish alone would leave: what an empty answer is explained with."""
-    return {name: sum(map(test, rows)) for name, test in wishes.items()}
+def count_matching(rows: Sequence[T], conditions: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
+    """Count the rows that each constraint alone leaves, to explain an empty answer."""
+    return {name: sum(map(test, rows)) for name, test in conditions.items()}
 
 
 def _gpu_memory(row: Instance) -> float:
@@ -99,7 +99,7 @@ def _gpu_memory(row: Instance) -> float:
 
 
 def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The span of compute capabilities meant by `8.0`, `8.0+` or `7.0..8.6`.
+    """Parse a range of compute capabilities: `8.0`, `8.0+` or `7.0..8.6`.
 
     >>> parse_capability("8.0+")
     ((8, 0), (99, 9))
@@ -116,7 +116,7 @@ def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def parse_span(text: str) -> tuple[float, float]:
-    """`8` or `1..8` as a span; below one, a share of a GPU.
+    """Parse `8` or `1..8` to a range; below one, a share of a GPU.
 
     >>> parse_span("1..8"), parse_span("0.5")
     ((1.0, 8.0), (0.5, 0.5))
@@ -130,13 +130,13 @@ def parse_span(text: str) -> tuple[float, float]:
         raise UsageError("bad-span", msg("error.bad-span", text=text), msg("hint.bad-span-part"))
     if low > high:
         raise UsageError("bad-span", msg("error.backwards", text=text), msg("hint.bad-span"))
-    if high > MOST_COUNT:
-        raise UsageError("bad-span", msg("error.span-too-large", text=text), msg("hint.span-too-large", most=f"{MOST_COUNT:,}"))
+    if high > MAX_GPUS:
+        raise UsageError("bad-span", msg("error.span-too-large", text=text), msg("hint.span-too-large", most=f"{MAX_GPUS:,}"))
     return low, high
 
 
 def check_supports(wanted: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """The features asked for, each of which some GPU has; otherwise an error with the nearest."""
+    """Return the features if some GPU has each of them; raise with the nearest ones otherwise."""
     known = sorted({feature for gpu in gpus for feature in gpu.supports})
     for feature in wanted:
         if feature not in known:
@@ -144,14 +144,14 @@ def check_supports(wanted: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...
     return tuple(wanted)
 
 
-def open_on(region: Region, day: date) -> bool:
-    """Whether a region was open that day; where its opening is not known, it is only known since our check."""
+def is_open(region: Region, day: date) -> bool:
+    """Whether a region was open on a day; without a known opening, from the day it was checked."""
     began = first_day(region.opened or region.checked) <= day
     return began and (region.closed is None or day <= last_day(region.closed))
 
 
-def ordered(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
-    """Rows by a field, largest first with a leading `-`; rows without it come last."""
+def sort_rows(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
+    """Sort rows by a field, descending with a leading `-`; rows without a value come last."""
     if field is None:
         return tuple(rows)
     down, name = field.startswith("-"), field.lstrip("-").replace("-", "_")
@@ -165,8 +165,8 @@ def _sort_key(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def sortable(kind: type) -> tuple[str, ...]:
-    """Fields rows of that kind can be ordered by."""
+def sortable_fields(kind: type) -> tuple[str, ...]:
+    """Fields that rows of that kind can be sorted by."""
     names = [
         field.name for field in fields(kind) if not any(word in str(field.type) for word in ("tuple", "Mapping", "Software"))
     ]
@@ -175,21 +175,21 @@ def sortable(kind: type) -> tuple[str, ...]:
 
 def _reader(name: str, kind: type) -> Callable[[Any], Any]:
     name = name.removeprefix("peaks.")
-    if name not in sortable(kind):
-        raise unknown_word("field", name, sortable(kind))
+    if name not in sortable_fields(kind):
+        raise unknown_word("field", name, sortable_fields(kind))
     if kind is Gpu and name in PEAKS:
         return lambda row: row.peaks.get(name)
 
     def read(row: Any) -> Any:
         value = getattr(row, name)
-        for inner in ("bandwidth", "amount"):  # a link, a host interface, a price: order by its number
+        for inner in ("bandwidth", "amount"):  # A link or host interface sorts by bandwidth, a price by amount.
             value = getattr(value, inner, value)
         return value
 
     return read
 
 
-def listed(row: Instance, day: date) -> bool:
-    """Where it is not known when a machine came, it is only known to be there since our check."""
+def is_listed(row: Instance, day: date) -> bool:
+    """Whether an instance was listed on a day; without a known first day, from the day it was checked."""
     began = first_day(row.first_seen or row.checked) <= day
     return began and (row.last_seen is None or day <= last_day(row.last_seen))

@@ -1,4 +1,4 @@
-"""How much the catalog holds, how old it is, and a digest that names its exact content."""
+"""Size, age and digest of the catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.catalog.tables import read_table, table_files
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table: its rows, and the days its rows were last changed and checked."""
+    """Row count of a table, with the days its rows were last changed and checked."""
 
     table: str
     rows: int
@@ -23,7 +23,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class CatalogStatus:
-    """All tables, where they lie, and the digest of their bytes."""
+    """All tables, their folder and the digest of their bytes."""
 
     folder: str
     bundled: bool
@@ -32,7 +32,7 @@ class CatalogStatus:
 
 
 def catalog_status(catalog: Catalog, bundled: bool) -> CatalogStatus:
-    """Read every table and sum it up."""
+    """Read every table and summarise it."""
     digest = hashlib.sha256()
     tables = []
     for name in schema():

@@ -1,14 +1,14 @@
-"""A table of the catalog as typed rows, with everything that is wrong with its cells."""
+"""Catalog tables as typed rows, with a finding for every invalid cell."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from whichgpu.base.dates import is_date
 from whichgpu.base.errors import DataError
@@ -18,16 +18,13 @@ from whichgpu.catalog.engines.files import FOLDER as ENGINES
 from whichgpu.catalog.engines.files import engine_cells, record_files
 from whichgpu.catalog.schema import Field, key_of, schema
 
+T = TypeVar("T")
 Row = dict[str, Any]
-
-_SLUG = re.compile(r"[a-z0-9][a-z0-9._+-]*")
-_NUMBER = re.compile(r"-?[0-9]{1,7}(\.[0-9]{1,12})?")
-_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a check found: where, which check, and what in words."""
+    """A fault that a check found: table, row key, check, column and a message."""
 
     table: str
     key: str
@@ -36,9 +33,12 @@ class Finding:
     detail: Message
 
 
+Fault = tuple[str, str, Message]  # check, column and detail of a finding about one row
+
+
 @dataclass(slots=True)
 class Table:
-    """Typed rows of one file, and the findings about its cells."""
+    """Typed rows of one file and the findings about its cells."""
 
     name: str
     path: Path
@@ -46,30 +46,44 @@ class Table:
     findings: list[Finding] = field(default_factory=list)
 
     def trusted_rows(self) -> list[Row]:
-        """The rows, or a DataError that names the first fault."""
+        """Return the rows; raise a DataError naming the first finding if there is any."""
         if not self.findings:
             return self.rows
         first = self.findings[0]
-        raise bad_data(str(self.path), first.key, first.column, first.detail)
+        raise bad_data_error(str(self.path), first.key, first.column, first.detail)
 
 
-def bad_data(path: str, key: str, column: str, detail: Message) -> DataError:
-    """A cell that cannot be what it should."""
+Tables = Mapping[str, Table]
+
+
+def table_findings(tables: Tables, name: str, faults: Callable[[Row], Iterable[Fault]]) -> list[Finding]:
+    """Findings for the faults of each row of a table."""
+    return [Finding(name, row_key(name, row), *fault) for row in tables[name].rows for fault in faults(row)]
+
+
+def bad_data_error(path: str, key: str, column: str, detail: Message) -> DataError:
+    """Build the error for an invalid cell."""
     return DataError("bad-data", msg("error.bad-data", path=path, key=key, column=column, detail=detail), msg("hint.data"))
 
 
+def record_of(kind: type[T], row: Row, **computed: Any) -> T:
+    """Build a dataclass from the columns named like its fields, except for the `computed` ones."""
+    plain = {name: row[name] for name in kind.__dataclass_fields__ if name not in computed}  # type: ignore[attr-defined]
+    return kind(**plain, **computed)
+
+
 def row_key(table: str, row: Row) -> str:
-    """The key of a row as text: `aws/p3.2xlarge`."""
+    """Key of a row as text, such as `aws/p3.2xlarge`."""
     return "/".join(_text(row.get(column)) for column in key_of(table))
 
 
 def table_files(folder: Path, name: str) -> list[Path]:
-    """The files a table is read from: one, or one for each engine."""
+    """Files a table is read from: one, or one per engine for the engines table."""
     return record_files(folder) if name == ENGINES else [folder / f"{name}.csv"]
 
 
 def read_table(folder: Path, name: str) -> Table:
-    """Read a table of a folder against the schema. A file that is no table at all raises; a bad cell is a finding."""
+    """Read a table against the schema; invalid cells become findings, a malformed file raises."""
     fields = schema()[name]
     path = folder / (name if name == ENGINES else f"{name}.csv")
     header, lines = engine_cells(folder, fields) if name == ENGINES else read_cells(path)
@@ -86,15 +100,15 @@ def read_table(folder: Path, name: str) -> Table:
     table = Table(name, path, rows)
     if any(value is FAULT for memo in memos for value in memo.values()):
         for row, (_, cells) in zip(rows, lines, strict=True):
-            _set_right(table, row, dict(zip(header, cells, strict=True)))
+            _report_faults(table, row, dict(zip(header, cells, strict=True)))
     return table
 
 
-FAULT = object()  # stands in a row for a cell that cannot be read, until it is reported
+FAULT = object()  # Marks an invalid cell in a row until it is reported.
 
 
 class _Memo(dict[str, Any]):
-    """Cells already read: tables repeat themselves, so most cells cost one look-up."""
+    """Cache of parsed cells: tables repeat values, so most cells cost one look-up."""
 
     def __init__(self, read: Callable[[str], Any], empty: Any) -> None:
         self._read = read
@@ -114,8 +128,8 @@ def _memo(spec: Field) -> _Memo:
     return _Memo(_reader(spec), empty)
 
 
-def _set_right(table: Table, row: Row, cells: dict[str, str]) -> None:
-    """Report a row's faults and leave the cells empty."""
+def _report_faults(table: Table, row: Row, cells: dict[str, str]) -> None:
+    """Add a finding for each invalid cell of a row and empty the cell."""
     faults = [schema()[table.name][column] for column, value in row.items() if value is FAULT]
     if not faults:
         return
@@ -144,25 +158,19 @@ def _plain(cell: str) -> str:
     return cell
 
 
-def _slug(cell: str) -> str:
-    if not _SLUG.fullmatch(cell):
-        raise ValueError(cell)
-    return cell
+def _matching(pattern: str, convert: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """Parser of cells that match a regular expression as a whole."""
+    whole = re.compile(pattern)
+
+    def read(cell: str) -> Any:
+        if not whole.fullmatch(cell):
+            raise ValueError(cell)
+        return convert(cell)
+
+    return read
 
 
-def _integer(cell: str) -> int:
-    if not cell.isascii() or not cell.isdigit() or len(cell) > 13:  # a larger one would not fit 64 bits once scaled to base units
-        raise ValueError(cell)
-    return int(cell)
-
-
-def _number(cell: str) -> Decimal:
-    if not _NUMBER.fullmatch(cell):
-        raise ValueError(cell)
-    try:
-        return Decimal(cell)
-    except InvalidOperation as problem:
-        raise ValueError(cell) from problem
+_integer = _matching("[0-9]{1,13}", int)  # A larger one would not fit 64 bits once scaled to base units.
 
 
 def _date(cell: str) -> str:
@@ -182,12 +190,6 @@ def _integers(cell: str) -> tuple[int, ...]:
     return tuple(map(_integer, _list(cell)))
 
 
-def _capability(cell: str) -> str:
-    if not _CAPABILITY.fullmatch(cell):
-        raise ValueError(cell)
-    return cell
-
-
 def _choice(allowed: frozenset[str]) -> Callable[[str], str]:
     def read(cell: str) -> str:
         if cell not in allowed:
@@ -198,12 +200,12 @@ def _choice(allowed: frozenset[str]) -> Callable[[str], str]:
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
-    "id": _slug,
+    "id": _matching("[a-z0-9][a-z0-9._+-]*"),
     "integer": _integer,
     "integers": _integers,
-    "number": _number,
+    "number": _matching(r"-?[0-9]{1,7}(\.[0-9]{1,12})?", Decimal),
     "date": _date,
-    "capability": _capability,
+    "capability": _matching(r"[0-9]{1,2}\.[0-9]"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a recommendation shows of a candidate: the few that are shown, as rich objects."""
+"""A candidate as it is shown: a configuration on an offer, with its times, memory and money as figures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.catalog.currency import rounded
+from whichgpu.catalog.currency import round_significant
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.capacity_bound import waits
-from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
-from whichgpu.decide.configurations.groups import Group, Groups
+from whichgpu.decide.configurations.capacity_bound import expected_latency
+from whichgpu.decide.configurations.configuration import Configuration
+from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
+from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.work import Work
 from whichgpu.estimate.fit import Verdict
 from whichgpu.price.asof import STALE_DAYS
@@ -28,7 +31,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Money with the range its time gives it."""
+    """Money with the range that follows from the range of its time."""
 
     amount: Decimal
     low: Decimal
@@ -38,15 +41,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run it: GPUs, machine, terms, layout, and what it takes. `run_time` is the whole run's, seconds.
+    """GPUs, machine, term and layout, with times, memory and money. `run_time` is the seconds of the whole run.
 
-    Under a rate of requests `throughput`, `ttft` and `tpot` are those of that load, `capacity` is what it could bear; `time` is
-    between tokens with `batch` sequences in hand. Answers of one token have no `tpot`.
+    At a request rate, `throughput`, `ttft` and `tpot` are those of that load, and `capacity` is the highest rate that keeps the
+    objectives; `time` is between tokens with `batch` running sequences. Answers of one token have no `tpot`.
     """
 
     gpu: str
     gpu_name: str
-    gpus: int | float  # of all copies; less than one of a slice
+    gpus: int | float  # of all replicas; less than one for a slice
     copies: int
     machines: int
     instance: str
@@ -64,8 +67,8 @@ class Candidate:
     throughput: Figure
     ttft: Figure | None
     tpot: Figure | None
-    capacity: Figure | None  # requests a second of all copies
-    simulated: int | None  # requests whose waits were simulated; None where formulas say them
+    capacity: Figure | None  # requests a second of all replicas
+    simulated: int | None  # requests simulated; None if formulas gave the latencies
     memory: Figure
     usable: int
     fits: Verdict
@@ -81,8 +84,8 @@ class Candidate:
     cost_per_epoch: Cost | None
     break_even_hours: float | None
     round_trip: float | None
-    price: Money  # of one machine, an hour
-    purchase: Money | None  # of all its GPUs, where they are bought
+    price: Money  # of one machine, per hour
+    purchase: Money | None  # of all its GPUs, if they are bought
     price_observed_at: str
     price_age_days: int
     price_stale: bool
@@ -94,7 +97,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TermLine:
-    """What the answer's machine costs on one term: an hour, and the hours that are bound."""
+    """The price of the answer's machine on one term, per hour, and the hours of the commitment."""
 
     term: str
     payment: str | None
@@ -102,60 +105,63 @@ class TermLine:
     bound_hours: float
 
 
-def term_lines(one: Candidate, found: Market) -> tuple[TermLine, ...]:
-    """Every term the machine is offered on where the answer has it, cheapest hour first."""
-    table = found.table.taken(found.rows)
-    mine = (
-        table.named("provider", (one.provider,)) & table.named("instance", (one.instance,)) & table.named("region", (one.region,))
-    )
+def term_lines(one: Candidate, market: Market) -> tuple[TermLine, ...]:
+    """Return every term on which the candidate's machine is offered in its region, cheapest hour first."""
+    table = market.table.taken(market.rows)
+    names = {"provider": one.provider, "instance": one.instance, "region": one.region}
+    same = np.all([table.named(column, (name,)) for column, name in names.items()], axis=0)
     lines = [
         TermLine(
             table.word("term", row),
             table.word("payment", row) or None,
-            money(float(found.price[row]), one.price.currency),
+            money(float(market.price[row]), one.price.currency),
             committed_years(table.word("term", row)) * YEAR_HOURS,
         )
-        for row in mine.nonzero()[0].tolist()
+        for row in np.flatnonzero(same).tolist()
     ]
     return tuple(sorted(lines, key=lambda line: line.price.amount))
 
 
-def build_candidate(
-    place: int, told: Candidates, found: Market, groups: Groups, asked: WorkloadRequest, work: Work, currency: str,
-    because: tuple[Message, ...] = (),
-) -> Candidate:  # fmt: skip
-    """The candidate at a place."""
-    group, way = groups.groups[int(told.group[place])], told.ways[int(told.group[place])]
-    assert way is not None
-    offer = int(told.offer[place])
-    row = int(found.rows[offer])
-    table, copies = found.table, int(told.copies[place])
-    sure = time_range(asked, group, way)
-    spoken = asked.workload.serving and way.kind == "generate"
-    served, (first, each) = way.served, waits(asked.workload, way)
-    seen = min(int(table.days[1][row]), found.day.toordinal())
-    age = found.day.toordinal() - seen
-    even = float(told.course.break_even[place])
-    trip = float(found.round_trip[offer])
+def build_candidate(at: int, found: Candidates, question: EvaluatedQuestion) -> Candidate:
+    """Return the candidate at an index as it is shown; reasons and purchase are added later."""
+    request, work, market = question.request, question.work, question.selection.market
+    workload, currency = request.workload, question.selection.constraints.currency
+    group, one = group_at(at, found, question)
+    offer = int(found.offer[at])
+    row = int(market.rows[offer])
+    table, copies = market.table, int(found.copies[at])
+    evidence = time_range(request, group, one)
+    generates = workload.serving and one.kind == "generate"
+    ttft, tpot = expected_latency(workload, one)
+    today = market.day.toordinal()
+    observed = min(int(table.days[1][row]), today)
+    break_even = float(found.run_cost.break_even[at])
+    trip = float(market.round_trip[offer])
     return Candidate(
-        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(told.gpus[place])), copies=copies,
+        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(found.gpus[at])), copies=copies,
         machines=group.machines * copies,
         instance=table.word("instance", row), provider=table.word("provider", row), region=table.word("region", row),
-        term=table.word("term", row), payment=table.word("payment", row) or None, precision=way.precision, parallel=way.parallel,
-        batch=way.batch, micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
-        time=sure.seconds(way.seconds), throughput=_throughput(asked.workload, way, copies, sure, spoken),
-        ttft=_waited(way, sure, first, 0) if way.ttft is not None else None,
-        tpot=_waited(way, sure, each, 1) if spoken and asked.workload.seq_out != 1 else None,
-        capacity=_capacity(way, copies, sure),
-        simulated=served.requests if served else None,
-        memory=Figure(float(way.need), way.need * 0.95, way.need * 1.05, "byte", "modelled"), usable=way.usable, fits=way.fits,
-        bound=way.bound, run_time=_run_time(told, place, sure, work), reruns=round(float(told.course.reruns[place]), 3),
-        **_money(told, place, sure, work, currency),
-        break_even_hours=round(even, 1) if even == even else None,
-        round_trip=trip if trip == trip else None, price=money(float(found.price[offer]), currency),
-        purchase=None, price_observed_at=date.fromordinal(seen).isoformat(), price_age_days=age, price_stale=age > STALE_DAYS,
-        includes=table.word("includes", row), tier=sure.tier, because=because, source=table.word("source", row),
+        term=table.word("term", row), payment=table.word("payment", row) or None, precision=one.precision, parallel=one.parallel,
+        batch=one.batch, micro_batch=one.micro_batch, accumulation=one.accumulation, checkpointing=one.checkpointing,
+        time=evidence.seconds(one.seconds), throughput=_throughput(workload, one, copies, evidence, generates),
+        ttft=_latency(one, evidence, ttft, 0) if one.ttft is not None else None,
+        tpot=_latency(one, evidence, tpot, 1) if generates and workload.seq_out != 1 else None,
+        capacity=_capacity(one, copies, evidence),
+        simulated=one.simulation.requests if one.simulation else None,
+        memory=Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled"), usable=one.usable, fits=one.fits,
+        bound=one.bound, run_time=_run_time(found, at, evidence, work), reruns=round(float(found.run_cost.reruns[at]), 3),
+        **_costs(found, at, evidence, work, currency),
+        break_even_hours=round(break_even, 1) if break_even == break_even else None,
+        round_trip=trip if trip == trip else None, price=money(float(market.price[offer]), currency),
+        purchase=None, price_observed_at=date.fromordinal(observed).isoformat(), price_age_days=today - observed,
+        price_stale=today - observed > STALE_DAYS, includes=table.word("includes", row), tier=evidence.tier, because=(),
+        source=table.word("source", row),
     )  # fmt: skip
+
+
+def group_at(at: int, found: Candidates, question: EvaluatedQuestion) -> tuple[Group, Configuration]:
+    """Return the group and the configuration of the candidate at an index."""
+    return question.groups.groups[int(found.group[at])], found.configuration_at(at)
 
 
 def _whole(count: float) -> int | float:
@@ -167,64 +173,65 @@ def _whole(count: float) -> int | float:
     return int(count) if count == int(count) else round(count, 4)
 
 
-def _waited(way: Configuration, sure: TimeRange, seconds: float, which: int) -> Figure:
-    """What users wait, with its range: under a load, slower steps find more at work and are slower still; none beats physics."""
-    plain = sure.seconds(seconds)
-    if way.served is None:
+def _latency(one: Configuration, evidence: TimeRange, seconds: float, which: int) -> Figure:
+    """A latency with its range; under load, slower steps meet a longer queue, and none is faster than physics allows."""
+    plain = evidence.seconds(seconds)
+    if one.simulation is None:
         return plain
-    least = way.floor / way.seconds * seconds if way.seconds else 0.0
-    low = min(seconds, max(way.served.fast[which], least, way.lightest))
-    return replace(plain, low=low, high=max(seconds, way.served.slow[which]))
+    floor = one.floor / one.seconds * seconds if one.seconds else 0.0
+    low = min(seconds, max(one.simulation.fast[which], floor, one.min_tpot))
+    return replace(plain, low=low, high=max(seconds, one.simulation.slow[which]))
 
 
-def _capacity(way: Configuration, copies: int, sure: TimeRange) -> Figure | None:
-    """Requests a second that all copies bear with their objectives kept."""
-    each = way.bears or way.capacity
-    return None if each is None else sure.rate(each * copies, "requests/s")
+def _capacity(one: Configuration, copies: int, evidence: TimeRange) -> Figure | None:
+    """Requests a second of all replicas that keep their objectives."""
+    each = one.max_rate or one.capacity
+    return None if each is None else evidence.rate(each * copies, "requests/s")
 
 
-def _throughput(workload: Workload, way: Configuration, copies: int, sure: TimeRange, spoken: bool) -> Figure:
-    """Work a second of all copies: of a service under a rate what that load asks for, as `estimate` tells it; else all they can.
+def _throughput(workload: Workload, one: Configuration, copies: int, evidence: TimeRange, generates: bool) -> Figure:
+    """Work a second of all replicas: what the load of a service asks for, as `estimate` gives it; else all they can do.
 
-    Less than is asked for is answered where they are so slow as to bear less.
+    Its low end is less than is asked for if slower steps could not sustain the load.
     """
-    if not spoken or workload.rate is None or way.capacity is None:
-        return sure.rate(way.rate * copies, way.unit)
+    if not generates or workload.rate is None or one.capacity is None:
+        return evidence.rate(one.rate * copies, one.unit)
     tokens = float(workload.seq_out or 1)
-    bears = _capacity(way, copies, sure)
-    least = min(workload.rate, bears.low if bears else workload.rate)
-    asked = workload.rate * tokens
-    return Figure(asked, least * tokens, asked, way.unit, sure.basis, sure.sources)
+    capacity = _capacity(one, copies, evidence)
+    low = min(workload.rate, capacity.low if capacity else workload.rate)
+    value = workload.rate * tokens
+    return Figure(value, low * tokens, value, one.unit, evidence.basis, evidence.sources)
 
 
-def _run_time(told: Candidates, place: int, sure: TimeRange, work: Work) -> Figure:
-    seconds = float(told.course.hours[place]) * 3600.0
+def _run_time(found: Candidates, at: int, evidence: TimeRange, work: Work) -> Figure:
+    seconds = float(found.run_cost.hours[at]) * 3600.0
     if work.hours is not None:
         return Figure.exact(seconds, "s", "modelled")
-    low, high = told.stretched(place, (sure.low, sure.high)).hours.tolist()
-    return Figure(seconds, low * 3600.0, high * 3600.0, "s", sure.basis, sure.sources)
+    low, high = found.stretched(at, (evidence.low, evidence.high)).hours.tolist()
+    return Figure(seconds, low * 3600.0, high * 3600.0, "s", evidence.basis, evidence.sources)
 
 
-def _money(told: Candidates, place: int, sure: TimeRange, work: Work, currency: str) -> dict[str, Any]:
-    """Every way the money is told."""
-    run = told.course
-    whole = float(run.cost[place])
-    steady = work.hours is not None  # a service costs the same however fast its GPUs are
+def _costs(found: Candidates, at: int, evidence: TimeRange, work: Work, currency: str) -> dict[str, Any]:
+    """The fields of a candidate that are money."""
+    run = found.run_cost
+    total = float(run.cost[at])
+    service = work.hours is not None  # A service costs the same however fast its GPUs are.
     low, high = 1.0, 1.0
-    if not steady and whole > 0:  # as it would be billed at either end
-        low, high = (told.stretched(place, (sure.low, sure.high)).cost / whole).tolist()
-    lines = {name: float(getattr(run, name)[place]) for name in ("machine", "host", "disk", "egress")}
-    unit = float(told.per_unit[place]) if steady else whole / (work.amount or 1.0)
+    if not service and total > 0:  # as billed at either end of the time's range
+        low, high = (found.stretched(at, (evidence.low, evidence.high)).cost / total).tolist()
+    lines = {name: float(getattr(run, name)[at]) for name in ("machine", "host", "disk", "egress")}
+    per_hour = float(found.per_hour[at])
+    unit = float(found.per_unit[at]) if service else total / (work.amount or 1.0)
 
     def cost(value: float) -> Cost:
         return Cost(_decimal(value), _decimal(value * low), _decimal(value * high), currency)
 
     tokens = work.unit == "tokens"
     return {
-        "cost": cost(whole),
+        "cost": cost(total),
         "cost_lines": {name: money(value, currency) for name, value in lines.items() if value or name == "machine"},
-        "cost_per_hour": money(float(told.per_hour[place]), currency),
-        "cost_per_month": money(float(told.per_hour[place]) * MONTH_HOURS, currency),
+        "cost_per_hour": money(per_hour, currency),
+        "cost_per_month": money(per_hour * MONTH_HOURS, currency),
         "cost_per_million_tokens": cost(unit * 1e6) if tokens else None,
         "cost_per_thousand_samples": None if tokens else cost(unit * 1e3),
         "cost_per_epoch": cost(unit * work.per_epoch) if work.per_epoch else None,
@@ -232,16 +239,9 @@ def _money(told: Candidates, place: int, sure: TimeRange, work: Work, currency: 
 
 
 def money(value: float, currency: str) -> Money:
-    """A computed amount, to six digits."""
+    """Return a computed amount, rounded to six digits."""
     return Money(_decimal(value), currency)
 
 
 def _decimal(value: float) -> Decimal:
-    return rounded(Decimal(repr(value)))
-
-
-def group_at(place: int, told: Candidates, groups: Groups) -> tuple[Group, Configuration]:
-    """The group and way of a place."""
-    way = told.ways[int(told.group[place])]
-    assert way is not None
-    return groups.groups[int(told.group[place])], way
+    return round_significant(Decimal(repr(value)))

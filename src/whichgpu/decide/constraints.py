@@ -8,7 +8,7 @@ from datetime import date
 from typing import Literal
 
 from whichgpu.base.money import Money
-from whichgpu.price.run import Habits
+from whichgpu.price.run import RunSettings
 
 Rank = Literal["cost", "time", "value", "balanced"]
 RANKS: tuple[Rank, ...] = ("cost", "time", "value", "balanced")
@@ -38,7 +38,6 @@ class Constraints:
     needs: tuple[str, ...] = ()
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None
-    near: str | None = None
     max_latency: float | None = None  # seconds
     budget: Money | None = None
     budget_per: str | None = None  # hour or month; None: in total
@@ -46,8 +45,7 @@ class Constraints:
     rank: Rank | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
-    only_owned: bool = False
-    habits: Habits = field(default_factory=Habits)
+    run_settings: RunSettings = field(default_factory=RunSettings)
     duration: float | None = None  # seconds a service is kept up
     slices: bool = False  # whether parts of a GPU are looked at
     max_age: float | None = None  # seconds since a price was seen

@@ -24,13 +24,13 @@ from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome
 from whichgpu.estimate.serving.fleet.pools import Fleet, Interruptions
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.summary import WARM_UP_SHARE
-from whichgpu.price.habits import habit
 from whichgpu.price.run import INTERRUPTIONS, STARTUP
+from whichgpu.price.run_settings import run_default
 
 Policy = Literal["on-demand", "spot-with-fallback", "mixed", "spot"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 # Half a minute's notice is the shortest any large cloud gives.
-USUAL = Interruptions(rate=INTERRUPTIONS, notice=habit("notice"), warm_up=STARTUP)
+USUAL = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
 TAKEN = 10  # times a machine should be taken away while simulated
 MOST_REQUESTS = 50_000
 SHORTEST = 60.0  # seconds a start is never made shorter than: many times as long as an answer takes

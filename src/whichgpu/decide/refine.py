@@ -1,8 +1,8 @@
-"""Refine screened candidates: those listed are counted and timed exactly, until the list no longer changes."""
+"""Refiners: exact evaluation of the groups of GPUs whose candidates lead, one refiner for each kind of workload."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,65 +11,165 @@ from whichgpu.base.figure import Figure
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
-from whichgpu.decide.configurations.groups import Group, Groups
-from whichgpu.decide.constraints import Constraints
-from whichgpu.decide.relax import leaning
-from whichgpu.estimate.fit import fit, needed, verdict, with_training_defaults
+from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.question import EvaluatedQuestion
+from whichgpu.decide.relax import groups_nearest
+from whichgpu.estimate.fit import fit, required_memory, verdict, with_training_defaults
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
-from whichgpu.estimate.offline import offline_batch, replica_of, replica_seconds
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.offline import offline_batch, replica_seconds, single_replica
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_REFINED = 24  # Training groups refined at most, so that every row listed is counted and timed alike (assumed enough).
-MOST_SERVED = 40  # groups simulated; what is left then is not shown
-AHEAD = 32  # groups looked at by formula at once, beyond those listed: they would be asked for next
+MAX_TRAINING_GROUPS = 24  # refined at most, so that every row listed is evaluated alike (assumed enough)
+MAX_GROUPS = 40  # refined at most by the other refiners; served groups beyond are not shown
+AHEAD = 32  # leading groups bounded by formulas at once with those listed, since they would be wanted next
 
-Join = Callable[[list[GroupResult]], tuple[Candidates, Ints]]
-Places = Callable[[Candidates, Ints], Iterable[int]]
+Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Indices of an order's candidates whose groups are refined.
+Passes = Iterator[tuple[list[GroupResult], Leaders]]
 
 
-def settled(
-    asked: WorkloadRequest,
-    groups: Groups,
-    outcomes: list[GroupResult],
-    join: Join,
-    constraints: Constraints,
-    listed: Places,
-    shown: Places,
-) -> tuple[Candidates, Ints, list[GroupResult]]:
-    """Candidates joined with offers and put in order, the first of them settled; where there is none, those that come nearest.
+def refiner_for(screened: EvaluatedQuestion) -> Refiner:
+    """Return the refiner of a question's kind of workload."""
+    request, workload = screened.request, screened.request.workload
+    bounded = any(isinstance(one, Configuration) and one.rate_bound is not None for one in screened.results)
+    if workload.rate is not None and bounded:
+        return ServingRefiner(screened)
+    if chooses_batch(workload, request.given) and workload.generating and request.shape.is_generative:
+        return OfflineRefiner(screened)
+    if workload.training and request.shape.is_transformer:
+        return TrainingRefiner(screened)
+    return Refiner(screened)
 
-    Training is screened on lines, serving by formulas, offline generation on a grid of batches; all else is exact as it is.
+
+class Refiner:
+    """Leaves results as screened: they are exact already."""
+
+    def __init__(self, screened: EvaluatedQuestion) -> None:
+        self.screened, self.request, self.groups = screened, screened.request, screened.groups.groups
+        self.done: dict[int, GroupResult] = {}
+
+    def passes(self, listed: Leaders, shown: Leaders) -> Passes:
+        """Yield the results to start from and the rows whose groups are refined, for each pass."""
+        yield list(self.screened.results), listed
+
+    def nearest(self, found: Candidates) -> Iterable[int]:
+        """Return the groups to refine if no candidate passes."""
+        return ()
+
+    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+        """Return better results of groups, none once those wanted are refined; `order` has the groups of all candidates."""
+        return {}
+
+    def comparable(self, found: Candidates, order: Ints) -> Ints:
+        """Return the part of an order whose candidates may be shown side by side."""
+        return order
+
+    def _screened(self, groups: Iterable[int]) -> dict[int, Configuration]:
+        """The screened configurations of groups not refined yet."""
+        results = self.screened.results
+        return {at: one for at in groups if at not in self.done and isinstance(one := results[at], Configuration)}
+
+
+class TrainingRefiner(Refiner):
+    """Counts the memory and times the step of training, whose screen interpolates both."""
+
+    def nearest(self, found: Candidates) -> Iterable[int]:
+        """Return the groups on which the proposed changes of budget and deadline rest."""
+        return groups_nearest(found, self.screened.selection.constraints)
+
+    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+        """Return the exact step of each group wanted."""
+        if len(self.done) >= MAX_TRAINING_GROUPS:
+            return {}
+        refined = {at: exact_training(self.request, self.groups[at], one) for at, one in self._screened(wanted).items()}
+        self.done |= refined
+        return refined
+
+
+class OfflineRefiner(Refiner):
+    """Chooses the concurrency of offline inference exactly, as `estimate` does; the screen chooses from a grid."""
+
+    def __init__(self, screened: EvaluatedQuestion) -> None:
+        super().__init__(screened)
+        self._replicas: dict[tuple[str, Parallel, Fabric], OfflineReplica] = {}
+
+    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+        """Return each group wanted at the concurrency with the highest throughput that fits."""
+        left = list(self._screened(wanted).items())[: MAX_GROUPS - len(self.done)]
+        refined = {at: self._offline(self.groups[at], one) for at, one in left}
+        self.done |= refined
+        return refined
+
+    def _offline(self, group: Group, one: Configuration) -> GroupResult:
+        key = group.gpu.id, replace(one.parallel, dp=1), group.fabric
+        if key not in self._replicas:
+            self._replicas[key] = _offline_replica(self.request, group, one)
+        replica, dp = self._replicas[key], one.parallel.dp
+        fits = verdict(replica.need, replica.usable)
+        if fits == "no":
+            return Infeasibility("memory", replica.need.value / replica.usable - 1.0)
+        return replace(
+            one, batch=replica.batch * dp, seconds=replica.seconds, rate=replica.batch * dp / replica.seconds,
+            need=int(replica.need.value), usable=replica.usable, fits=fits, bound=replica.bound, floor=replica.floor,
+        )  # fmt: skip
+
+
+class ServingRefiner(Refiner):
+    """Simulates services, whose screen bounds the rate of a replica by queueing formulas.
+
+    The first pass starts from upper bounds. Every refinement lowers a bound, first by formulas about the group's own steps and
+    then by simulation, so no group left out could have led. The second pass starts from what was simulated and from safe rates
+    for the rest, and simulates whatever would be shown besides (the fastest, the Pareto front): all rows are comparable.
     """
-    if asked.workload.rate is not None and any(isinstance(one, Configuration) and one.most is not None for one in outcomes):
-        return _served(asked, groups, outcomes, join, listed, shown)
-    if chooses_batch(asked.workload, asked.given) and asked.workload.generating and asked.shape.is_generative:
-        return _concurrent(asked, groups, outcomes, join, listed)
-    told, order = join(outcomes)
-    if not (asked.workload.training and asked.shape.is_transformer):
-        return told, order, outcomes
-    done: set[int] = set()
-    while len(done) < MAX_REFINED and (
-        wanted := ({int(told.group[place]) for place in listed(told, order)} if len(order) else leaning(told, constraints)) - done
-    ):
-        for place in wanted:
-            way = outcomes[place]
-            assert isinstance(way, Configuration)
-            outcomes = [*outcomes[:place], exactly(asked, groups.groups[place], way), *outcomes[place + 1 :]]
-        done |= wanted
-        told, order = join(outcomes)
-    return told, order, outcomes
+
+    def __init__(self, screened: EvaluatedQuestion) -> None:
+        from whichgpu.decide.configurations.simulate import Simulator  # imported only for services
+
+        super().__init__(screened)
+        self._simulator = Simulator(self.request)
+        self._bounded: set[int] = set()
+        self._ahead = AHEAD
+
+    def passes(self, listed: Leaders, shown: Leaders) -> Passes:
+        """Yield upper bounds with the rows listed, then simulated and safe rates with all rows shown."""
+        yield [_at_rate_bound(one) for one in self.screened.results], listed
+        self._ahead = 0
+        yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], shown
+
+    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+        """Return closer bounds of groups wanted that have only the screen's; else simulate them."""
+        left = self._screened(wanted)
+        if any(at not in self._bounded for at in left):
+            first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()
+            new = {at: one for at, one in (left | self._screened(first)).items() if at not in self._bounded}
+            self._bounded |= new.keys()
+            return {at: self._simulator.bounded(self.groups[at], one) for at, one in new.items()}
+        left = dict(list(left.items())[: MAX_GROUPS - len(self.done)])
+        self._simulator.prepare((self.groups[at], one) for at, one in left.items())
+        simulated = {at: self._simulator.simulated(self.groups[at], one) for at, one in left.items()}
+        self.done |= simulated
+        return simulated
+
+    def comparable(self, found: Candidates, order: Ints) -> Ints:
+        """Return the candidates whose groups were simulated."""
+        done = np.array([at in self.done for at in range(len(self.groups))], dtype=bool)
+        simulated: Ints = order[done[found.group[order]]]
+        return simulated
+
+
+def _at_rate_bound(one: GroupResult) -> GroupResult:
+    return replace(one, capacity=one.rate_bound) if isinstance(one, Configuration) and one.rate_bound is not None else one
 
 
 @dataclass(frozen=True, slots=True)
-class Concurrency:
+class OfflineReplica:
     """One replica of offline inference at the concurrency chosen for it; memory in bytes on each GPU."""
 
     batch: int
@@ -80,137 +180,56 @@ class Concurrency:
     usable: int
 
 
-def _concurrent(
-    asked: WorkloadRequest, groups: Groups, outcomes: list[GroupResult], join: Join, listed: Places
-) -> tuple[Candidates, Ints, list[GroupResult]]:
-    """Offline inference: the concurrency of every candidate listed chosen exactly, as `estimate` does."""
-    done: dict[int, GroupResult] = {}
-    known: dict[tuple[str, Parallel, Fabric], Concurrency] = {}
-    while True:
-        told, order = join(outcomes)
-        places = dict.fromkeys(int(told.group[place]) for place in listed(told, order)) if len(order) else {}
-        left = [place for place in places if place not in done][: MOST_SERVED - len(done)]
-        if not left:
-            return told, order, outcomes
-        for place in left:
-            way = outcomes[place]
-            assert isinstance(way, Configuration)
-            done[place] = _concurrency(asked, groups.groups[place], way, known)
-        outcomes = [done.get(place, one) for place, one in enumerate(outcomes)]
+def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> OfflineReplica:
+    gpu, shape = group.gpu, request.shape
+    workload = single_replica(workload_of(with_precision(request.workload, one.precision), group, one))
+
+    def memory_of(workload: Workload) -> MemoryEstimate:
+        return estimate_memory(workload, shape, gpu)
+
+    seconds_of = replica_seconds(workload, shape, gpu, lambda: group.fabric, request.calibration)
+    batch = offline_batch(workload, shape, gpu, memory_of, seconds_of)
+    workload = replace(workload, batch=batch)
+    need = required_memory(memory_of(workload), workload)
+    return OfflineReplica(batch, *step_time(request, group, workload), need, usable_bytes(gpu, workload))
 
 
-def _concurrency(
-    asked: WorkloadRequest, group: Group, way: Configuration, known: dict[tuple[str, Parallel, Fabric], Concurrency]
-) -> GroupResult:
-    """The same configuration at the concurrency with the highest throughput that fits."""
-    gpu, dp = group.gpu, way.parallel.dp
-    key = gpu.id, replace(way.parallel, dp=1), group.fabric
-    if key not in known:
-        one = replica_of(laid(with_precision(asked.workload, way.precision), group, way))
+def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:
+    """Return a configuration with its memory counted and its step timed, micro-batch and checkpointing as `fit` chooses them.
 
-        def memory_of(workload: Workload) -> MemoryEstimate:
-            return memory(workload, asked.shape, gpu)
-
-        seconds_of = replica_seconds(one, asked.shape, gpu, lambda: group.fabric, asked.calibration)
-        one = replace(one, batch=offline_batch(one, asked.shape, gpu, memory_of, seconds_of))
-        need = needed(memory_of(one), one)
-        known[key] = Concurrency(one.batch or 1, *timed(asked, group, one), need, usable_bytes(gpu, one))
-    found = known[key]
-    fits = verdict(found.need, found.usable)
-    if fits == "no":
-        return Infeasibility("memory", found.need.value / found.usable - 1.0)
-    return replace(
-        way, batch=found.batch * dp, seconds=found.seconds, rate=found.batch * dp / found.seconds, need=int(found.need.value),
-        usable=found.usable, fits=fits, bound=found.bound, floor=found.floor,
-    )  # fmt: skip
-
-
-def _served(
-    asked: WorkloadRequest, groups: Groups, outcomes: list[GroupResult], join: Join, listed: Places, shown: Places
-) -> tuple[Candidates, Ints, list[GroupResult]]:
-    """Every group at the most that formulas of a full batch hope for; those listed by their own steps; then simulated.
-
-    Every closer look does no better than was hoped before, so no group left aside could have won: one looks until all that are
-    listed are simulated. Then the rest stand at what the formulas are sure of, and those of them that would be shown all the
-    same (the fastest, the front) are simulated too: every row shown is worked out in one and the same way.
+    A pipeline of a given batch keeps the micro-batch that fills its stages best.
     """
-    from whichgpu.decide.configurations.simulate import Simulator  # loaded where something is served
-
-    hoped: set[int] = set()
-    done: dict[int, GroupResult] = {}
-    simulator = Simulator(asked)
-
-    def simulate(standing: list[GroupResult], wanted: Places, ahead: int) -> tuple[Candidates, Ints]:
-        while True:
-            told, order = join(standing)
-            places = dict.fromkeys(int(told.group[place]) for place in wanted(told, order)) if len(order) else {}
-            left = [(place, way) for place in places if place not in done and isinstance(way := outcomes[place], Configuration)]
-            if new := {place: way for place, way in left if place not in hoped}:
-                new |= {place: way for place, way in _first(told, order, outcomes, ahead).items() if place not in hoped}
-                found = {place: simulator.hopes(groups.groups[place], way) for place, way in new.items()}
-                hoped.update(found)
-            elif near := dict(left[: MOST_SERVED - len(done)]):
-                simulator.prepare((groups.groups[place], way) for place, way in near.items())
-                found = {place: simulator.bears(groups.groups[place], way) for place, way in near.items()}
-                done.update(found)
-            else:
-                return told, order
-            for place, outcome in found.items():
-                standing[place] = outcome
-
-    simulate([_hoped(one) for one in outcomes], listed, AHEAD)
-    standing = [done.get(place, one) for place, one in enumerate(outcomes)]
-    told, order = simulate(standing, shown, 0)
-    known = np.array([place in done for place in range(len(standing))], dtype=bool)
-    return told, order[known[told.group[order]]], standing
-
-
-def _first(told: Candidates, order: Ints, outcomes: list[GroupResult], count: int) -> dict[int, Configuration]:
-    """So many groups that come first, each once."""
-    ordered = told.group[order]
-    places = (int(ordered[place]) for place in np.sort(np.unique(ordered, return_index=True)[1])[:count])
-    return {place: way for place in places if isinstance(way := outcomes[place], Configuration)}
-
-
-def _hoped(one: GroupResult) -> GroupResult:
-    return replace(one, capacity=one.most) if isinstance(one, Configuration) and one.most is not None else one
-
-
-def exactly(asked: WorkloadRequest, group: Group, way: Configuration) -> GroupResult:
-    """The same way, its memory counted and its step timed, with micro-batch and checkpointing as `fit` decides them.
-
-    Of a pipeline whose batch is given, the micro-batch stays the one that fills its stages best.
-    """
-    one = laid(asked.workload, group, way)
-    if "batch" not in asked.given or way.parallel.pp == 1:
-        one = with_training_defaults(one, asked.shape, group.gpu, asked.given, lambda it: memory(it, asked.shape, group.gpu))
-    need = needed(memory(one, asked.shape, group.gpu), one)
-    found = fit(need, one, group.gpu)
+    gpu, shape = group.gpu, request.shape
+    workload = workload_of(request.workload, group, one)
+    if "batch" not in request.given or one.parallel.pp == 1:
+        workload = with_training_defaults(workload, shape, gpu, request.given, lambda it: estimate_memory(it, shape, gpu))
+    need = required_memory(estimate_memory(workload, shape, gpu), workload)
+    found = fit(need, workload, gpu)
     if found.fits == "no":
         return Infeasibility("memory", need.value / found.usable - 1.0)
-    seconds, bound, floor = timed(asked, group, one)
-    done, _ = work(one, asked.shape)
+    seconds, bound, floor = step_time(request, group, workload)
+    done, _ = work_per_step(workload, shape)
     return replace(
-        way, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
-        checkpointing=one.checkpointing, micro_batch=one.local_batch, accumulation=one.accumulation,
+        one, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
+        checkpointing=workload.checkpointing, micro_batch=workload.local_batch, accumulation=workload.accumulation,
     )  # fmt: skip
 
 
-def laid(workload: Workload, group: Group, way: Configuration) -> Workload:
-    """A request as a way does it."""
+def workload_of(workload: Workload, group: Group, one: Configuration) -> Workload:
+    """Return a workload laid out as a configuration of a group."""
     return replace(
-        workload, gpus=group.gpus, nodes=group.machines, precision=way.precision, parallel=way.parallel, batch=way.batch,
-        micro_batch=way.micro_batch, accumulation=way.accumulation, checkpointing=way.checkpointing,
+        workload, gpus=group.gpus, nodes=group.machines, precision=one.precision, parallel=one.parallel, batch=one.batch,
+        micro_batch=one.micro_batch, accumulation=one.accumulation, checkpointing=one.checkpointing,
     )  # fmt: skip
 
 
-def timed(asked: WorkloadRequest, group: Group, one: Workload) -> tuple[float, str, float]:
-    """Seconds of a step on a group, what bounds it, and the seconds it takes at the least."""
-    if one.gpus == 1:
-        grid = evaluate(one, asked.shape, [group.gpu], calibration=asked.calibration)
+def step_time(request: WorkloadRequest, group: Group, workload: Workload) -> tuple[float, str, float]:
+    """Seconds of a step on a group, what bounds it, and the least seconds physics allows."""
+    if workload.gpus == 1:
+        grid = evaluate_grid(workload, request.shape, [group.gpu], calibration=request.calibration)
         return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])
-    told = evaluate_group(one, asked.shape, Devices.of([group.gpu], [group.fabric], asked.calibration))
-    seconds, floor = float(told.breakdown.wall[0, 0]), float(told.floor[0, 0])
-    flops, moved = float(told.flop_seconds[0, 0]), float(told.byte_seconds[0, 0])
-    waits = float(told.breakdown.communication[0, 0]) > 0.4 * seconds
-    return seconds, "interconnect" if waits else "compute" if flops >= moved else "bandwidth", floor
+    step = evaluate_group(workload, request.shape, Devices.of([group.gpu], [group.fabric], request.calibration))
+    seconds, floor = float(step.breakdown.wall[0, 0]), float(step.floor[0, 0])
+    if float(step.breakdown.communication[0, 0]) > 0.4 * seconds:
+        return seconds, "interconnect", floor
+    return seconds, "compute" if float(step.flop_seconds[0, 0]) >= float(step.byte_seconds[0, 0]) else "bandwidth", floor

@@ -1,4 +1,4 @@
-"""Which candidates are shown: the best of each GPU and count, the cheapest and fastest, the front, and what to fall back on."""
+"""The candidates that are shown: the best of each GPU and count, the cheapest and fastest, the Pareto front, and fallbacks."""
 
 from __future__ import annotations
 
@@ -8,63 +8,68 @@ from dataclasses import dataclass
 from whichgpu.decide.candidates import Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
 from whichgpu.decide.constraints import RANKS
-from whichgpu.decide.explain import best_of
 from whichgpu.decide.framework_support import CUDA
 from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Places of candidates; `spare` is the best that is not spot and `able` the best with CUDA, where the first is not so."""
+class Shortlist:
+    """Indices of candidates. `without_spot` and `with_cuda` are the best such ones, unless the first already is."""
 
     listed: tuple[int, ...]
     cheapest: int
     fastest: int
     front: tuple[int, ...]
-    spare: int | None
-    able: int | None
-    asked_after: tuple[int, ...]
+    without_spot: int | None
+    with_cuda: int | None
+    compared: tuple[int, ...]
 
     @property
     def all(self) -> tuple[int, ...]:
-        """Each once, in this order."""
-        beside = [place for place in (self.spare, self.able) if place is not None]
-        return tuple(dict.fromkeys((*self.listed, self.cheapest, self.fastest, *self.front, *beside, *self.asked_after)))
+        """Every candidate once, in this order."""
+        fallbacks = [at for at in (self.without_spot, self.with_cuda) if at is not None]
+        return tuple(dict.fromkeys((*self.listed, self.cheapest, self.fastest, *self.front, *fallbacks, *self.compared)))
 
 
-def rows_of(told: Candidates, order: Ints, groups: Groups, found: Market, limit: int, asked_after: Iterable[str] = ()) -> Rows:
-    """The rows of an order that holds at least one."""
-    of_kept = set(order.tolist())
-    cheapest, fastest = (next(place for place in told.order(by, found).tolist() if place in of_kept) for by in RANKS[:2])
-    terms = found.terms[told.offer[order]]
-    others = order[terms != "spot"]
-    best = (best_of(gpu, told, groups, order) for gpu in asked_after)
-    return Rows(
-        listed=tuple(distinct(told, order, groups, limit)),
+def shortlist(
+    found: Candidates, order: Ints, groups: Groups, market: Market, limit: int, compared_gpus: Iterable[str] = ()
+) -> Shortlist:
+    """Return the rows of an order that has at least one candidate; `compared_gpus` are ids the user asks about."""
+    passing = set(order.tolist())
+    cheapest, fastest = (next(at for at in found.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
+    terms = market.terms[found.offer[order]]
+    without_spot = order[terms != "spot"]
+    best = (best_of(gpu, found, groups, order) for gpu in compared_gpus)
+    return Shortlist(
+        listed=tuple(distinct(found, order, groups, limit)),
         cheapest=cheapest,
         fastest=fastest,
-        front=tuple(pareto(told, order)),
-        spare=int(others[0]) if terms[0] == "spot" and len(others) else None,
-        able=_with_cuda(told, order, groups),
-        asked_after=tuple(place for place in best if place is not None),
+        front=tuple(pareto(found, order)),
+        without_spot=int(without_spot[0]) if terms[0] == "spot" and len(without_spot) else None,
+        with_cuda=_with_cuda(found, order, groups),
+        compared=tuple(at for at in best if at is not None),
     )
 
 
-def distinct(told: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
-    """The best of each GPU and count."""
-    seen: dict[tuple[str, float], int] = {}
-    for place in order.tolist():
-        key = (groups.groups[int(told.group[place])].gpu.id, float(told.gpus[place]))
-        seen.setdefault(key, place)
-        if len(seen) >= limit:
+def distinct(found: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
+    """Return the best candidate of each GPU and count."""
+    best: dict[tuple[str, float], int] = {}
+    for at in order.tolist():
+        best.setdefault((groups.groups[int(found.group[at])].gpu.id, float(found.gpus[at])), at)
+        if len(best) >= limit:
             break
-    return list(seen.values())
+    return list(best.values())
 
 
-def _with_cuda(told: Candidates, order: Ints, groups: Groups) -> int | None:
-    """The best that runs CUDA, where the first does not."""
-    able = [CUDA in group.gpu.supports for group in groups.groups]
-    if able[int(told.group[order[0]])]:
+def best_of(gpu: str, found: Candidates, groups: Groups, order: Ints) -> int | None:
+    """Return the best candidate of a GPU."""
+    return next((at for at in order.tolist() if groups.groups[int(found.group[at])].gpu.id == gpu), None)
+
+
+def _with_cuda(found: Candidates, order: Ints, groups: Groups) -> int | None:
+    """The best candidate with CUDA, if the first has none."""
+    cuda = [CUDA in group.gpu.supports for group in groups.groups]
+    if cuda[int(found.group[order[0]])]:
         return None
-    return next((place for place in order.tolist() if able[int(told.group[place])]), None)
+    return next((at for at in order.tolist() if cuda[int(found.group[at])]), None)

@@ -66,3 +66,12 @@ def _unit(shape: Shape, workload: Workload) -> str:
         return "denoising-steps"
     written = workload.generating and shape.is_generative
     return "tokens" if written or (workload.training and shape.is_language_model) else "samples"
+
+
+def running_sequences(rate: float, first: float, each: float, tokens: int, most: int) -> int:
+    """Sequences a copy has at work on average under a rate (Little's law), no more than it takes at once.
+
+    >>> [running_sequences(rate, 0.1, 0.02, 200, 128) for rate in (5.0, 0.1, 90.0)]
+    [20, 1, 128]
+    """
+    return max(1, min(most, round(rate * (first + tokens * each))))

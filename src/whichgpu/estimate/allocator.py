@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
-ROUND = 512
+GRANULARITY = 512
 SMALL_SIZE = MIB  # the largest request of the small pool
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 MIN_OWN_SEGMENT = 10 * MIB  # from here on a request gets a segment of its own
-ROUND_SEGMENT = 2 * MIB
+SEGMENT_GRANULARITY = 2 * MIB
 
 Event = tuple[int, int]  # (id, bytes): positive is a birth, negative the death of that id
 
@@ -33,13 +33,13 @@ class Replay:
     peak_event: int = 0  # index of the event that made the peak
 
 
-def rounded(size: int) -> int:
+def round_size(size: int) -> int:
     """Bytes the allocator hands out for a request.
 
-    >>> rounded(1), rounded(512), rounded(513)
+    >>> round_size(1), round_size(512), round_size(513)
     (512, 512, 1024)
     """
-    return max(ROUND, -(-size // ROUND) * ROUND)
+    return max(GRANULARITY, -(-size // GRANULARITY) * GRANULARITY)
 
 
 def segment_size(size: int) -> int:
@@ -52,10 +52,10 @@ def segment_size(size: int) -> int:
         return SMALL_SEGMENT
     if size < MIN_OWN_SEGMENT:
         return LARGE_SEGMENT
-    return -(-size // ROUND_SEGMENT) * ROUND_SEGMENT
+    return -(-size // SEGMENT_GRANULARITY) * SEGMENT_GRANULARITY
 
 
-def pooled(codes: Iterable[int], least: int, bits: int) -> tuple[list[int], int]:
+def replay_pool(codes: Iterable[int], least: int, bits: int) -> tuple[list[int], int]:
     """One pool's births (units of 512 bytes, above 0) and deaths (0 or below: minus the number of the birth) in order.
 
     Gives the units each birth takes, which may be more than it asks for, and those reserved. What remains of a block is split off
@@ -75,7 +75,7 @@ def pooled(codes: Iterable[int], least: int, bits: int) -> tuple[list[int], int]
                 start, size = key & mask, key >> bits
                 del sizes[start]
             else:
-                start, size = unused, segment_size(code * ROUND) // ROUND
+                start, size = unused, segment_size(code * GRANULARITY) // GRANULARITY
                 unused += 2 * size  # a gap, so that segments never look adjacent
                 reserved += size
             left = size - code

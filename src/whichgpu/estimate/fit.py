@@ -25,14 +25,14 @@ from whichgpu.workload.workload import Workload
 Verdict = Literal["fits", "tight", "no"]
 MemoryOf = Callable[[Workload], MemoryEstimate]
 Field = Literal["batch", "context"]
-MOST = {"batch": 1 << 20, "context": 1 << 24}  # no one runs more; the search stops there
+MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # no one runs more; the search stops there
 BLOCK = 16  # tokens: the smallest step of a context, since caches are made of blocks
-SURE = 0.02  # share of one batch or token: how near the limit a point is computed rather than read off a line
+ROUNDING_MARGIN = 0.02  # share of one batch or token: how near the limit a point is computed rather than read off a line
 SPAN_ERROR = 0.02  # Of a span of sizes, by which a list of all GPUs may understate the largest one (chosen for its speed).
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FitResult:
     """What one GPU says to one workload. Bytes; a negative headroom is what is missing."""
 
     fits: Verdict
@@ -41,7 +41,7 @@ class Fit:
     warnings: tuple[Message, ...] = ()
 
 
-def needed(found: MemoryEstimate, workload: Workload) -> Figure:
+def required_memory(found: MemoryEstimate, workload: Workload) -> Figure:
     """What a device must have room for. Engines that fill the GPU at start show more: there the parts are added up."""
     if workload.training or engine_of(workload).memory.reservation == "none":
         return found.device
@@ -52,7 +52,7 @@ def needed(found: MemoryEstimate, workload: Workload) -> Figure:
     return Figure(value, value - below, value + above, "byte", found.device.basis, found.device.sources)
 
 
-def filled(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
+def device_usage(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
     """What the device shows of an engine that was allowed a share of it: all of that is taken at start, and what it needs."""
     if workload.training or not engine_of(workload).memory.capped:
         return device
@@ -72,7 +72,7 @@ def verdict(need: Figure, usable: int) -> Verdict:
     return "tight" if need.low <= usable else "no"
 
 
-def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None) -> Fit:
+def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None) -> FitResult:
     """The verdict of a GPU on a need (bytes the device has to show); `allowed` is the share of it an engine was given."""
     usable, fast = usable_bytes(gpu, workload, allowed), fast_bytes(gpu)
     found = verdict(need, usable)
@@ -82,9 +82,9 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
         found = "tight" if over and found == "fits" else found
         id = "warning.slow-part" if over else "warning.slow-part-unused"
         warnings.append(msg(id, gpu=gpu.name, fast=format_memory(fast), need=format_memory(int(need.value))))
-    if unknown := lacking(gpu, workload):
+    if unknown := unsupported_dtype(gpu, workload):
         warnings.append(msg("warning.no-dtype", gpu=gpu.name, dtype=unknown))
-    return Fit(found, usable, usable - int(need.value), tuple(warnings))
+    return FitResult(found, usable, usable - int(need.value), tuple(warnings))
 
 
 def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
@@ -107,18 +107,18 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Co
         return workload
 
     def verdict_of(one: Workload) -> Verdict:
-        return verdict(needed(memory(one), one), usable_bytes(gpu, one))
+        return verdict(required_memory(memory(one), one), usable_bytes(gpu, one))
 
     return first_fitting(training_options(workload, shape, "batch" in given), verdict_of)
 
 
-def lacking(gpu: Gpu, workload: Workload) -> str | None:
+def unsupported_dtype(gpu: Gpu, workload: Workload) -> str | None:
     """The dtype a workload computes in that a GPU has no units for, if any."""
     dtype = PRECISION_BY_NAME[workload.precision or "fp32"].wanted_peak
     return dtype if dtype in ("bf16", "fp8", "fp4") and dtype not in gpu.supports else None
 
 
-class Curve:
+class MemoryCurve:
     """The need as one field grows, each point computed once however many GPUs ask."""
 
     def __init__(
@@ -132,11 +132,11 @@ class Curve:
         self._points: dict[int, float] = {}
         self._deviations: dict[tuple[int, int], float] = {}
         self._step = BLOCK
-        limit = shape.max_context if isinstance(shape, Transformer) and shape.max_context else MOST["context"]
+        limit = shape.max_context if isinstance(shape, Transformer) and shape.max_context else MAX_SIZES["context"]
         self._most = max(1, limit // BLOCK)
         if field == "batch":
             self._step = workload.parallel.dp * (workload.accumulation if workload.training else 1)
-            self._most = most or MOST["batch"]
+            self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
         """The workload with the field at that size: one GPU's share of the batch, or blocks of tokens, the answer's included."""
@@ -149,7 +149,7 @@ class Curve:
         """Bytes at the upper end of the range."""
         if size not in self._points:
             workload = self.at(size)
-            self._points[size] = needed(self._memory(workload), workload).high
+            self._points[size] = required_memory(self._memory(workload), workload).high
         return self._points[size]
 
     def largest(self, usable: int) -> int:
@@ -164,7 +164,7 @@ class Curve:
         high = min(2 * low, self._most)
         while high - low > 1:
             place = low + (usable - self.need(low)) / (self.need(high) - self.need(low)) * (high - low)
-            if abs(place - round(place)) > SURE and self._deviation(low, high) < SURE / 2:
+            if abs(place - round(place)) > ROUNDING_MARGIN and self._deviation(low, high) < ROUNDING_MARGIN / 2:
                 return int(place)
             if not self._exact and self._deviation(low, high) <= SPAN_ERROR * (high - low):
                 return max(low, int(place - 2 * self._deviation(low, high)))
@@ -187,7 +187,7 @@ class Curve:
         return self._deviations[low, high]
 
 
-def largest(workload: Workload, shape: Shape, usable: int, field: Field, memory: MemoryOf) -> int:
+def largest_fitting(workload: Workload, shape: Shape, usable: int, field: Field, memory: MemoryOf) -> int:
     """Largest global batch, or context (prompt and answer, in blocks), that fits in so many bytes; 0 where none does."""
-    curve = Curve(workload, shape, field, memory)
+    curve = MemoryCurve(workload, shape, field, memory)
     return curve.told(curve.largest(usable))

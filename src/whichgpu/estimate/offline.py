@@ -9,7 +9,7 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.fit import Curve, MemoryOf, needed
+from whichgpu.estimate.fit import MemoryCurve, MemoryOf, required_memory
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.serving.scheduler_limits import default_max_sequences
@@ -24,9 +24,9 @@ SecondsOf = Callable[[Floats], Floats]  # seconds of a step at each concurrency 
 CONCURRENCY = np.array(
     [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192], dtype=float
 )
-MOST_TRIED = int(CONCURRENCY[-1])
+MAX_CONCURRENCY = int(CONCURRENCY[-1])
 # Samples tried on one GPU for models that write no text.
-SAMPLES = np.array([1 << power for power in range(MOST_TRIED.bit_length())], dtype=float)
+SAMPLES = np.array([1 << power for power in range(MAX_CONCURRENCY.bit_length())], dtype=float)
 
 
 def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
@@ -51,12 +51,12 @@ def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Fl
     """Concurrencies of one replica that fit, ascending; 1 where none does."""
     usable = usable_bytes(gpu, workload)
     if workload.generating and shape.is_generative:
-        largest = Curve(workload, shape, "batch", memory, most=MOST_TRIED).largest(usable)
+        largest = MemoryCurve(workload, shape, "batch", memory, most=MAX_CONCURRENCY).largest(usable)
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 
     def need(size: float) -> Figure:
         one = replace(workload, batch=int(size) * workload.parallel.dp, micro_batch=None)
-        return needed(memory(one), one)
+        return required_memory(memory(one), one)
 
     needs = [need(size) for size in SAMPLES]
     fitting = np.array([figure.high <= usable for figure in needs])
@@ -65,7 +65,7 @@ def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Fl
     return SAMPLES[fitting] if fitting.any() else SAMPLES[:1]
 
 
-def replica_of(workload: Workload) -> Workload:
+def single_replica(workload: Workload) -> Workload:
     """One replica of a request: its GPUs, without data parallelism."""
     layout = workload.parallel
     gpus = max(1, workload.gpus // layout.dp)
@@ -77,13 +77,13 @@ def replica_seconds(
     workload: Workload, shape: Shape, gpu: Gpu, fabric: Callable[[], Fabric], calibration: Calibration
 ) -> SecondsOf:
     """Step times of one replica at each concurrency; `fabric` joins its GPUs where it has several."""
-    one = replica_of(workload)
+    one = single_replica(workload)
 
     def seconds(sizes: Floats) -> Floats:
         if one.gpus == 1:
-            from whichgpu.estimate.time.grid import evaluate
+            from whichgpu.estimate.time.grid import evaluate_grid
 
-            wall = evaluate(one, shape, [gpu], sizes, calibration).seconds.wall
+            wall = evaluate_grid(one, shape, [gpu], sizes, calibration).seconds.wall
         else:
             from whichgpu.estimate.group.step import Devices, evaluate_group
 

@@ -11,17 +11,17 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.fit import Curve, MemoryOf, Verdict, fit, needed, verdict
+from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict, fit, required_memory, verdict
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-WIDE = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16")
-HALF = ("bf16", "fp16", "f16", "f32")
+FP32_WEIGHT_PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16")
+FULL_PRECISIONS = ("bf16", "fp16", "f16", "f32")
 LORA_RANK = 16
-ALIKE = 1.03  # memories within 3% are one class
-TIMES = (2, 4, 8, 16, 32, 64, 128)
-SHORTEST = 512  # tokens; a context cut below this helps nobody
+SAME_SIZE_RATIO = 1.03  # memories within 3% are one class
+GPU_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
+MIN_CONTEXT = 512  # tokens; a context cut below this helps nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,22 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FitProblem:
     """What a remedy is looked for: a workload that does not fit so many bytes. The curves are those of the workload."""
 
     workload: Workload
     shape: Shape
     usable: int
     memory: MemoryOf
-    batch: Curve
-    context: Curve
+    batch: MemoryCurve
+    context: MemoryCurve
 
     def need(self, workload: Workload) -> Figure:
         """What a changed workload asks of the device."""
-        return needed(self.memory(workload), workload)
+        return required_memory(self.memory(workload), workload)
 
 
-def remedies(problem: Problem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Remedy, ...]:
+def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Remedy, ...]:
     """Every remedy that applies and saves something; `able` are GPUs it does fit, the smallest first (`fitting`)."""
     found: list[Remedy] = []
     before = problem.need(problem.workload).value
@@ -72,7 +72,7 @@ def remedies(problem: Problem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Reme
     return (*found, *_next_gpu(gpu, able))
 
 
-def _tried(step: Callable[[Problem], Iterator[Workload]], problem: Problem) -> list[Workload]:
+def _tried(step: Callable[[FitProblem], Iterator[Workload]], problem: FitProblem) -> list[Workload]:
     """A remedy the estimate has no answer for is none."""
     try:
         return [changed for changed in step(problem) if problem.memory(changed)]
@@ -80,7 +80,7 @@ def _tried(step: Callable[[Problem], Iterator[Workload]], problem: Problem) -> l
         return []
 
 
-def _smaller_batch(problem: Problem) -> Iterator[Workload]:
+def _smaller_batch(problem: FitProblem) -> Iterator[Workload]:
     workload, local = problem.workload, problem.workload.local_batch
     if local == 1:
         return
@@ -92,69 +92,69 @@ def _smaller_batch(problem: Problem) -> Iterator[Workload]:
     yield replace(workload, micro_batch=micro, accumulation=workload.accumulation * (local // micro))
 
 
-def _shorter_context(problem: Problem) -> Iterator[Workload]:
+def _shorter_context(problem: FitProblem) -> Iterator[Workload]:
     workload = problem.workload
     if not problem.shape.is_transformer or not workload.seq_in:
         return
     answer = 0 if workload.training else workload.seq_out or 0
     room = (problem.context.told(problem.context.largest(problem.usable)) - answer) // 128 * 128
-    if SHORTEST <= room < workload.seq_in:
+    if MIN_CONTEXT <= room < workload.seq_in:
         yield replace(workload, seq_in=room)
 
 
-def _checkpointing(problem: Problem) -> Iterator[Workload]:
+def _checkpointing(problem: FitProblem) -> Iterator[Workload]:
     if problem.workload.training and problem.workload.checkpointing == "none":
         yield replace(problem.workload, checkpointing="full")
 
 
-def _half_precision(problem: Problem) -> Iterator[Workload]:
-    if problem.workload.precision in WIDE:
+def _half_precision(problem: FitProblem) -> Iterator[Workload]:
+    if problem.workload.precision in FP32_WEIGHT_PRECISIONS:
         yield replace(problem.workload, precision="fp16" if problem.workload.precision == "amp-fp16" else "bf16")
 
 
-def _eight_bit_optimizer(problem: Problem) -> Iterator[Workload]:
+def _eight_bit_optimizer(problem: FitProblem) -> Iterator[Workload]:
     workload = problem.workload
     if workload.training and workload.optimizer in ("adam", "adamw") and not workload.lora_rank:
         yield replace(workload, optimizer="adamw-8bit")
 
 
-def _lora(problem: Problem) -> Iterator[Workload]:
+def _lora(problem: FitProblem) -> Iterator[Workload]:
     if problem.workload.traits.finetuning and problem.shape.is_transformer and not problem.workload.lora_rank:
         yield replace(problem.workload, lora_rank=LORA_RANK)
 
 
-def _qlora(problem: Problem) -> Iterator[Workload]:
+def _qlora(problem: FitProblem) -> Iterator[Workload]:
     workload = problem.workload
     if workload.traits.finetuning and problem.shape.is_transformer and not workload.qlora:
         yield replace(workload, qlora=True, lora_rank=workload.lora_rank or LORA_RANK)
 
 
-def _kv_cache(problem: Problem) -> Iterator[Workload]:
+def _kv_cache(problem: FitProblem) -> Iterator[Workload]:
     if problem.workload.kv_precision in ("bf16", "fp16", "fp32") and not problem.workload.training:
         yield replace(problem.workload, kv_precision="fp8")
     elif problem.workload.kv_precision == "f16":
         yield replace(problem.workload, kv_precision="q8_0")
 
 
-def _quantise(problem: Problem) -> Iterator[Workload]:
+def _quantise(problem: FitProblem) -> Iterator[Workload]:
     workload = problem.workload
     if workload.training or not problem.shape.is_transformer:
         return
     steps = ("q8_0", "q4_k_m") if engine_record(workload.engine).kernels.weight_only_gemm == "gguf" else ("int8", "int4")
-    if workload.precision in (*WIDE, *HALF):
+    if workload.precision in (*FP32_WEIGHT_PRECISIONS, *FULL_PRECISIONS):
         yield replace(workload, precision=steps[0])
-    if workload.precision in (*WIDE, *HALF, "fp8", "int8", "q8_0"):
+    if workload.precision in (*FP32_WEIGHT_PRECISIONS, *FULL_PRECISIONS, "fp8", "int8", "q8_0"):
         yield replace(workload, precision=steps[1])
 
 
-def _more_gpus(problem: Problem) -> Iterator[Workload]:
+def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
     """Twice as many GPUs, or as often doubled as it takes: shards of the weights, of everything when training.
 
     Where no number of them fits, the smallest on which it is tight.
     """
     workload, layout = problem.workload, problem.workload.parallel
     tried = tight = None
-    for times in TIMES:
+    for times in GPU_MULTIPLES:
         if workload.training:
             split = replace(layout, dp=layout.dp * times, zero=3)
         elif isinstance(problem.shape, Transformer) and problem.shape.heads % (layout.tp * times) == 0:
@@ -172,7 +172,7 @@ def _more_gpus(problem: Problem) -> Iterator[Workload]:
 
 
 # In order of pain: first what costs only time, then what costs quality, then what costs money.
-STEPS: tuple[tuple[str, Callable[[Problem], Iterator[Workload]]], ...] = (
+STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
     ("smaller-batch", _smaller_batch),
     ("checkpointing", _checkpointing),
     ("half-precision", _half_precision),
@@ -186,7 +186,7 @@ STEPS: tuple[tuple[str, Callable[[Problem], Iterator[Workload]]], ...] = (
 )
 
 
-def fitting(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """GPUs that fit with nothing to warn of, the smallest first; of those alike (24 GB cards differ by a little) the newest."""
     sizes: dict[str, int] = {}
     for gpu in gpus:
@@ -201,7 +201,7 @@ def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, 
     able = sorted((gpu for gpu in gpus if gpu.id in sizes), key=lambda gpu: sizes[gpu.id])
     classes: list[list[Gpu]] = []
     for gpu in able:
-        if classes and sizes[gpu.id] <= ALIKE * sizes[classes[-1][0].id]:
+        if classes and sizes[gpu.id] <= SAME_SIZE_RATIO * sizes[classes[-1][0].id]:
             classes[-1].append(gpu)
         else:
             classes.append([gpu])

@@ -15,14 +15,14 @@ import numpy as np
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.calibration import Calibration, Setting
-from whichgpu.estimate.time.combine import SHARPNESS
-from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.grid import in_hand, settings, terms_of
+from whichgpu.estimate.time.calibration import Calibration, CorrectionKey
+from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
+from whichgpu.estimate.time.grid import correction_keys, scheduled_sequences, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.own import ANY, EVERYTHING, NARROWEST, groups, version
-from whichgpu.estimate.time.terms import DEVICE, TERMS
-from whichgpu.measure.record import Fitted, StepResult
+from whichgpu.estimate.time.own_corrections import ALL_STEPS, ANY_STEP, MIN_LOG_HALF_WIDTH, calibration_version, correction_groups
+from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS
+from whichgpu.measure.record import FittedCorrections, StepResult
 from whichgpu.workload.models import built_in, find_model, unknown_model
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -54,7 +54,7 @@ class Example:
     seconds: float
     terms: Array
     floors: Array
-    setting: Setting
+    setting: CorrectionKey
     eager: bool
 
 
@@ -65,9 +65,9 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     workload = fill_defaults(spelled.workload, shape)
     batch = float(workload.local_batch)
     kind = workload.traits.step
-    sequences = in_hand(workload, batch) if kind == "decode" else 0.0
-    terms = terms_of(lower(workload, shape, batch), columns([gpu]), sequences, workload.accumulation)
-    setting = settings(workload, kind, terms.unit, [gpu])[0]
+    sequences = scheduled_sequences(workload, batch) if kind == "decode" else 0.0
+    terms = uncorrected_terms(lower(workload, shape, batch), build_gpu_columns([gpu]), sequences, workload.accumulation)
+    setting = correction_keys(workload, kind, terms.unit, [gpu])[0]
     eager = not engine_record(workload.engine).captures_graphs
     return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, eager)
 
@@ -91,11 +91,11 @@ def is_plausible(one: Example, calibration: Calibration) -> bool:
     return one.seconds > 0 and least <= one.seconds <= most
 
 
-def fit_steps(steps: Sequence[Example], calibration: Calibration) -> Fitted:
+def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorrections:
     """The most probable multipliers, and ranges from leaving out each case in turn; implausible steps are left out of both."""
     examples = [one for one in steps if is_plausible(one, calibration)]
     if not examples:
-        return Fitted(version(calibration), (), {}, {})
+        return FittedCorrections(calibration_version(calibration), (), {}, {})
     design = _Design(examples, calibration)
     theta = design.fit(np.ones(len(examples)))
     multipliers: dict[str, dict[str, float]] = {}
@@ -103,7 +103,7 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> Fitted:
         if abs(theta[place]) >= 5e-4:
             multipliers.setdefault(group, {})[term] = round(float(theta[place]), 4)
     kinds = tuple(sorted({f"{one.setting.engine}/{one.setting.task}" for one in examples}))
-    return Fitted(version(calibration), kinds, multipliers, design.spreads())
+    return FittedCorrections(calibration_version(calibration), kinds, multipliers, design.spreads())
 
 
 class _Design:
@@ -122,8 +122,8 @@ class _Design:
             for column, term in enumerate(TERMS):
                 if self.terms[row, column] <= 0:
                     continue
-                for group in groups(one.setting.engine, one.setting.task):
-                    if group == EVERYTHING and term not in DEVICE:
+                for group in correction_groups(one.setting.engine, one.setting.task):
+                    if group == ALL_STEPS and term not in DEVICE_TERMS:
                         continue  # how one engine launches says nothing of another
                     entries.append((row, column, self.places.setdefault((group, term), len(self.places))))
         self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
@@ -133,7 +133,7 @@ class _Design:
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
         """Log seconds, and their slopes by each multiplier."""
-        count = len(DEVICE)
+        count = len(DEVICE_TERMS)
         corrected = self.terms * np.exp(self.acts @ theta)
         free = np.ones_like(corrected)
         free[:, :count] = corrected[:, :count] >= self.floors[:, :count]
@@ -141,10 +141,12 @@ class _Design:
         device, once = corrected[:, :count].sum(1), corrected[:, count + 2 :].sum(1)
         host = np.where(self.eager, corrected[:, count : count + 2].sum(1), 0.0)
         largest = np.maximum(np.maximum(device, host), 1e-30)
-        wall = largest * ((device / largest) ** SHARPNESS + (host / largest) ** SHARPNESS) ** (1 / SHARPNESS)
+        wall = largest * ((device / largest) ** OVERLAP_SHARPNESS + (host / largest) ** OVERLAP_SHARPNESS) ** (
+            1 / OVERLAP_SHARPNESS
+        )
         slopes = corrected * free
-        slopes[:, :count] *= ((device / wall) ** (SHARPNESS - 1))[:, None]
-        slopes[:, count : count + 2] *= np.where(self.eager, (host / wall) ** (SHARPNESS - 1), 0.0)[:, None]
+        slopes[:, :count] *= ((device / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
+        slopes[:, count : count + 2] *= np.where(self.eager, (host / wall) ** (OVERLAP_SHARPNESS - 1), 0.0)[:, None]
         total = wall + once
         return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
 
@@ -170,7 +172,7 @@ class _Design:
     def spreads(self) -> dict[str, float]:
         """Half-widths of 90% ranges in log, by kind and of all, from fits that did not see the case."""
         off = np.array([self._left_out(row) for row in range(len(self.actual))])
-        found = {ANY: _spread(off)}
+        found = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
             chosen = np.array([one == kind for one in self.kinds])
             if chosen.sum() >= FEW:
@@ -186,9 +188,9 @@ class _Design:
 def _spread(off: Array) -> float:
     """Widened for how few they are: the largest of n lies near the 90% point only from ten on."""
     few = 1.0 + 2.0 / max(1, len(off))
-    return round(max(NARROWEST, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)
+    return round(max(MIN_LOG_HALF_WIDTH, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)
 
 
 def _width(group: str, term: str) -> float:
-    width = DEVICE_WIDTH if term in DEVICE else HOST_WIDTH
-    return width * EVERYTHING_SHARE if group == EVERYTHING else width
+    width = DEVICE_WIDTH if term in DEVICE_TERMS else HOST_WIDTH
+    return width * EVERYTHING_SHARE if group == ALL_STEPS else width

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Event = Literal["idle", "countdown", "cancelled-busy", "cancelled-user", "run"]
+IdleEvent = Literal["idle", "countdown", "cancelled-busy", "cancelled-user", "run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IdleRule:
     """Warn after `limit` idle seconds and again after each further `limit`; with a command, then count down `countdown`."""
 
     limit: float | None
@@ -22,7 +22,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class IdleState:
     """Where the rule stands: seconds all GPUs have waited, warnings given, seconds left of a countdown."""
 
     idle: float = 0.0
@@ -31,14 +31,16 @@ class Watch:
     done: bool = False
 
 
-def step(watch: Watch, rule: Rule, seconds: float, idle: bool | None, cancelled: bool = False) -> tuple[Watch, tuple[Event, ...]]:
+def advance_idle_rule(
+    watch: IdleState, rule: IdleRule, seconds: float, idle: bool | None, cancelled: bool = False
+) -> tuple[IdleState, tuple[IdleEvent, ...]]:
     """The state after `seconds` and a reading, and what happened."""
     if watch.done:
         return watch, ()
     if cancelled and watch.left is not None:
-        return Watch(), ("cancelled-user",)
+        return IdleState(), ("cancelled-user",)
     if idle is False:
-        return Watch(), ("cancelled-busy",) if watch.left is not None else ()
+        return IdleState(), ("cancelled-busy",) if watch.left is not None else ()
     if idle is None:
         return watch, ()
     watch = replace(watch, idle=watch.idle + max(0.0, seconds))

@@ -14,7 +14,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card
 
 # A driver shows less than the label: ECC on GDDR takes 1/16, reserves the rest. The sizes of one family lie further apart.
-LEAST, MOST = 0.87, 1.02
+MIN_MEMORY_SHARE, MAX_MEMORY_SHARE = 0.87, 1.02
 SHARED_MEMORY = "apple"  # its label is the largest size sold; the machine may have less
 _SLICE = re.compile(r"\s+MIG\s+\d+g\.\d+gb.*$", re.IGNORECASE)
 _VIRTUAL = re.compile(r"^(?:NVIDIA\s+)?(?:GRID\s+)?(\S+)-\d+(?:-\d+)?[QCAB]$")
@@ -22,7 +22,7 @@ _SHOWN = re.compile(r"\b(?:VF|OAM)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class VariantMatch:
     """The variant, or those it may be; `why` where the answer is not plain."""
 
     gpu: str | None
@@ -33,7 +33,7 @@ class Match:
     quirks: tuple[str, ...] = ()
 
 
-def match_card(card: Card, catalog: Catalog) -> Match:
+def match_card(card: Card, catalog: Catalog) -> VariantMatch:
     """The catalog's variant of a GPU."""
     named = _by_name(card, catalog)
     if not named:
@@ -43,14 +43,14 @@ def match_card(card: Card, catalog: Catalog) -> Match:
         left = tells(card, left) or left
     if len(left) > 1:
         ids = tuple(gpu.id for gpu in left)
-        return Match(None, None, ids, msg("match.several", name=card.name, choices=ids))
+        return VariantMatch(None, None, ids, msg("match.several", name=card.name, choices=ids))
     gpu, doubt = left[0], _doubt(card, left[0])
     if doubt is not None and not _is_part(card):  # a variant of that name which the catalog does not have
-        return Match(None, None, (gpu.id,), doubt)
-    return Match(gpu.id, gpu.name, (gpu.id,), doubt, gpu.supports, gpu.quirks)
+        return VariantMatch(None, None, (gpu.id,), doubt)
+    return VariantMatch(gpu.id, gpu.name, (gpu.id,), doubt, gpu.supports, gpu.quirks)
 
 
-def variant(match: Match, catalog: Catalog) -> Gpu | None:
+def matched_gpu(match: VariantMatch, catalog: Catalog) -> Gpu | None:
     """The matched row."""
     return catalog.gpu_by_id.get(match.gpu) if match.gpu else None
 
@@ -73,7 +73,7 @@ def _is_part(card: Card) -> bool:
     return parted or bool(_SLICE.search(card.name) or _VIRTUAL.match(card.name))
 
 
-def _by_target(card: Card, catalog: Catalog) -> Match:
+def _by_target(card: Card, catalog: Catalog) -> VariantMatch:
     """Where the name says nothing: the one variant of that instruction set with that much memory."""
     size = card.now.memory_bytes
     if card.target and size and card.name.startswith("AMD GPU"):
@@ -81,11 +81,11 @@ def _by_target(card: Card, catalog: Catalog) -> Match:
         found = _same_memory(card, tuple(same))
         if len(found) == 1:
             why = msg("match.by-target", target=card.target, memory=format_memory(size))
-            return Match(found[0].id, found[0].name, (found[0].id,), why, found[0].supports, found[0].quirks)
+            return VariantMatch(found[0].id, found[0].name, (found[0].id,), why, found[0].supports, found[0].quirks)
         if found:
             ids = tuple(gpu.id for gpu in found)
-            return Match(None, None, ids, msg("match.several", name=card.name, choices=ids))
-    return Match(None, None, (), msg("match.none", name=card.name))
+            return VariantMatch(None, None, ids, msg("match.several", name=card.name, choices=ids))
+    return VariantMatch(None, None, (), msg("match.none", name=card.name))
 
 
 def _same_target(card: Card, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -101,8 +101,8 @@ def _same_memory(card: Card, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 def _fits(size: int, gpu: Gpu) -> bool:
     if gpu.vendor == SHARED_MEMORY:
-        return size <= gpu.memory_marketed_bytes * MOST
-    return LEAST * gpu.memory_marketed_bytes <= size <= MOST * gpu.memory_marketed_bytes
+        return size <= gpu.memory_marketed_bytes * MAX_MEMORY_SHARE
+    return MIN_MEMORY_SHARE * gpu.memory_marketed_bytes <= size <= MAX_MEMORY_SHARE * gpu.memory_marketed_bytes
 
 
 def _doubt(card: Card, gpu: Gpu) -> Message | None:

@@ -35,7 +35,7 @@ def parse_price(text: str) -> Money:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class UsageTotals:
     """What was counted since the start."""
 
     seconds: float = 0.0
@@ -76,7 +76,7 @@ def all_idle(samples: Sequence[Sample]) -> bool | None:
     return None if None in states or not states else True
 
 
-def count(tally: Tally, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> Tally:
+def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> UsageTotals:
     """The tally after so many more seconds, in which the GPUs were as these samples say.
 
     Money runs by the clock. Idle time, load and energy count only where the reading is `trusted` to stand for those seconds.
@@ -106,7 +106,7 @@ def count(tally: Tally, seconds: float, samples: Sequence[Sample], trusted: bool
     )
 
 
-def bill(tally: Tally, price: Money | None) -> Bill:
+def make_bill(tally: UsageTotals, price: Money | None) -> Bill:
     """What the tally comes to."""
     known = sum(tally.known_seconds)
     return Bill(

@@ -21,10 +21,10 @@ ABOVE_PEAK = 1.05  # clocks may go a little beyond those the peak is stated at
 # not believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
 SLOWEST_OPERATOR_RATIO = 100.0
 LAUNCH_ALLOWANCE = 1e-3  # seconds
-EARLIEST = date(2015, 1, 1)
-LARGEST = 1 << 48  # of a dimension, or of bytes
-MOST_CASES = 500
-LONGEST = 3600.0  # seconds one step may take
+EARLIEST_RECORD = date(2015, 1, 1)
+MAX_SIZE = 1 << 48  # of a dimension, or of bytes
+MAX_CASES = 500
+MAX_STEP_SECONDS = 3600.0  # seconds one step may take
 MEMORY_KINDS = ("copy", "read")
 PEAK_KINDS = ("gemm", "attention", "attention_backward")
 BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}
@@ -32,7 +32,7 @@ BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "po
 Ask = Callable[[StepResult, Gpu, Catalog], Example]
 
 
-def problems(
+def find_problems(
     record: Record, catalog: Catalog, today: date, ask: Ask = example, calibration: Calibration | None = None
 ) -> tuple[Message, ...]:
     """All that cannot be true; empty where everything can."""
@@ -55,8 +55,8 @@ def _problems(record: Record, catalog: Catalog, today: date, ask: Ask, calibrati
     yield from _date(record, gpu, today)
     if not record.micro and not record.steps:
         yield msg("record.empty")
-    if len(record.micro) + len(record.steps) > MOST_CASES:
-        yield msg("record.too-many", most=MOST_CASES)
+    if len(record.micro) + len(record.steps) > MAX_CASES:
+        yield msg("record.too-many", most=MAX_CASES)
         return
     for micro in record.micro:
         yield from _times(micro)
@@ -77,7 +77,7 @@ def _problems(record: Record, catalog: Catalog, today: date, ask: Ask, calibrati
 def _date(record: Record, gpu: Gpu, today: date) -> Iterator[Message]:
     day = record.made[:10]
     known = first_day(day) if is_date(day) and len(day) == 10 else None
-    if known is None or not EARLIEST <= known <= today + timedelta(days=1):
+    if known is None or not EARLIEST_RECORD <= known <= today + timedelta(days=1):
         yield msg("record.date", date=record.made[:40])
     elif gpu.launch_date and is_date(gpu.launch_date) and known < first_day(gpu.launch_date) - timedelta(days=365):
         yield msg("record.before-launch", date=day, gpu=gpu.name, launch=gpu.launch_date)
@@ -85,7 +85,7 @@ def _date(record: Record, gpu: Gpu, today: date) -> Iterator[Message]:
 
 def _times(result: MicroResult | StepResult) -> Iterator[Message]:
     numbers = (result.low, result.seconds, result.high)
-    if not all(isfinite(number) and 0 < number <= LONGEST for number in numbers) or list(numbers) != sorted(numbers):
+    if not all(isfinite(number) and 0 < number <= MAX_STEP_SECONDS for number in numbers) or list(numbers) != sorted(numbers):
         yield msg("record.time", case=result.id[:80])
     if result.runs < 1:
         yield msg("record.time", case=result.id[:80])
@@ -96,7 +96,7 @@ def _times(result: MicroResult | StepResult) -> Iterator[Message]:
 
 
 def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
-    if not all(0 < size <= LARGEST for size in micro.sizes.values()):
+    if not all(0 < size <= MAX_SIZE for size in micro.sizes.values()):
         yield msg("record.size", case=micro.id[:80])
         return
     work = _work(micro)

@@ -12,7 +12,7 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.version import __version__
-from whichgpu.measure.bench.case import Conditions, Micro, Step
+from whichgpu.measure.bench.case import Conditions, OperatorCase, StepCase
 from whichgpu.measure.bench.runner import Taken
 
 FORMAT = 1
@@ -37,7 +37,7 @@ class MicroResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class PredictedTime:
     """What was said before it was measured, without own measurements."""
 
     value: float
@@ -56,7 +56,7 @@ class StepResult:
     low: float
     high: float
     runs: int
-    predicted: Predicted | None = None
+    predicted: PredictedTime | None = None
     conditions: Conditions = field(default_factory=Conditions)
 
     @property
@@ -66,7 +66,7 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class MeasuredMachine:
     """The GPU and what ran on it."""
 
     gpu: str  # id in the catalog
@@ -77,8 +77,8 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """Multipliers fitted from the steps: see `estimate.time.own.Own`."""
+class FittedCorrections:
+    """Multipliers fitted from the steps: see `estimate.time.own_corrections.Own`."""
 
     against: str
     kinds: tuple[str, ...]
@@ -91,10 +91,10 @@ class Record:
     """All of it. `digest` is over what was measured: the fit may be made anew."""
 
     made: str  # a date, with the time of day in UTC where it is the user's own
-    where: Where
+    where: MeasuredMachine
     micro: tuple[MicroResult, ...] = ()
     steps: tuple[StepResult, ...] = ()
-    fitted: Fitted | None = None
+    fitted: FittedCorrections | None = None
     whichgpu: str = __version__
     format: int = FORMAT
     digest: str = ""
@@ -105,7 +105,7 @@ class Record:
         return f"measured-{self.where.gpu}-{self.made[:10]}-{self.digest[:8]}"
 
 
-def sealed(record: Record) -> Record:
+def with_digest(record: Record) -> Record:
     """With the digest of what it says."""
     return replace(record, digest=digest_of(_plain(replace(record, digest=""))))
 
@@ -137,12 +137,12 @@ def from_json(text: bytes, name: str) -> Record:
     return record
 
 
-def shared(record: Record) -> Record:
+def redacted(record: Record) -> Record:
     """For others: the day alone, no fit (they make their own), the CPU's model without the rest."""
-    return sealed(replace(record, made=record.made[:10], fitted=None))
+    return with_digest(replace(record, made=record.made[:10], fitted=None))
 
 
-def micro_result(taken: Taken, case: Micro, share: float | None) -> MicroResult:
+def micro_result(taken: Taken, case: OperatorCase, share: float | None) -> MicroResult:
     """An operator that was run."""
     time = taken.timing
     rate = case.rate(time.seconds)
@@ -152,7 +152,7 @@ def micro_result(taken: Taken, case: Micro, share: float | None) -> MicroResult:
     )  # fmt: skip
 
 
-def step_result(taken: Taken, case: Step, predicted: Predicted | None) -> StepResult:
+def step_result(taken: Taken, case: StepCase, predicted: PredictedTime | None) -> StepResult:
     """A step that was run."""
     time = taken.timing
     return StepResult(

@@ -16,10 +16,10 @@ from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.own import Own, version
-from whichgpu.measure.record import Fitted, Record, from_json, sealed, shared, to_json
+from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
+from whichgpu.measure.record import FittedCorrections, Record, from_json, redacted, to_json, with_digest
 
-MOST_BYTES = 2 << 20
+MAX_RECORD_BYTES = 2 << 20
 OWN, IMPORTED = "own", "imported"
 _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 
@@ -30,16 +30,16 @@ def records_folder() -> Path | None:
     return folder / "whichgpu" / "records" if folder else None
 
 
-def keep(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:
+def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:
     """Write a record into the user's folder; whole or not at all."""
     folder = folder or records_folder()
     if folder is None:
         raise DataError("cannot-write", msg("error.record-no-folder"), msg("hint.data-folder"))
     stamp = _ODD.sub("", record.made)
-    return write(record, folder / kind / f"{record.where.gpu}-{stamp}-{record.digest[:8]}.json")
+    return write_record(record, folder / kind / f"{record.where.gpu}-{stamp}-{record.digest[:8]}.json")
 
 
-def write(record: Record, path: Path) -> Path:
+def write_record(record: Record, path: Path) -> Path:
     """Write a record to a file."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -52,16 +52,16 @@ def write(record: Record, path: Path) -> Path:
     return path
 
 
-def read(path: Path) -> Record:
+def read_record(path: Path) -> Record:
     """A record from a file."""
     try:
-        return from_json(read_regular_file(path, MOST_BYTES), path.name)
+        return from_json(read_regular_file(path, MAX_RECORD_BYTES), path.name)
     except OSError as problem:
         message = msg("error.record-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("record-unreadable", message, msg("hint.bad-record")) from problem
 
 
-def newest(gpu: str | None = None, folder: Path | None = None) -> Record:
+def newest_record(gpu: str | None = None, folder: Path | None = None) -> Record:
     """The user's newest own record, of a GPU or of any."""
     found = [record for record in _kept(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
     if not found:
@@ -69,63 +69,63 @@ def newest(gpu: str | None = None, folder: Path | None = None) -> Record:
     return max(found, key=lambda record: record.made)
 
 
-def share(path: Path, gpu: str | None = None, folder: Path | None = None) -> Record:
+def export_record(path: Path, gpu: str | None = None, folder: Path | None = None) -> Record:
     """Write the newest own record, redacted, to a file for others."""
-    record = shared(newest(gpu, folder))
-    write(record, path)
+    record = redacted(newest_record(gpu, folder))
+    write_record(record, path)
     return record
 
 
 def import_record(path: Path, catalog: Catalog, calibration: Calibration, today: date, folder: Path | None = None) -> Record:
     """Take in someone else's record after checking it against physics; its fit is made here, from its numbers."""
-    from whichgpu.measure.physics import problems
+    from whichgpu.measure.physics import find_problems
 
-    record = read(path)
-    found = problems(record, catalog, today, calibration=calibration)
+    record = read_record(path)
+    found = find_problems(record, catalog, today, calibration=calibration)
     if found:
         message = msg("error.record-impossible", name=path.name, n=len(found), why=found[:5])
         raise UsageError("record-impossible", message, msg("hint.bad-record"))
-    fit = fitted(record, catalog, calibration) if record.steps else None
-    ready = sealed(replace(record, made=record.made[:10], fitted=fit))
-    keep(ready, IMPORTED, folder)
+    fit = fit_record(record, catalog, calibration) if record.steps else None
+    ready = with_digest(replace(record, made=record.made[:10], fitted=fit))
+    save_record(ready, IMPORTED, folder)
     return ready
 
 
-def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, Own]:
+def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
     """By GPU: the newest own record's corrections, else the newest imported one's. Files that cannot be read are passed over."""
     folder = folder or records_folder()
-    found: dict[str, Own] = {}
+    found: dict[str, OwnCorrections] = {}
     for kind in (OWN, IMPORTED):
         for record in sorted(_kept(kind, folder), key=lambda one: one.made, reverse=True):
             if record.where.gpu not in found and record.steps and record.where.gpu in catalog.gpu_by_id:
                 try:
-                    current = renewed(record, catalog, calibration)
+                    current = with_current_fit(record, catalog, calibration)
                 except WhichGpuError:  # steps that this version does not know
                     continue
                 if current.fitted is not None and current.fitted.kinds:  # some of its steps were plausible
-                    found[record.where.gpu] = own_of(current, kind)
+                    found[record.where.gpu] = own_calibration(current, kind)
                 if current is not record:
                     with suppress(UsageError, DataError):  # a folder that cannot be written only costs the fit again
-                        keep(current, kind, folder)
+                        save_record(current, kind, folder)
     return found
 
 
-def renewed(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
+def with_current_fit(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
     """The record itself, or where the shipped calibration has changed since, with its fit made anew."""
-    if record.fitted is not None and record.fitted.against == version(calibration):
+    if record.fitted is not None and record.fitted.against == calibration_version(calibration):
         return record
-    return replace(record, fitted=fitted(record, catalog, calibration))
+    return replace(record, fitted=fit_record(record, catalog, calibration))
 
 
-def own_of(record: Record, kind: str) -> Own:
+def own_calibration(record: Record, kind: str) -> OwnCorrections:
     """A record's corrections."""
     fit = record.fitted
     assert fit is not None
     basis: Basis = "measured" if kind == OWN else "calibrated"
-    return Own(record.where.gpu, record.source, basis, fit.kinds, fit.multipliers, fit.spreads, fit.against)
+    return OwnCorrections(record.where.gpu, record.source, basis, fit.kinds, fit.multipliers, fit.spreads, fit.against)
 
 
-def fitted(record: Record, catalog: Catalog, calibration: Calibration) -> Fitted:
+def fit_record(record: Record, catalog: Catalog, calibration: Calibration) -> FittedCorrections:
     """The fit of a record's steps."""
     from whichgpu.measure.fit import example, fit_steps
 
@@ -142,6 +142,6 @@ def _kept(kind: str, folder: Path | None) -> Iterator[Record]:
         return
     for path in paths:
         try:
-            yield read(path)
+            yield read_record(path)
         except UsageError:
             continue

@@ -27,7 +27,7 @@ _VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class InstalledSoftware:
     """Versions of what is installed; `torch_cuda` and `torch_rocm` say what PyTorch was built for."""
 
     packages: Mapping[str, str]
@@ -43,12 +43,12 @@ def read_software(
     environ: Mapping[str, str] | None = None,
     version: Callable[[str], str] = metadata.version,
     torch_file: Path | None = None,
-) -> Software:
+) -> InstalledSoftware:
     """What is installed for this Python, and the CUDA toolkit where one can be seen."""
     environ = os.environ if environ is None else environ
     told = dict(_ASSIGNED.findall(read_text(torch_file or _torch_file()) or ""))
     limits = {name: environ[name] for name in VISIBILITY if name in environ and environ[name] != "all"}
-    return Software(
+    return InstalledSoftware(
         packages={name: found for name in PACKAGES if (found := _installed(name, version))},
         torch_cuda=told.get("cuda"),
         torch_rocm=told.get("hip"),

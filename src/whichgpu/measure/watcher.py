@@ -10,11 +10,11 @@ from typing import Protocol
 
 from whichgpu.base.money import Money
 from whichgpu.measure.drivers.card import Card, Sample
-from whichgpu.measure.drivers.probe import Hiccup, Probe
-from whichgpu.measure.idle import Rule, Watch, step
-from whichgpu.measure.load import HostLoad, LoadReader
-from whichgpu.measure.meter import Bill, Tally, all_idle, bill, count
-from whichgpu.measure.report.diagnose import Verdict, diagnose
+from whichgpu.measure.drivers.probe import DriverUnavailable, Probe
+from whichgpu.measure.host_load import HostLoad, LoadReader
+from whichgpu.measure.idle import IdleRule, IdleState, advance_idle_rule
+from whichgpu.measure.meter import Bill, UsageTotals, add_usage, all_idle, make_bill
+from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
 WINDOW = 30  # readings a diagnosis looks back on
 LONGEST_RETRY = 30.0  # seconds between attempts while the driver is away
@@ -38,19 +38,19 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WatchSettings:
     """How to watch: every so many seconds, at a price, by which idle rule, for how long, with a diagnosis or not."""
 
     every: float = 2.0
     price: Money | None = None
-    rule: Rule = Rule(None)  # noqa: RUF009 - frozen
+    rule: IdleRule = IdleRule(None)  # noqa: RUF009 - frozen
     lasting: float | None = None
     once: bool = False
     explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """Something worth a line: idle, countdown, cancelled-busy, cancelled-user, run, lost, back, driver-gone, driver-back."""
 
     kind: str
@@ -58,7 +58,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WatchReading:
     """One tick: the samples (the last known of a GPU that is lost), the bill so far, the idle rule's state, what happened."""
 
     time: str
@@ -67,17 +67,17 @@ class Reading:
     bill: Bill
     idle_seconds: float
     countdown_seconds: float | None
-    events: tuple[Event, ...]
-    verdicts: tuple[Verdict, ...]
+    events: tuple[WatchEvent, ...]
+    verdicts: tuple[Bottleneck, ...]
 
 
-def watch(
-    probe: Probe, cards: Sequence[Card], clock: Clock, settings: Settings, load: LoadReader | None = None
-) -> Iterator[Reading]:
+def watch_gpus(
+    probe: Probe, cards: Sequence[Card], clock: Clock, settings: WatchSettings, load: LoadReader | None = None
+) -> Iterator[WatchReading]:
     """Readings until the time is over or the idle rule is done; the caller prints them and runs what is due."""
     started = last = clock.now()
     known = tuple(card.now for card in cards)
-    tally, idle = Tally(), Watch()
+    tally, idle = UsageTotals(), IdleState()
     history: deque[tuple[Sample, ...]] = deque(maxlen=WINDOW)
     loads: deque[HostLoad] = deque(maxlen=WINDOW)
     answering, cancelled, failures = True, False, 0
@@ -89,16 +89,16 @@ def watch(
         now = clock.now()
         seconds, last = now - last, now
         fresh = answering and seconds <= 3 * settings.every + LONGEST_RETRY
-        tally = count(tally, seconds, known, trusted=fresh)
+        tally = add_usage(tally, seconds, known, trusted=fresh)
         waits = all_idle(known) if answering else None
-        idle, told = step(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
-        events += [Event(kind) for kind in told]
+        idle, told = advance_idle_rule(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
+        events += [WatchEvent(kind) for kind in told]
         verdicts = _explained(history, loads, known, cards, load) if settings.explain and answering else ()
-        yield Reading(
+        yield WatchReading(
             clock.date().isoformat(timespec="seconds"),
             known,
             answering,
-            bill(tally, settings.price),
+            make_bill(tally, settings.price),
             idle.idle,
             idle.left,
             tuple(events),
@@ -109,7 +109,7 @@ def watch(
         cancelled = clock.pause(_pause(settings, idle, failures, started, now))
 
 
-def _pause(settings: Settings, idle: Watch, failures: int, started: float, now: float) -> float:
+def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: float, now: float) -> float:
     """Until the next reading: sooner in a countdown, later while the driver is away, never past the end."""
     pause = min(settings.every, COUNTDOWN_TICK) if idle.left is not None else settings.every
     if failures > 1:
@@ -121,19 +121,19 @@ def _pause(settings: Settings, idle: Watch, failures: int, started: float, now: 
 
 def _read(
     probe: Probe, known: tuple[Sample, ...], traffic: bool, answering: bool
-) -> tuple[tuple[Sample, ...] | None, list[Event]]:
+) -> tuple[tuple[Sample, ...] | None, list[WatchEvent]]:
     """A reading, or None where the driver does not answer; with what changed."""
     try:
         samples = probe.samples(traffic)
-    except Hiccup:
+    except DriverUnavailable:
         samples = ()
     if not samples:
-        return None, [Event("driver-gone")] if answering else []
-    events = [] if answering else [Event("driver-back")]
+        return None, [WatchEvent("driver-gone")] if answering else []
+    events = [] if answering else [WatchEvent("driver-back")]
     before = {sample.index for sample in known if sample.lost}
     after = {sample.index for sample in samples if sample.lost}
-    events += [Event("lost", index) for index in sorted(after - before)]
-    events += [Event("back", index) for index in sorted(before - after)]
+    events += [WatchEvent("lost", index) for index in sorted(after - before)]
+    events += [WatchEvent("back", index) for index in sorted(before - after)]
     return samples, events
 
 
@@ -151,12 +151,12 @@ def _explained(
     samples: tuple[Sample, ...],
     cards: Sequence[Card],
     load: LoadReader | None,
-) -> tuple[Verdict, ...]:
+) -> tuple[Bottleneck, ...]:
     history.append(samples)
     if load is not None and (read := load.read()) is not None:
         loads.append(read)
-    found: list[Verdict] = []
+    found: list[Bottleneck] = []
     for card in cards:
         own = [sample for tick in history for sample in tick if sample.index == card.index]
-        found += diagnose(own, list(loads), card)
+        found += find_bottlenecks(own, list(loads), card)
     return tuple(found)

@@ -17,11 +17,11 @@ from whichgpu.catalog.offer import Observation
 
 Confidence = Literal["observed", "bracketed", "carried"]
 STALE_DAYS = 30
-LATELY = (90, 180, 365)  # days in which a price is looked for where all are stale
+RECENT_DAYS = (90, 180, 365)  # days in which a price is looked for where all are stale
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PriceOnDay:
     """A price that held on a day: when it was last seen by then, how long ago that was, and how sure it is."""
 
     observation: Observation
@@ -35,7 +35,7 @@ class Standing:
         return self.confidence == "carried" and self.age_days > STALE_DAYS
 
 
-def standing(runs: Iterable[Observation], day: date) -> Standing | None:
+def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
     """The price of one offer on a day, from all that was seen of it, in whatever order and by whatever sources."""
     best: tuple[date, str, Observation] | None = None
     for run in runs:
@@ -47,22 +47,22 @@ def standing(runs: Iterable[Observation], day: date) -> Standing | None:
     return _standing(best[2], day)
 
 
-def standings(observations: Iterable[Observation], day: date) -> Iterator[Standing]:
+def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[PriceOnDay]:
     """The price of each offer among these on a day."""
     offers: dict[object, list[Observation]] = defaultdict(list)
     for run in observations:
         offers[run.key].append(run)
     for runs in offers.values():
-        if (found := standing(runs, day)) is not None:
+        if (found := price_on_day(runs, day)) is not None:
             yield found
 
 
-def _standing(run: Observation, day: date) -> Standing:
+def _standing(run: Observation, day: date) -> PriceOnDay:
     first, last = _date(run.observed), _last(run)
     seen = last if last <= day else first
     text = run.last_observed if last <= day else run.observed
     confidence: Confidence = "observed" if day in (first, last) else "bracketed" if first < day < last else "carried"
-    return Standing(run, text, (day - seen).days, confidence)
+    return PriceOnDay(run, text, (day - seen).days, confidence)
 
 
 def _known_until(run: Observation, day: date) -> date | None:

@@ -42,7 +42,7 @@ def billing_on(provider: str, day: date, machine: str = "") -> Billing:
 
 
 @cache
-def machines_apart(provider: str) -> tuple[str, ...]:
+def billing_prefixes(provider: str) -> tuple[str, ...]:
     """How the names of machines begin that a provider bills in another way than its others."""
     return tuple(row["machines"] for row in _table("billing") if row["provider"] == provider and row["machines"])
 

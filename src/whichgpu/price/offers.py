@@ -10,9 +10,9 @@ from typing import Any
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
+from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.price.asof import Standing
+from whichgpu.price.asof import PriceOnDay
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
 
@@ -94,13 +94,13 @@ class OfferFilter:
         return {name: test for name, (wish, test) in tests.items() if wish is not None}
 
 
-def priced(
-    one: Standing, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
+def build_offer(
+    one: PriceOnDay, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
 ) -> Offer:
     """The offer of a standing price; in its own currency where none is asked for."""
     run = one.observation
     price, rate = exchanger.convert(Money(run.price, run.currency), currency or run.currency)
-    listed = Money(rounded(run.price / (1 - run.discount)) if run.discount else run.price, run.currency)
+    listed = Money(round_significant(run.price / (1 - run.discount)) if run.discount else run.price, run.currency)
     due = upfront(run)
     month = Decimal(MONTH_HOURS) if run.term in YEARS else hours  # a commitment is paid whether the machine runs or not
     return Offer(
@@ -113,7 +113,7 @@ def priced(
         run.term,
         run.payment,
         price,
-        Money(rounded(price.amount / Decimal(str(run.gpus))), price.currency),
+        Money(round_significant(price.amount / Decimal(str(run.gpus))), price.currency),
         Money(cents(price.amount * month), price.currency),
         None if due is None else exchanger.convert(Money(cents(due), run.currency), currency or run.currency)[0],
         listed,
@@ -123,7 +123,7 @@ def priced(
         one.confidence,
         one.stale,
         run.includes,
-        None if rate is None else ExchangeRate(float(rounded(rate.value, 8)), rate.date, rate.source),
+        None if rate is None else ExchangeRate(float(round_significant(rate.value, 8)), rate.date, rate.source),
         trip,
         None,
         run.standing,
@@ -145,7 +145,7 @@ def cents(amount: Decimal) -> Decimal:
 GROUPS = ("gpu", "provider", "region")
 
 
-def grouped(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
+def cheapest_by_group(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
     """The cheapest offer of each group, by the price of a GPU for an hour."""
     best: dict[tuple[str, ...], Offer] = {}
     counts: dict[tuple[str, ...], int] = {}
@@ -194,6 +194,3 @@ def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) ->
 def dollars(money: Money, exchanger: Exchanger) -> Decimal:
     """For comparing only."""
     return money.amount / exchanger.rate(DOLLAR, money.currency).value
-
-
-__all__ = ["GROUPS", "MONTH_HOURS", "SORTABLE", "Offer", "OfferFilter", "cents", "grouped", "ordered", "priced"]

@@ -20,7 +20,7 @@ LOAD, IDLE = 0.9, 0.15  # share of its rated power a GPU draws while it works an
 
 
 @dataclass(frozen=True, slots=True)
-class Owning:
+class OwnershipCosts:
     """What is put in. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
 
     gpu_price: float  # of all GPUs
@@ -62,14 +62,14 @@ class Owning:
     def hour(self) -> float:
         """What an hour of work costs, all in all.
 
-        >>> round(Owning(2000.0, 350.0, 800.0).hour, 3)
+        >>> round(OwnershipCosts(2000.0, 350.0, 800.0).hour, 3)
         0.234
         """
         return self.standing_hour / self.use + self.worked_hour
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class RentComparison:
     """Owning against renting at a price an hour: the use from which owning is cheaper, and after how long. None: never."""
 
     rent: float
@@ -78,30 +78,32 @@ class Against:
     break_even_months: float | None  # at the use given, until what was not rented has paid for it
 
 
-def against(own: Owning, rent: float) -> Against:
+def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:
     """Where renting an hour and owning meet.
 
-    >>> round(against(Owning(2000.0, 350.0, 800.0), 0.5).break_even_use, 2)
+    >>> round(compare_with_rent(OwnershipCosts(2000.0, 350.0, 800.0), 0.5).break_even_use, 2)
     0.22
     """
     saved = rent - own.worked_hour
     if saved <= 0:
-        return Against(rent, None, None, None)
+        return RentComparison(rent, None, None, None)
     use = own.standing_hour / saved
     monthly = (rent - own.worked_hour) * own.use * MONTH_HOURS - own.power(IDLE) * own.power_price * MONTH_HOURS - own.upkeep / 12
     months = own.price / monthly if monthly > 0 else None
     if use > 1:
-        return Against(rent, None, None, months)
-    return Against(rent, use, use * own.years * YEAR_HOURS, months)
+        return RentComparison(rent, None, None, months)
+    return RentComparison(rent, use, use * own.years * YEAR_HOURS, months)
 
 
-def sensitivity(own: Owning, rent: float) -> dict[str, tuple[float | None, float | None]]:
+def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | None, float | None]]:
     """The use to break even with each input a third lower and a third higher."""
     found = {}
     for name in ("gpu_price", "power_price", "residual", "years"):
         value = getattr(own, name)
-        found[name] = tuple(against(replace(own, **{name: value * factor}), rent).break_even_use for factor in (2 / 3, 4 / 3))
-    found["rent"] = tuple(against(own, rent * factor).break_even_use for factor in (2 / 3, 4 / 3))
+        found[name] = tuple(
+            compare_with_rent(replace(own, **{name: value * factor}), rent).break_even_use for factor in (2 / 3, 4 / 3)
+        )
+    found["rent"] = tuple(compare_with_rent(own, rent * factor).break_even_use for factor in (2 / 3, 4 / 3))
     return found  # type: ignore[return-value]
 
 

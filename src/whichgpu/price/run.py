@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whichgpu.price.habits import habit, habit_sources
+from whichgpu.price.run_settings import run_default, run_default_sources
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS, YEARS
 
 HOUR = 3600.0
 # A machine boots, pulls an image of some 10 GB (7 to 10 minutes, Tensorfuse) and reads its weights (five for vLLM with 8B
 # parameters on an L40S, the same): ten minutes in all are assumed (`--startup`).
-STARTUP = habit("startup")
+STARTUP = run_default("startup")
 # Runs that can be interrupted keep their state twice an hour, a minute each (assumed, `--checkpoint-every`).
-CHECKPOINT_EVERY, CHECKPOINT_TAKES = habit("checkpoint_every"), habit("checkpoint_takes")
+CHECKPOINT_EVERY, CHECKPOINT_TAKES = run_default("checkpoint_every"), run_default("checkpoint_takes")
 # Interruptions of a spot machine an hour (assumed, `--interruptions`). AWS says only in which of five bands, from under 5% to
 # over 20%, the share lies that was reclaimed in a month, however short those machines lived: no rate follows from it. Azure shows
 # rates an hour by size and region to its customers. Over all kinds of EC2 machines fewer than 5% are taken in a month (nOps);
 # of GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 an hour of p3 machines. The lower end of that is taken.
-INTERRUPTIONS = habit("interruptions")
+INTERRUPTIONS = run_default("interruptions")
 MOST_STARTING = 0.9  # share of the hours a service on spot may spend starting
 LONGEST = 1e9  # hours; stands for a run that never ends, so that sums stay finite
-SPOT_SOURCES = ("bamboo-nsdi-2023", *habit_sources("interruptions"))
+SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class RunSettings:
     """How a run is run. Seconds; shares between 0 and 1; `interruptions` an hour of one spot machine."""
 
     startup: float = STARTUP
@@ -43,7 +43,7 @@ class Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RunCost:
     """What a run comes to on each offer. Hours are of the clock, billed hours of one machine; money in the offers' currency."""
 
     hours: Floats  # from the first start to the end, reruns included
@@ -63,7 +63,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class OfferTerms:
     """What is known of each offer beside its price. Seconds of billing; `years` committed, 0 where none; dollars of extras."""
 
     price: Floats  # an hour of one machine
@@ -79,30 +79,30 @@ class Terms:
     steps: tuple[tuple[float, ...], ...] = ()  # sustained use: shares by part of the month
     step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # which of them; -1 for none
 
-    def at(self, rows: Ints, machines: Floats) -> Terms:
+    def at(self, rows: Ints, machines: Floats) -> OfferTerms:
         """The terms of some offers, each of so many machines."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return Terms(**columns, machines=machines, steps=self.steps)
+        return OfferTerms(**columns, machines=machines, steps=self.steps)
 
 
 COLUMNS = ("price", "spot", "years", "granularity", "minimum", "on_demand", "host", "disk", "egress", "step_of")
 
 
-def course(work_hours: Floats, terms: Terms, habits: Habits, interruptible: bool) -> Course:
+def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, interruptible: bool) -> RunCost:
     """The run of so many hours of work on each offer; `interruptible` work keeps checkpoints and may be started again.
 
     A spot machine that is taken away loses half a checkpoint's interval and a start; with rates and intervals such that it never
     gets done, hours are infinite. A service loses starts only, which are paid for.
     """
-    saved = habits.checkpoint_takes / habits.checkpoint_every if interruptible else 0.0
-    start = habits.startup / HOUR
+    saved = run_settings.checkpoint_takes / run_settings.checkpoint_every if interruptible else 0.0
+    start = run_settings.startup / HOUR
     busy = work_hours * (1.0 + saved) + start
-    rate = np.where(terms.spot, habits.interruptions * terms.machines, 0.0)
-    again = start if not interruptible else habits.checkpoint_every / HOUR / 2.0 + start
+    rate = np.where(terms.spot, run_settings.interruptions * terms.machines, 0.0)
+    again = start if not interruptible else run_settings.checkpoint_every / HOUR / 2.0 + start
     lost = np.minimum(rate * again, MOST_STARTING) if not interruptible else rate * again
     hours = np.where(lost < 1.0, busy / np.maximum(1.0 - lost, 1e-9), np.inf)
     done = np.isfinite(hours)
-    clock = np.where(done, hours, LONGEST) / (1.0 - habits.idle)
+    clock = np.where(done, hours, LONGEST) / (1.0 - run_settings.idle)
     billed = np.maximum(np.ceil(clock * HOUR / terms.granularity) * terms.granularity, terms.minimum) / HOUR
     committed = terms.years * YEAR_HOURS
     due = np.where(committed > 0, _bound(billed if interruptible else work_hours, committed, terms), billed)
@@ -110,19 +110,19 @@ def course(work_hours: Floats, terms: Terms, habits: Habits, interruptible: bool
     months = clock / MONTH_HOURS
     with np.errstate(invalid="ignore", divide="ignore"):
         even = np.where(committed > 0, terms.price * committed / terms.on_demand, np.nan)
-    return Course(
+    return RunCost(
         hours=np.where(done, clock, np.inf),
         billed=billed,
         reruns=rate * np.where(done, hours, LONGEST),
         machine=terms.price * terms.machines * paid,
         host=terms.host * terms.machines * due,
-        disk=terms.disk * habits.disk_gb * months,
-        egress=terms.egress * habits.egress_gb * np.ones_like(clock),
+        disk=terms.disk * run_settings.disk_gb * months,
+        egress=terms.egress * run_settings.egress_gb * np.ones_like(clock),
         break_even=even,
     )
 
 
-def _bound(hours: Floats, committed: Floats, terms: Terms) -> Floats:
+def _bound(hours: Floats, committed: Floats, terms: OfferTerms) -> Floats:
     """Hours at the committed price that so many hours of use cost: whole terms, and what is left on demand where that is cheaper.
 
     The start of a service is part of it: one of a year is bound for a year.
@@ -136,7 +136,7 @@ def _bound(hours: Floats, committed: Floats, terms: Terms) -> Floats:
     return whole * length + np.where(whole > 0, np.minimum(again, plain), again)
 
 
-def sustained(terms: Terms, hours: Floats) -> Floats:
+def sustained(terms: OfferTerms, hours: Floats) -> Floats:
     """The share of the on-demand price paid where the month's use lowers it (`terms.sustained_share`), for every offer."""
     share = np.ones_like(hours)
     for place, steps in enumerate(terms.steps):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.lru import LruCache
-from whichgpu.catalog.cache import cached
+from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
 
@@ -90,7 +90,7 @@ class PriceTable:
         return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], known=self.known)
 
 
-def standing_rows(table: PriceTable, day: date) -> Ints:
+def rows_on_day(table: PriceTable, day: date) -> Ints:
     """Rows that held on a day: of each offer the latest sighting not after it, while the offer was listed."""
     today = day.toordinal()
     first, last, ended = table.days
@@ -117,7 +117,7 @@ def _stored(catalog: Catalog) -> Packed:
     if catalog.as_known is not None:
         return _packed(_bundled(catalog))
     files = [catalog.folder / f"{name}.csv" for name in ("prices", "instances")]
-    return cached("price-table", Packed, files, lambda: (_packed(_bundled(catalog)),))[0]
+    return load_or_build("price-table", Packed, files, lambda: (_packed(_bundled(catalog)),))[0]
 
 
 def _bundled(catalog: Catalog) -> Iterator[Observation]:

@@ -10,14 +10,14 @@ from decimal import Decimal
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.pricing import Discount
-from whichgpu.price.asof import Standing
+from whichgpu.price.asof import PriceOnDay
 
 MONTH_HOURS = 730  # 8760 / 12, as the clouds' own calculators count
 YEAR_HOURS = 8760
 YEARS = {"reserved-1y": 1, "reserved-3y": 3, "committed-1y": 1, "committed-3y": 3}
 
 
-def derived(found: Sequence[Standing], rules: Iterable[Discount], day: date, hours: Decimal) -> Iterator[Standing]:
+def prices_from_rules(found: Sequence[PriceOnDay], rules: Iterable[Discount], day: date, hours: Decimal) -> Iterator[PriceOnDay]:
     """Prices that published rules make of on-demand prices, where none is stated for that very offer."""
     stated = {_place(one.observation, one.observation.term) for one in found}
     base = [one for one in found if one.observation.term == "on-demand"]

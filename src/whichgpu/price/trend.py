@@ -13,7 +13,7 @@ from whichgpu.catalog.offer import Observation
 
 
 @dataclass(frozen=True, slots=True)
-class Low:
+class LowestPrice:
     """From a day on, the lowest price, the run that has it, and the day another takes its place."""
 
     day: str
@@ -22,7 +22,7 @@ class Low:
     until: str | None
 
 
-def lows(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]) -> list[Low]:
+def lowest_prices(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]) -> list[LowestPrice]:
     """The steps of the lowest price of these runs, which come in the order of their first days."""
     events = sorted(_events(runs, [price_of(run) for run in runs]))
     there: list[tuple[Decimal, int]] = []
@@ -36,7 +36,7 @@ def lows(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]
         if there and (not steps or steps[-1][1] != there[0][0]):
             steps.append((day, *there[0]))
     ends = [*(day for day, _, _ in steps[1:]), None][: len(steps)]  # no steps where no run has any length
-    return [Low(day, price, runs[number], end) for (day, price, number), end in zip(steps, ends, strict=True)]
+    return [LowestPrice(day, price, runs[number], end) for (day, price, number), end in zip(steps, ends, strict=True)]
 
 
 def _events(runs: Sequence[Observation], prices: Sequence[Decimal]) -> Iterator[tuple[str, bool, Decimal, int]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 
-from whichgpu.api.recommend.answer import RecommendAnswer
-from whichgpu.api.recommend.sentences import format_amount, format_duration
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_seconds, significant, with_unit
+from whichgpu.base.units import format_amount, format_duration, format_seconds, significant, with_unit
+from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.explain import gpu_count_label
 
 LEAST = Decimal("0.001")  # of a unit's cost that is told
 # Columns of the table by what is asked for; where cards are bought, `price` stands for machine and term.

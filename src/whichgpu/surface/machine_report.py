@@ -10,9 +10,9 @@ from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_bandwidth, format_memory, significant
 from whichgpu.measure.drivers.card import Card, PcieLink, Sample
 from whichgpu.measure.host import Host
-from whichgpu.measure.report.diagnose import Verdict
-from whichgpu.measure.report.doctor import Report, SeenGpu
-from whichgpu.measure.report.finding import Finding
+from whichgpu.measure.report.diagnose import Bottleneck
+from whichgpu.measure.report.doctor import DetectedGpu, Report
+from whichgpu.measure.report.finding import DoctorFinding
 
 Fact = tuple[str, str]
 SHOWN = frozenset(  # of what a variant supports, what decides how it is used
@@ -54,7 +54,7 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
     return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
 
 
-def card_facts(seen: SeenGpu, language: Language) -> list[Fact]:
+def card_facts(seen: DetectedGpu, language: Language) -> list[Fact]:
     """One GPU."""
     card, match, now, text = seen.card, seen.match, seen.card.now, language.text
     supports = language.listed(word for word in match.supports if word in SHOWN)
@@ -85,7 +85,7 @@ def card_facts(seen: SeenGpu, language: Language) -> list[Fact]:
     return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
 
 
-def finding_texts(findings: Sequence[Finding], language: Language) -> list[FindingText]:
+def finding_texts(findings: Sequence[DoctorFinding], language: Language) -> list[FindingText]:
     """Findings as sentences; what several GPUs share is said once."""
     grouped: dict[tuple[str, str, str], list[int]] = {}
     for one in findings:
@@ -97,7 +97,7 @@ def finding_texts(findings: Sequence[Finding], language: Language) -> list[Findi
     ]
 
 
-def verdict_words(verdict: Verdict, language: Language) -> str:
+def verdict_words(verdict: Bottleneck, language: Language) -> str:
     """A verdict and the signs it rests on."""
     what = language.render(verdict.what)
     if not verdict.sure:

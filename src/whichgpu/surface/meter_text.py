@@ -11,7 +11,7 @@ from whichgpu.base.text_width import cell_width, pad, truncate, wrap
 from whichgpu.base.units import GIB, significant
 from whichgpu.measure.drivers.card import Sample
 from whichgpu.measure.meter import Bill
-from whichgpu.measure.watcher import Reading
+from whichgpu.measure.watcher import WatchReading
 from whichgpu.surface.machine_report import verdict_words
 
 
@@ -37,7 +37,7 @@ def coins(money: Money) -> str:
     return f"{money.amount:.{places}f} {money.currency}"
 
 
-def line(reading: Reading, language: Language) -> str:
+def line(reading: WatchReading, language: Language) -> str:
     """All GPUs and the bill on one line."""
     alive = [sample for sample in reading.gpus if not sample.lost]
     head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
@@ -59,14 +59,14 @@ def bill_words(bill: Bill, language: Language) -> str:
     return language.text("watch.bill", money=coins(bill.money), idle=coins(bill.idle_money))
 
 
-def idle_words(reading: Reading, language: Language) -> str:
+def idle_words(reading: WatchReading, language: Language) -> str:
     """How long all have waited, and the countdown."""
     if reading.countdown_seconds is not None:
         return language.text("watch.counting", seconds=f"{reading.countdown_seconds:.0f}")
     return language.text("watch.idle-for", time=span(reading.idle_seconds)) if reading.idle_seconds >= 1 else ""
 
 
-def block(reading: Reading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
+def block(reading: WatchReading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
     """Lines for a terminal, none wider than it is: they are drawn over each time."""
     text = language.text
     header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
@@ -87,7 +87,7 @@ def block(reading: Reading, names: Sequence[str], language: Language, limit: flo
     return lines
 
 
-def cells(reading: Reading, sample: Sample, name: str) -> dict[str, Cell]:
+def cells(reading: WatchReading, sample: Sample, name: str) -> dict[str, Cell]:
     """One GPU's reading as a row of a table, in base units."""
     bill = reading.bill
     return {

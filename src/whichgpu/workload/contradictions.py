@@ -25,7 +25,7 @@ def contradiction(workload: Workload, given: Collection[str], spell: Callable[[s
     return None
 
 
-def refuse_adapters(workload: Workload, shape: Shape) -> None:
+def check_adapters(workload: Workload, shape: Shape) -> None:
     """Adapters beside what has no projections of a transformer."""
     if workload.training and not shape.is_transformer and (workload.lora_rank or workload.qlora):
         flags = tuple("--" + name.replace("_", "-") for name in ADAPTERS if getattr(workload, name))
@@ -33,13 +33,13 @@ def refuse_adapters(workload: Workload, shape: Shape) -> None:
         raise UsageError("bad-field", message, msg("hint.adapters"), flags)
 
 
-def refuse_silence(workload: Workload, shape: Shape) -> None:
+def check_output_tokens(workload: Workload, shape: Shape) -> None:
     """Answers of no token."""
     if workload.generating and shape.is_generative and workload.seq_out == 0:
         raise UsageError("bad-field", msg("error.no-output", task=workload.task), msg("hint.no-output"), ("--seq-out",))
 
 
-def refuse_expert_layout(workload: Workload, shape: Shape) -> None:
+def check_expert_parallel(workload: Workload, shape: Shape) -> None:
     """Expert parallelism of a model without experts, or over ranks or experts that its degree does not divide.
 
     Experts spread over all ranks of a stage in inference, over the data-parallel ones in training.

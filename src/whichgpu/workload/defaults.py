@@ -10,11 +10,11 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
-from whichgpu.workload.contradictions import refuse_adapters, refuse_expert_layout, refuse_silence
-from whichgpu.workload.denoisers import refuse_rate, refuse_requests
+from whichgpu.workload.contradictions import check_adapters, check_expert_parallel, check_output_tokens
+from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
-from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch
 from whichgpu.workload.workload import FIELDS, Parallel, Workload
 
@@ -43,7 +43,7 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
     if isinstance(shape, Transformer):
         filled = _patched(filled, shape.patches) if shape.patches else _sequences(filled, shape)
         _refuse_empty_parts(filled)
-    if isinstance(shape, Traced) and shape.image:
+    if isinstance(shape, TracedShape) and shape.image:
         filled = filled.with_defaults(image=shape.image, memory_format="channels_last")
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
@@ -57,13 +57,13 @@ def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
     return workload.traits.offline and not {"batch", "micro_batch"} & set(given)
 
 
-def refuse_nonsense(workload: Workload, shape: Shape) -> None:
+def validate_workload(workload: Workload, shape: Shape) -> None:
     """What cannot be: tokens of a model that says none, adapters of one without products, batches that do not divide."""
-    refuse_adapters(workload, shape)
+    check_adapters(workload, shape)
     if workload.task == "serve":
-        refuse_requests(shape.name, shape)
-    refuse_rate(workload, shape)
-    refuse_silence(workload, shape)
+        check_not_denoiser(shape.name, shape)
+    check_request_rate(workload, shape)
+    check_output_tokens(workload, shape)
     _refuse_small_images(workload, shape)
     reads = isinstance(shape, Transformer | WeightsOnly)
     if not reads and (workload.precision or "") in GGUF_PRECISIONS:
@@ -111,7 +111,7 @@ def _precision(workload: Workload, shape: Shape) -> str:
         return _named_in(workload.model) or "q4_k_m"
     if isinstance(shape, Mlp | Dlrm):
         return "fp32"
-    if isinstance(shape, Traced) or shape.reads_images:
+    if isinstance(shape, TracedShape) or shape.reads_images:
         return "amp-bf16" if workload.training else "fp16"
     if shape.native and not workload.training:
         return shape.native
@@ -159,7 +159,7 @@ def _patched(workload: Workload, patches: Patches) -> Workload:
 
 
 def _optimizer(shape: Shape) -> str:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return "adamw" if ADAMW.search(shape.table) else "sgd-momentum"
     return "adamw" if isinstance(shape, Transformer | WeightsOnly) else "sgd-momentum"
 
@@ -180,7 +180,7 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
     if isinstance(shape, Transformer) and shape.heads % workload.parallel.tp:
         message = msg("error.tensor-parallel", tp=workload.parallel.tp, heads=shape.heads)
         raise UsageError("bad-field", message, msg("hint.tensor-parallel"), ("parallel",))
-    refuse_expert_layout(workload, shape)
+    check_expert_parallel(workload, shape)
     stages, layers = workload.parallel.pp * workload.parallel.chunks, _layers(shape)
     if layers is not None and stages > layers:
         message = msg("error.pipeline-parallel", stages=stages, layers=layers)

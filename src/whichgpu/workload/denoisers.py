@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
 
 TASKS_OF_STEPS = ("forward", "batch")  # what may be asked of a denoiser
@@ -12,7 +12,7 @@ TASKS_OF_STEPS = ("forward", "batch")  # what may be asked of a denoiser
 
 def denoiser(shape: Shape) -> str:
     """The kind of denoising network a model is (unet, transformer); empty where it is none."""
-    return shape.denoiser if isinstance(shape, Traced) else ""
+    return shape.denoiser if isinstance(shape, TracedShape) else ""
 
 
 def counts_steps(workload: Workload, shape: Shape) -> bool:
@@ -27,7 +27,7 @@ def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
     return (msg(f"note.denoiser-{kind}-train" if workload.training else f"note.denoiser-{kind}"),)
 
 
-def refuse_requests(model: str, shape: Shape) -> None:
+def check_not_denoiser(model: str, shape: Shape) -> None:
     """Raise for a denoiser: a request is a picture, and how many steps and passes it takes is not modelled."""
     kind, hint = denoiser(shape), msg("hint.denoiser-rate", model=model)
     if kind == "unet":
@@ -36,7 +36,7 @@ def refuse_requests(model: str, shape: Shape) -> None:
         raise UsageError("not-a-pipeline", msg("error.denoiser-transformer-rate", model=model), hint, TASKS_OF_STEPS)
 
 
-def refuse_rate(workload: Workload, shape: Shape) -> None:
+def check_request_rate(workload: Workload, shape: Shape) -> None:
     """Raise where a rate of requests is given for a denoiser."""
     if workload.rate is not None:
-        refuse_requests(shape.name, shape)
+        check_not_denoiser(shape.name, shape)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engines.engine import Engine, engine_does, engine_runs_on, support
+from whichgpu.catalog.engines.engine import Engine, engine_support, may_run_on, supports_task
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
@@ -24,7 +24,7 @@ def check_engine(
         _refuse(engine, workload, shape, gpu, [other for other in engines if _can(other, workload.task, text, gpu)])
     if gpu is None:
         return ()
-    sure = support(engine, gpu)
+    sure = engine_support(engine, gpu)
     if sure == "yes":
         return ()
     id = {"earlier": "warning.engine-earlier", "unsure": "warning.engine-unsure"}.get(sure, "warning.engine-assumed")
@@ -32,15 +32,15 @@ def check_engine(
 
 
 def _can(engine: Engine, task: str, text: bool, gpu: Gpu | None) -> bool:
-    return engine_does(engine, task, text) and (gpu is None or engine_runs_on(engine, gpu))
+    return supports_task(engine, task, text) and (gpu is None or may_run_on(engine, gpu))
 
 
 def _refuse(engine: Engine, workload: Workload, shape: Shape, gpu: Gpu | None, able: Sequence[Engine]) -> None:
-    if not engine_does(engine, workload.task):
+    if not supports_task(engine, workload.task):
         message = msg("error.engine-task", engine=engine.name, task=workload.task)
-    elif not engine_does(engine, workload.task, shape.is_language_model):
+    elif not supports_task(engine, workload.task, shape.is_language_model):
         message = msg("error.engine-model", engine=engine.name, model=shape.name)
-    elif gpu is not None and not engine_runs_on(engine, gpu):
+    elif gpu is not None and not may_run_on(engine, gpu):
         message = msg("error.engine-gpu", engine=engine.name, gpu=gpu.name)
     else:
         return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from whichgpu.base.kinds import FALSE, TRUE, Base, Flag, InvalidValue, Kind, Number, Text, Whole
+from whichgpu.base.kinds import FALSE, TRUE, Flag, InvalidValue, Number, SingleValue, Text, ValueKind, Whole
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash
 from whichgpu.base.units import parse_rate, parse_seconds
@@ -37,7 +37,7 @@ LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "u
 
 
 @dataclass(frozen=True, slots=True)
-class Word(Base):
+class Word(SingleValue):
     """One word of a list, whatever its case and dashes."""
 
     words: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Checkpointing(Word):
 
 
 @dataclass(frozen=True, slots=True)
-class Targets(Base):
+class Targets(SingleValue):
     """Where LoRA adapters sit: all-linear, or some of the projections."""
 
     takes_list: ClassVar[bool] = True
@@ -107,7 +107,7 @@ class Targets(Base):
         return self.read(text)
 
 
-class Layout(Base):
+class Layout(SingleValue):
     """The split over GPUs: an object, or `tp=2,zero=3` as text."""
 
     takes_mapping: ClassVar[bool] = True
@@ -131,7 +131,7 @@ class Layout(Base):
             raise InvalidValue(msg("wants.parallel"))
         return self._built(given, lambda kind, item: kind.read_text(item))
 
-    def _built(self, given: Mapping[str, Any], read: Callable[[Kind, Any], Any]) -> Parallel:
+    def _built(self, given: Mapping[str, Any], read: Callable[[ValueKind, Any], Any]) -> Parallel:
         if any(name not in LAYOUT for name in given):
             raise InvalidValue(msg("wants.parallel"), LAYOUT)
         try:
@@ -150,7 +150,7 @@ class Layout(Base):
         plain = Parallel()
         return [name for name in LAYOUT if name not in UNUSUAL or getattr(value, name) != getattr(plain, name)]
 
-    def _kind(self, name: str) -> Kind:
+    def _kind(self, name: str) -> ValueKind:
         return Flag() if name in SWITCHES else self.ZERO if name == "zero" else self.DEGREES
 
 
@@ -159,7 +159,7 @@ UNUSUAL = ("chunks", "threads")
 SWITCHES = tuple(field.name for field in fields(Parallel) if field.type == "bool")
 
 
-class Model(Base):
+class Model(SingleValue):
     """A name, or the content of a config.json; as text the latter is JSON."""
 
     complete = "models"  # which names of the catalog it is completed from
@@ -191,12 +191,12 @@ class Model(Base):
         try:
             return self.read(read_object(text))  # type: ignore[return-value]
         except ValueError as problem:
-            raise InvalidValue(msg("wants.model"), said=msg("error.not-json", why=str(problem))) from problem
+            raise InvalidValue(msg("wants.model"), problem=msg("error.not-json", why=str(problem))) from problem
 
 
 PRECISION = Word((*PRECISIONS, *GGUF_PRECISIONS))
 SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ValueKind] = {
     "task": Word(TASKS),
     "model": Model(),
     "gpu": Text(200),

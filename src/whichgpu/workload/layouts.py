@@ -67,7 +67,7 @@ def stage_layers(layers: int, stages: int, stage: int) -> range:
     return range(start, start + share + (stage < rest))
 
 
-def in_flight(parallel: Parallel, accumulation: int, stage: int) -> int:
+def in_flight_micro_batches(parallel: Parallel, accumulation: int, stage: int) -> int:
     """Micro-batches whose activations a stage holds at once under 1F1B (arXiv 2104.04473)."""
     return max(1, min(parallel.pp - stage, accumulation))
 

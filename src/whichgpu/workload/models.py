@@ -123,7 +123,7 @@ def built_in(name: str, catalog: Models) -> Named | None:
 def unknown_model(name: str, catalog: Models) -> UnknownName:
     """The error for a name no model bears, with the nearest that exist."""
     owners = {known: model.id for model in catalog.models for known in model.names}
-    near = tuple(dict.fromkeys(owners[known] for known in nearest(name, owners, most=8)))[:5]
+    near = tuple(dict.fromkeys(owners[known] for known in nearest(name, owners, max_count=8)))[:5]
     if near:
         hint = msg("hint.nearest", choices=near)
     else:

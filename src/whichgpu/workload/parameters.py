@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ def mixture_layers(shape: Transformer) -> int:
 def attention_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
     """(inputs, outputs) of each projection of one self-attention, in the order they run."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.latent is None:
+    if shape.mla is None:
         return ((shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden))
-    latent = shape.latent  # names and sizes as in arXiv 2405.04434, section 2.1
-    to_queries = ((shape.hidden, latent.q_rank), (latent.q_rank, queries)) if latent.q_rank else ((shape.hidden, queries),)
+    mla = shape.mla  # names and sizes as in arXiv 2405.04434, section 2.1
+    to_queries = ((shape.hidden, mla.q_rank), (mla.q_rank, queries)) if mla.q_rank else ((shape.hidden, queries),)
     return (
         *to_queries,
-        (shape.hidden, latent.kv_rank + latent.rope_dim),
-        (latent.kv_rank, shape.heads * (latent.nope_dim + latent.value_dim)),
-        (shape.heads * latent.value_dim, shape.hidden),
+        (shape.hidden, mla.kv_rank + mla.rope_dim),
+        (mla.kv_rank, shape.heads * (mla.nope_dim + mla.value_dim)),
+        (shape.heads * mla.value_dim, shape.hidden),
     )
 
 
@@ -117,8 +117,8 @@ def _matrices(sizes: tuple[tuple[int, int], ...]) -> int:
 
 def _attention_bias(shape: Transformer) -> int:
     keys = shape.kv_heads * shape.head_dim
-    if shape.latent is not None:
-        one = shape.latent.q_rank + shape.latent.kv_rank + shape.latent.rope_dim
+    if shape.mla is not None:
+        one = shape.mla.q_rank + shape.mla.kv_rank + shape.mla.rope_dim
         return (one if shape.qkv_bias else 0) + (shape.hidden if shape.out_bias else 0)
     inward = shape.heads * shape.head_dim + keys * (1 + shape.key_bias)
     return (inward if shape.qkv_bias else 0) + (shape.hidden if shape.out_bias else 0)
@@ -126,8 +126,8 @@ def _attention_bias(shape: Transformer) -> int:
 
 def _inner_norms(shape: Transformer) -> int:
     """Of queries and keys, or of the latents."""
-    if shape.latent is not None:
-        return shape.latent.q_rank + shape.latent.kv_rank
+    if shape.mla is not None:
+        return shape.mla.q_rank + shape.mla.kv_rank
     return 2 * shape.head_dim if shape.qk_norm else 0
 
 
@@ -180,7 +180,7 @@ def _dlrm(shape: Dlrm) -> Parameters:
     return Parameters(embedding + dense, looked_up + dense, embedding, linear=sum(tower.linear for tower in towers))
 
 
-def _traced(shape: Traced) -> Parameters:
+def _traced(shape: TracedShape) -> Parameters:
     from whichgpu.workload.tables import load_table  # the tables are large; most questions need none
 
     count = load_table(shape.table, shape.image or None).parameters

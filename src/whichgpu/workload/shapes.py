@@ -28,7 +28,7 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
-class Latent:
+class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one latent and one rotary part a token."""
 
     kv_rank: int
@@ -124,7 +124,7 @@ class Transformer(ModelShape):
     encoder_layers: int = 0  # encoder-decoder models
     encoder_context: int = 0  # fixed encoder length (Whisper: 1500)
     experts: Experts | None = None
-    latent: Latent | None = None
+    mla: LatentAttention | None = None
     head: bool = True  # an output over the vocabulary
     head_bias: bool = False
     key_bias: bool = True  # with qkv_bias: keys have one too (not in Whisper)
@@ -151,7 +151,7 @@ DENOISERS = ("unet", "transformer")
 
 
 @dataclass(frozen=True, slots=True)
-class Traced(ModelShape):
+class TracedShape(ModelShape):
     """A model known by the operator table our tracer wrote: vision, diffusion and others."""
 
     name: str
@@ -194,7 +194,7 @@ class Dlrm(ModelShape):
         return self.embedding_dim + vectors * (vectors - 1) // 2
 
 
-Shape = Transformer | Mlp | Traced | WeightsOnly | Dlrm
+Shape = Transformer | Mlp | TracedShape | WeightsOnly | Dlrm
 
 
 def as_transformer(shape: Shape) -> Transformer:

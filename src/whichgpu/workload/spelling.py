@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from whichgpu.base.errors import UnknownName, UsageError
-from whichgpu.base.kinds import Flag, InvalidValue, Kind
+from whichgpu.base.kinds import Flag, InvalidValue, ValueKind
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.workload.contradictions import contradiction
@@ -20,7 +20,7 @@ from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.workload import FIELDS, Workload
 
 __all__ = [
-    "Spelled", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml",
+    "ParsedWorkload", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml",
     "from_values", "to_argv", "to_object", "to_query", "to_toml",
 ]  # fmt: skip
 
@@ -31,7 +31,7 @@ USUAL = {name: getattr(_BARE, name) for name in FIELDS if name not in ("task", "
 
 
 @dataclass(frozen=True, slots=True)
-class Spelled:
+class ParsedWorkload:
     """A workload and which of its fields were given."""
 
     workload: Workload
@@ -47,17 +47,17 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def flag_told(name: str) -> str:
+def flag_with_alias(name: str) -> str:
     """A field's flag in an error, by each of its spellings: the one that was typed is among them.
 
-    >>> flag_told("tpot_max"), flag_told("batch")
+    >>> flag_with_alias("tpot_max"), flag_with_alias("batch")
     ('--tpot (--tpot-max)', '--batch')
     """
     short = next((alias for alias, field in ALIASES.items() if field == name), None)
     return f"--{short} ({flag_of(name)})" if short else flag_of(name)
 
 
-def from_object(request: Mapping[str, Any], **usual: Any) -> Spelled:
+def from_object(request: Mapping[str, Any], **usual: Any) -> ParsedWorkload:
     """A workload from a JSON object; null means not given. `usual` are values for what is left out."""
     given = {name: value for name, value in request.items() if name not in ASIDE and value is not None}
     for short, name in ALIASES.items():
@@ -68,21 +68,21 @@ def from_object(request: Mapping[str, Any], **usual: Any) -> Spelled:
     return _built(given, lambda kind, value: kind.read(value), str, usual, _defaults(request))
 
 
-def from_texts(texts: Mapping[str, str | bool | None], **usual: Any) -> Spelled:
+def from_texts(texts: Mapping[str, str | bool | None], **usual: Any) -> ParsedWorkload:
     """A workload from flags already told apart: field -> text, or true and false for those that take no value."""
-    return from_values(texts, flag_told, **usual)
+    return from_values(texts, flag_with_alias, **usual)
 
 
-def from_values(values: Mapping[str, Any], spell: Callable[[str], str], **usual: Any) -> Spelled:
+def from_values(values: Mapping[str, Any], spell: Callable[[str], str], **usual: Any) -> ParsedWorkload:
     """A workload from values of any kind: a text is read as on the command line. `spell` names a field in errors."""
 
-    def read(kind: Kind, value: Any) -> Any:
+    def read(kind: ValueKind, value: Any) -> Any:
         return kind.read_text(value) if isinstance(value, str) else kind.read(value)
 
     return _built({name: value for name, value in values.items() if value is not None}, read, spell, usual)
 
 
-def from_argv(argv: Sequence[str], **usual: Any) -> Spelled:
+def from_argv(argv: Sequence[str], **usual: Any) -> ParsedWorkload:
     """A workload from `--flag value`, `--flag=value`, `--qlora`, `--no-qlora`; the same flag twice is refused."""
     texts: dict[str, str | bool] = {}
     words = list(argv)
@@ -105,7 +105,7 @@ def from_argv(argv: Sequence[str], **usual: Any) -> Spelled:
     return from_texts(texts, **usual)
 
 
-def from_toml(text: str, **usual: Any) -> Spelled:
+def from_toml(text: str, **usual: Any) -> ParsedWorkload:
     """A workload from TOML, one key a field."""
     import tomllib
 
@@ -116,7 +116,7 @@ def from_toml(text: str, **usual: Any) -> Spelled:
     return from_object(told, **usual)
 
 
-def from_query(text: str, **usual: Any) -> Spelled:
+def from_query(text: str, **usual: Any) -> ParsedWorkload:
     """A workload from the query of a URL, with or without its question mark."""
     pairs = parse_qsl(text.removeprefix("?"), keep_blank_values=True)
     texts = {ALIASES.get(name, name): value for name, value in pairs}
@@ -176,9 +176,9 @@ def _toml(name: str, value: Any) -> str:
 
 
 def _built(
-    given: Mapping[str, Any], read: Callable[[Kind, Any], Any], spell: Callable[[str], str], usual: Mapping[str, Any],
+    given: Mapping[str, Any], read: Callable[[ValueKind, Any], Any], spell: Callable[[str], str], usual: Mapping[str, Any],
     told: frozenset[str] = frozenset(),
-) -> Spelled:  # fmt: skip
+) -> ParsedWorkload:  # fmt: skip
     """Read every field there is, then complain of all that could not be, or build; those `told` are another answer's defaults."""
     values: dict[str, Any] = {}
     problems: list[UsageError] = []
@@ -205,7 +205,7 @@ def _built(
     workload = Workload(**values)
     if (clash := contradiction(workload, names - told, spell)) is not None:
         raise clash
-    return Spelled(workload, names)
+    return ParsedWorkload(workload, names)
 
 
 def _defaults(request: Mapping[str, Any]) -> frozenset[str]:
@@ -225,9 +225,9 @@ def _unknown(name: object, spell: Callable[[str], str]) -> UsageError:
 
 def _refused(name: str, value: Any, refused: InvalidValue) -> UsageError:
     message = msg("error.bad-field", name=name, value=_shown(value))
-    if refused.said:
-        message = msg("error.bad-field-because", name=name, why=refused.said)
-    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.wants), refused.choices)
+    if refused.problem:
+        message = msg("error.bad-field-because", name=name, why=refused.problem)
+    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.expected), refused.choices)
 
 
 def _shown(value: Any) -> str:

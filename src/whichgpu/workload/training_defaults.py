@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
 
 # Assumed, as common recipes begin: sequences of a step, images or rows of each GPU.
@@ -37,7 +37,7 @@ def default_batch(shape: Shape, dp: int, accumulation: int | None = None, pp: in
         micro, passes = 1, -(-TEXT_BATCH // dp)
     else:
         text = TEXT_BATCH if shape.is_transformer else ROW_BATCH
-        micro, passes = IMAGE_BATCH if isinstance(shape, Traced) or shape.reads_images else text, 1
+        micro, passes = IMAGE_BATCH if isinstance(shape, TracedShape) or shape.reads_images else text, 1
     passes = accumulation or max(passes, pipeline_passes(pp))
     return TrainingBatch(micro * passes * dp, micro, passes)
 

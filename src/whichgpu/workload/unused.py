@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.workload.shapes import Shape, Traced
+from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
 
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
@@ -43,10 +43,10 @@ def _foreign_to_task(workload: Workload) -> Iterator[str]:
 
 def _foreign_to_model(shape: Shape) -> Iterator[str]:
     text = shape.is_transformer
-    pictured = isinstance(shape, Traced) and shape.reads_images
+    pictured = isinstance(shape, TracedShape) and shape.reads_images
     if not text:
         yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
-    if not text and not isinstance(shape, Traced):  # of those there are tables of, the estimate says so itself
+    if not text and not isinstance(shape, TracedShape):  # of those there are tables of, the estimate says so itself
         yield from ("checkpointing", "lora_rank")
     if not shape.reads_images:
         yield "image"

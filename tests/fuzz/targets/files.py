@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Rude, Target
 from tests.fuzz.targets.draws import as_json, as_toml, documents, from_file, objects, room, scalars
-from whichgpu.api.plan.plan_file import LOADS, TOP, WISHES, read_plan
+from whichgpu.api.plan.plan_file import FILTERS, TOP, TRAFFIC, read_plan
 from whichgpu.api.prices.store import catalog_import
-from whichgpu.catalog.live.overlay import CONTRACT, OWNED, lay_over, read_overlay
+from whichgpu.catalog.live.overlay import CONTRACT, OWNED, apply_overlay, read_overlay
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure.record import digest_of
@@ -28,7 +28,7 @@ from whichgpu.surface.cli.settings import SHARED, read_config
 from whichgpu.workload.kinds import KINDS
 
 TODAY = date(2026, 11, 15)
-OPTIONS = {"gpus": ("min_memory", "sort"), "fit": tuple(KINDS), "plan": TOP, "offers": WISHES}
+OPTIONS = {"gpus": ("min_memory", "sort"), "fit": tuple(KINDS), "plan": TOP, "offers": FILTERS}
 
 
 @cache
@@ -38,7 +38,7 @@ def _catalog() -> Catalog:
 
 def _terms(path: Path) -> object:
     overlay = read_overlay(path, _catalog(), TODAY)
-    lay_over((), overlay, TODAY)
+    apply_overlay((), overlay, TODAY)
     return overlay
 
 
@@ -143,8 +143,8 @@ archives = st.lists(
     ),
     max_size=3,
 ).map(_zip)
-plans = objects((*TOP, *WISHES), {"model": [{"name": "llama-3.1-8b", "rate": "5/s"}]}) | st.fixed_dictionaries(
-    {"model": st.lists(objects(("name", *KINDS, *LOADS), {"name": "llama-3.1-8b"}), max_size=2)},
+plans = objects((*TOP, *FILTERS), {"model": [{"name": "llama-3.1-8b", "rate": "5/s"}]}) | st.fixed_dictionaries(
+    {"model": st.lists(objects(("name", *KINDS, *TRAFFIC), {"name": "llama-3.1-8b"}), max_size=2)},
     optional={
         "job": st.lists(objects(("name", "deadline", *KINDS)), max_size=2),
         "owned": documents(("gpu", "gpus", "power_cost")),
@@ -173,7 +173,7 @@ TARGETS = (
         from_file("plan.toml", read_plan),
         as_toml(plans),
         (
-            *(f"{name} = ".encode() for name in (*TOP, *WISHES, *LOADS, *KINDS)),
+            *(f"{name} = ".encode() for name in (*TOP, *FILTERS, *TRAFFIC, *KINDS)),
             b"[[model]]\n",
             b"[[job]]\n",
             b"[quota]\n",

@@ -19,7 +19,7 @@ from whichgpu.workload.model_files.gguf_header import TYPES as GGUF_TYPES
 from whichgpu.workload.model_files.safetensors import DTYPES, read_safetensors
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 
 NORMS = {name: told for name, told in TENSORS.items() if len(told[1]) == 1}  # small, so that a whole file is drawn
 
@@ -30,7 +30,7 @@ class _NoModels:
 
 def _config(data: bytes) -> Hashable:
     shape = shape_from_config(parse_config(data, "config.json"), "any")
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return "traced"
     counted = count_parameters(shape)
     assert counted.total >= counted.active >= 0, counted

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Target, each
 from tests.fuzz.targets.draws import texts
-from whichgpu.api.plan.plan_file import READERS, histogram, hourly, hours, owned_text, quotas_text, read_setting
-from whichgpu.api.plan.sweep import parse_sweep
-from whichgpu.api.prices.filters import OffersQuery, wanted
+from whichgpu.api.plan.plan_file import READERS, parse_quotas, read_setting
+from whichgpu.api.request.plan_settings import parse_histogram, parse_hourly, parse_hours
 from whichgpu.base.dates import is_date, parse_as_known, parse_as_of
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.money import parse_money
@@ -20,12 +19,15 @@ from whichgpu.base.names import nearest, split_count, words
 from whichgpu.base.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 from whichgpu.catalog.currency import parse_rates
 from whichgpu.catalog.find import find_cpus, find_gpu, find_gpus, find_instances, find_provider, find_regions, gpus_named
-from whichgpu.catalog.live.importing import day_of
+from whichgpu.catalog.live.import_files import day_of
 from whichgpu.catalog.live.sources.gpuhunt import version_day
 from whichgpu.catalog.places.country import countries_named
 from whichgpu.catalog.places.distance import city_point
 from whichgpu.catalog.select import check_supports, parse_capability, parse_span
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.plan.comparisons import parse_sweep
+from whichgpu.decide.plan.question import parse_owned
+from whichgpu.price.filters import OffersQuery, offer_filter
 from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.models import built_in, parse_mlp
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
@@ -80,7 +82,7 @@ def _spelled(text: str) -> None:
 
 
 def _wished(text: str) -> None:
-    wanted(CATALOG, OffersQuery(gpu=text, provider=text[:9], region=text, instance=text[3:], term=text))
+    offer_filter(CATALOG, OffersQuery(gpu=text, provider=text[:9], region=text, instance=text[3:], term=text))
 
 
 def _named(text: str) -> None:
@@ -142,12 +144,12 @@ TARGETS = (
                 _wished,
                 _kinds,
                 _plan_flags,
-                owned_text,
-                quotas_text,
+                parse_owned,
+                parse_quotas,
                 parse_sweep,
-                _refusable(hours),
-                _refusable(hourly),
-                _refusable(histogram),
+                _refusable(parse_hours),
+                _refusable(parse_hourly),
+                _refusable(parse_histogram),
             )
         ),
         texts("dp=2,tp=4", "dp=1,zero=3", "8xV100-SXM-16GB", "H100 SXM=16", "12 months", "rate=1/s,2/s", "100:1,200:3", *LAYOUT),

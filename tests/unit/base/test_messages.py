@@ -21,7 +21,7 @@ from whichgpu.base.po import PoCatalog
 from whichgpu.base.units import format_memory, with_unit
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
-from whichgpu.catalog.live.read import SeriesStatus
+from whichgpu.catalog.live.queries import SeriesStatus
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.store import Catalog
@@ -147,9 +147,9 @@ def test_numbers_are_written_as_the_language_does_and_nothing_else_is() -> None:
     other = Language("xx", texts, "0", english())
     said = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
     assert said == "2,5 of 2.5 at 1.5 GB (4,5 MiB)"
-    assert other.shown("1,234.5 requests/s") == "1.234,5 yêu cầu/s"
-    assert other.shown("llama-3.1-8b") == "llama-3.1-8b"
-    assert english().shown("1,234.5 requests/s") == "1,234.5 requests/s"
+    assert other.localize("1,234.5 requests/s") == "1.234,5 yêu cầu/s"
+    assert other.localize("llama-3.1-8b") == "llama-3.1-8b"
+    assert english().localize("1,234.5 requests/s") == "1,234.5 requests/s"
 
 
 def test_a_fact_is_told_in_the_language_that_has_it() -> None:
@@ -184,9 +184,9 @@ def test_a_rate_of_one_is_one(id: str, values: dict[str, str], one: str, several
 
 
 def test_units_that_are_words_are_said_in_the_language_in_the_singular_too() -> None:
-    assert english().shown(with_unit(1.0, "requests/s")) == "1 request/s"
-    assert language("vi").shown(with_unit(1.0, "requests/s")) == "1 yêu cầu/s"
-    assert language("vi").shown(with_unit(1.5, "output tokens/s")) == "1,5 token đầu ra/s"
+    assert english().localize(with_unit(1.0, "requests/s")) == "1 request/s"
+    assert language("vi").localize(with_unit(1.0, "requests/s")) == "1 yêu cầu/s"
+    assert language("vi").localize(with_unit(1.5, "output tokens/s")) == "1,5 token đầu ra/s"
 
 
 def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:

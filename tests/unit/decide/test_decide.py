@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import whichgpu
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.capacity_bound import stands
 from whichgpu.decide.framework_support import runs_frameworks
+from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.price.billing import billing_on
-from whichgpu.price.own import Owning, against
-from whichgpu.price.run import Habits, Terms, course
+from whichgpu.price.own import OwnershipCosts, compare_with_rent
+from whichgpu.price.run import OfferTerms, RunSettings, run_cost
 from whichgpu.surface.charts.front import front_chart
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -81,12 +81,12 @@ def test_billing_that_nobody_knows_is_by_the_hour() -> None:
 
 
 def test_owning_pays_sooner_the_dearer_the_rent() -> None:
-    own = Owning(10_000.0, 400.0, 2_000.0)
-    uses = [against(own, rent).break_even_use for rent in (0.5, 1.0, 2.0, 4.0)]
+    own = OwnershipCosts(10_000.0, 400.0, 2_000.0)
+    uses = [compare_with_rent(own, rent).break_even_use for rent in (0.5, 1.0, 2.0, 4.0)]
     known = [use for use in uses if use is not None]
     assert known == sorted(known, reverse=True)
-    assert against(own, 0.001).break_even_use is None
-    at = against(own, 2.0).break_even_use
+    assert compare_with_rent(own, 0.001).break_even_use is None
+    at = compare_with_rent(own, 2.0).break_even_use
     assert at is not None
     assert replace(own, use=at).hour == pytest.approx(2.0)
 
@@ -101,10 +101,7 @@ def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
 def test_every_reason_has_words() -> None:
     """Reasons are strings in the code; each that is counted can be told."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "decide").glob("*.py"))
-    reasons = set(re.findall(r'(?:Refusal|tests\.append)\(\(?"([a-z-]+)"', text)) | set(
-        re.findall(r'missed\["([a-z-]+)"\]', text)
-    )
-    reasons |= set(re.findall(r'missed: dict\[str, Bools\] = \{"([a-z-]+)"', text))
+    reasons = set(re.findall(r'(?:Infeasibility\(|yield |missed\[|missed: dict\[str, Bools\] = \{)"([a-z-]+)"', text))
     assert len(reasons) > 15
     assert [reason for reason in sorted(reasons) if f"rejected.{reason}" not in english()] == []
 
@@ -180,11 +177,11 @@ def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -
 def years_paid(hours: float, committed: float, price: float, plain: float) -> float:
     """What a service of so many hours costs on a committed offer, in hours at its price."""
     one = np.ones(1)
-    terms = Terms(
+    terms = OfferTerms(
         price=price * one, machines=one, spot=np.zeros(1, dtype=bool), years=committed * one, granularity=one, minimum=one,
         on_demand=plain * one, host=0 * one, disk=0 * one, egress=0 * one, step_of=-np.ones(1, dtype=np.int64),
     )  # fmt: skip
-    return float(course(hours * one, terms, Habits(), interruptible=False).cost[0]) / price
+    return float(run_cost(hours * one, terms, RunSettings(), interruptible=False).cost[0]) / price
 
 
 def test_a_service_of_a_year_is_bound_for_one_year() -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import whichgpu
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
-from whichgpu.api.workloads.estimate import estimate, estimate_spelled
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.workloads.estimate import estimate, estimate_workload
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.configurations.groups import sliced
+from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import from_object
 
@@ -100,7 +101,7 @@ def test_with_cuda_is_told_where_the_answer_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "fields", "wishes", "change"),
+    ("question", "fields", "constraints", "change"),
     [
         (("serve", "llama-3.1-405b"), {}, {"gpus": (1.0, 1.0)}, {"gpus": (1.0, 8.0)}),
         (("train", "resnet50"), {}, {"needs": "nvlink", "gpu": "T4"}, {"gpu": "T4"}),
@@ -127,7 +128,7 @@ def test_one_relaxation_too_many_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "constraints",
     [
         {"idle": 1.0}, {"idle": -0.1}, {"limit": 0}, {"checkpoint_every": "0s"}, {"duration": "0h"}, {"gpus": (0.0, 0.0)},
         {"owned": "0xV100-SXM-16GB"}, {"buy": True, "owned": "V100-SXM-16GB"}, {"price": "foo", "buy": True},
@@ -178,7 +179,7 @@ def test_tables_name_documents_that_were_read(folder: str, name: str) -> None:
 
 def run(fields: dict[str, Any], day: date = DAY) -> Any:
     request = from_object({"task": "train", "model": "resnet50", "gpu": "v100-sxm-16gb", **fields})
-    return estimate_spelled(request, LookupCache(CATALOG, own=False, as_of=day)).run
+    return estimate_workload(request, lookup_cache(CATALOG, own=False, as_of=day)).run
 
 
 def test_an_estimate_tells_the_run_and_its_cost_on_a_day() -> None:

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.api.recommend.offers import Requirements
-from whichgpu.api.recommend.recommend import RecommendAnswer, recommend
-from whichgpu.api.workloads.load import Asked as Serving
+from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.workloads.load import LoadOptions as Serving
 from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.configurations.capacity_bound import at_load, hopes, stands
 from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.decide.configurations.simulate import _fewest
+from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.workload import Parallel, Workload
 
 DAY = date(2026, 10, 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import date
 
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.recommend.recommend import recommend
 from whichgpu.decide.candidate import Candidate
+from whichgpu.decide.requirements import Requirements
 
 DAY = date(2026, 8, 1)
 

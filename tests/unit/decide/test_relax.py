@@ -13,10 +13,17 @@ import pytest
 
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
-from whichgpu.decide.candidates import MOST_COPIES
+from whichgpu.decide.candidates import MAX_REPLICAS
 from whichgpu.decide.configurations.configuration import Infeasibility
 from whichgpu.decide.constraints import Constraints
-from whichgpu.decide.relax import budget, change_of_both, leaning, least_change, least_over, only_first, short_of
+from whichgpu.decide.recommend import leader
+from whichgpu.decide.relax import (
+    budget_change,
+    groups_nearest,
+    smallest_change,
+    smallest_change_of_both,
+    smallest_shortfall,
+)
 
 DAY = date(2026, 10, 1)
 
@@ -33,7 +40,7 @@ def candidates(missed: dict[str, list[bool]], **columns: list[float]) -> Any:
     )
 
 
-def settle(told: Any) -> Callable[[Any], Any]:
+def ranked(told: Any) -> Callable[[Any], Any]:
     return lambda order: (told, order(told))
 
 
@@ -52,9 +59,9 @@ def said(message: Message | None) -> tuple[str, dict[str, object]]:
 
 def test_the_budget_that_suffices_is_that_of_the_cheapest_that_keeps_to_the_rest() -> None:
     told = candidates({"budget": [True, True, True], "deadline": [False, False, True]}, spent=[30.0, 20.123, 10.0])
-    moved = least_change("budget", constraints(budget=usd("5"), deadline=7200.0), None, settle(told))
+    moved = smallest_change("budget", constraints(budget=usd("5"), deadline=7200.0), None, ranked(told))
     assert said(moved) == ("relax.budget", {"value": "20.2usd"})
-    assert said(least_change("deadline", constraints(deadline=60.0), None, settle(candidates({"deadline": [True] * 3})))) == (
+    assert said(smallest_change("deadline", constraints(deadline=60.0), None, ranked(candidates({"deadline": [True] * 3})))) == (
         "relax.deadline",
         {"value": "1h"},
     )
@@ -62,29 +69,29 @@ def test_the_budget_that_suffices_is_that_of_the_cheapest_that_keeps_to_the_rest
 
 @pytest.mark.parametrize(("per", "unit"), [("hour", "/h"), ("month", "/month"), (None, "")])
 def test_a_budget_is_told_as_it_was_given(per: str | None, unit: str) -> None:
-    assert said(budget(12.0, constraints(budget_per=per, currency="EUR"))) == ("relax.budget", {"value": f"12eur{unit}"})
+    assert said(budget_change(12.0, constraints(budget_per=per, currency="EUR"))) == ("relax.budget", {"value": f"12eur{unit}"})
 
 
 def test_where_nothing_keeps_to_the_rest_moving_one_limit_helps_nobody() -> None:
     told = candidates({"budget": [True] * 3, "deadline": [True] * 3})
-    assert least_change("budget", constraints(), None, settle(told)) is None
+    assert smallest_change("budget", constraints(), None, ranked(told)) is None
 
 
 @pytest.mark.parametrize("name", ["commitment", "spot-service"])
 def test_what_is_kept_or_not_is_waived(name: str) -> None:
-    assert said(least_change(name, constraints(), None, settle(candidates({name: [True] * 3})))) == (f"relax.{name}", {})
+    assert said(smallest_change(name, constraints(), None, ranked(candidates({name: [True] * 3})))) == (f"relax.{name}", {})
 
 
 def test_too_many_copies_are_told_as_the_rate_that_needs_no_more() -> None:
     told = candidates({"copies": [True] * 3}, copies=[200.0, 128.0, 500.0])
-    assert said(least_change("copies", constraints(), 100.0, settle(told))) == ("relax.copies", {"rate": "50/s"})
-    assert MOST_COPIES == 64
+    assert said(smallest_change("copies", constraints(), 100.0, ranked(told))) == ("relax.copies", {"rate": "50/s"})
+    assert MAX_REPLICAS == 64
 
 
 @pytest.mark.parametrize(("asked", "value"), [((8.0, 16.0), "4..16"), ((3.0, 3.0), "3..4"), ((1.0, 1.0), "1..2")])
 def test_a_span_of_gpus_is_widened_to_the_nearest(asked: tuple[float, float], value: str) -> None:
     told = candidates({"gpus-in-all": [True] * 3}, gpus=[2.0, 2.0, 4.0])
-    assert said(least_change("gpus-in-all", constraints(gpus=asked), None, settle(told))) == ("relax.gpus", {"value": value})
+    assert said(smallest_change("gpus-in-all", constraints(gpus=asked), None, ranked(told))) == ("relax.gpus", {"value": value})
 
 
 def test_budget_and_deadline_are_moved_together_by_the_least_in_all() -> None:
@@ -93,35 +100,32 @@ def test_budget_and_deadline_are_moved_together_by_the_least_in_all() -> None:
         {"budget": [True, True, False], "deadline": [False, True, True]}, spent=[30.0, 15.0, 9.0], hours=[1.0, 1.2, 3.0]
     )
     limits = constraints(budget=usd("10"), deadline=3600.0)
-    moved = change_of_both(limits, settle(told))
+    moved = smallest_change_of_both(limits, ranked(told))
     assert moved is not None
     assert moved.id == "relax.both"
     assert said(moved.values["one"]) == ("relax.budget", {"value": "15usd"})  # type: ignore[arg-type]
     assert said(moved.values["other"]) == ("relax.deadline", {"value": "1.2h"})  # type: ignore[arg-type]
-    assert least_over(told, limits) == 1
-    assert leaning(told, limits) == {7, 9}  # budget alone rests on the first, the deadline alone on the last
+    assert groups_nearest(told, limits) == {7, 9}  # budget alone rests on the first, the deadline alone on the last
 
 
 def test_where_neither_alone_helps_both_lean_on_the_one_least_beyond() -> None:
     told = candidates({"budget": [True] * 3, "deadline": [True] * 3}, spent=[30.0, 15.0, 20.0], hours=[9.0, 1.2, 3.0])
     limits = constraints(budget=usd("10"), deadline=3600.0)
-    assert leaning(told, limits) == {8}
-    assert leaning(told, constraints()) == set()
-    assert change_of_both(constraints(budget=usd("10")), settle(told)) is None
+    assert groups_nearest(told, limits) == {8}
+    assert groups_nearest(told, constraints()) == set()
+    assert smallest_change_of_both(constraints(budget=usd("10")), ranked(told)) is None
     lost = candidates({"budget": [True] * 3, "deadline": [True] * 3, "copies": [True] * 3})
-    assert change_of_both(limits, settle(lost)) is None
-    assert least_over(lost, limits) is None
-    assert least_over(candidates({"budget": [True] * 3}), limits) is None
+    assert smallest_change_of_both(limits, ranked(lost)) is None
 
 
 def test_how_far_the_nearest_group_is_off_is_told_by_its_reason_alone() -> None:
-    outcomes: list[Any] = [
+    results: list[Any] = [
         Infeasibility("memory", 0.5),
         Infeasibility("memory", 0.2),
         Infeasibility("latency", 0.1),
         Infeasibility("memory", float("inf")),
     ]
-    assert short_of(outcomes, "memory") == 0.2
-    assert short_of(outcomes, "layout") is None
-    assert short_of([Infeasibility("memory", -0.5)], "memory") == 0.0
-    assert only_first(None, np.array([4, 2])) == (4,)  # type: ignore[arg-type]
+    assert smallest_shortfall(results, "memory") == 0.2
+    assert smallest_shortfall(results, "layout") is None
+    assert smallest_shortfall([Infeasibility("memory", -0.5)], "memory") == 0.0
+    assert leader(None, np.array([4, 2])) == (4,)  # type: ignore[arg-type]

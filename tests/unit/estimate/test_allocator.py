@@ -8,12 +8,12 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichgpu.estimate.allocator import MIB, Event, rounded, segment_size
-from whichgpu.estimate.course import BIRTH, Course, replay, whole_numbers
+from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, exact_sizes, replay_events
+from whichgpu.estimate.allocator import MIB, Event, round_size, segment_size
 
 
 def peaks(*events: Event) -> tuple[int, int]:
-    found = replay(events)
+    found = replay_events(events)
     return found.peak_allocated, found.peak_reserved
 
 
@@ -62,7 +62,7 @@ def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
 
 
 def test_the_breakdown_tells_what_was_held_at_the_peak() -> None:
-    found = replay([(1, 4 * MIB), (2, 100), (3, 8 * MIB), (3, -1), (4, 512)], {1: "weights", 2: "input", 3: "activations"})
+    found = replay_events([(1, 4 * MIB), (2, 100), (3, 8 * MIB), (3, -1), (4, 512)], {1: "weights", 2: "input", 3: "activations"})
     assert found.peak_event == 2
     assert found.breakdown == {"weights": 4 * MIB, "input": 512, "activations": 8 * MIB}
 
@@ -86,8 +86,8 @@ def test_reserved_is_never_less_than_allocated_and_allocated_never_less_than_ask
         if chance.random() < 0.5:
             gone = chance.choice(sorted(alive))
             events.append((gone, -alive.pop(gone)))
-    found = replay(events)
-    assert most <= found.peak_allocated <= found.peak_reserved <= sum(segment_size(rounded(size)) for size in sizes)
+    found = replay_events(events)
+    assert most <= found.peak_allocated <= found.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
 
 
 def test_20_000_events_take_a_fraction_of_a_second() -> None:
@@ -102,13 +102,15 @@ def test_20_000_events_take_a_fraction_of_a_second() -> None:
             events.append((gone, -alive.pop(gone)))
     assert len(events) > 20_000
     began = time.perf_counter()
-    replay(events)
+    replay_events(events)
     assert time.perf_counter() - began < 1  # a goal of 0.2 s, and room for a busy machine
 
 
 def test_of_two_deaths_the_first_counts() -> None:
-    twice = Course([BIRTH, 0, BIRTH, 0, BIRTH], ["a", "b", "c"]).replay(whole_numbers([4 * MIB, 4 * MIB, 4 * MIB]))
-    once = Course([BIRTH, 0, BIRTH, BIRTH], ["a", "b", "c"]).replay(whole_numbers([4 * MIB, 4 * MIB, 4 * MIB]))
+    twice = AllocationSequence([ALLOCATE, 0, ALLOCATE, 0, ALLOCATE], ["a", "b", "c"]).replay(
+        exact_sizes([4 * MIB, 4 * MIB, 4 * MIB])
+    )
+    once = AllocationSequence([ALLOCATE, 0, ALLOCATE, ALLOCATE], ["a", "b", "c"]).replay(exact_sizes([4 * MIB, 4 * MIB, 4 * MIB]))
     assert (twice.peak_allocated, twice.peak_reserved, twice.breakdown) == (
         once.peak_allocated,
         once.peak_reserved,
@@ -118,6 +120,6 @@ def test_of_two_deaths_the_first_counts() -> None:
 
 def test_sizes_beyond_a_machine_word_are_counted_exactly() -> None:
     size = 2 * MIB * 10**15
-    found = replay([(1, size), (2, size), (2, -1), (3, size + 2 * MIB)], {1: "weights"})
+    found = replay_events([(1, size), (2, size), (2, -1), (3, size + 2 * MIB)], {1: "weights"})
     assert (found.peak_allocated, found.peak_reserved) == (2 * size + 2 * MIB, 3 * size + 2 * MIB)
     assert found.breakdown == {"weights": size, "other": size + 2 * MIB}

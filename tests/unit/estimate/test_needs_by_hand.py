@@ -11,13 +11,13 @@ import pytest
 import whichgpu
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import Curve, fit, lacking, largest, needed, verdict
+from whichgpu.estimate.fit import MemoryCurve, fit, largest_fitting, required_memory, unsupported_dtype, verdict
 from whichgpu.estimate.group.layout_memory import COUNTED_PARTS, PART_INDEX, LayoutMemory, _allocated_bytes, apply_layout
-from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.traced import traced_memory
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Mlp, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
@@ -114,12 +114,12 @@ def test_lines_through_a_few_steps_are_near_the_step_itself(precision: str, laye
     asked = Workload("train", "tiny", precision=precision, seq_in=256, optimizer="adamw", batch=48, engine="pytorch")
     exact = apply_layout(asked, Parallel(), 24, 1, "none")
     lined = LayoutMemory(asked, shape).of(Parallel(), "none", np.array([24.0]), np.ones(1))[0]
-    assert lined == pytest.approx(needed(memory(exact, shape), exact).value, rel=0.05)
+    assert lined == pytest.approx(required_memory(estimate_memory(exact, shape), exact).value, rel=0.05)
 
 
 def traced(**fields: Any) -> dict[str, float]:
     shape = find_model("resnet18", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     plain: dict[str, Any] = {"precision": "fp32", "batch": 2, "optimizer": "adamw"}
     found = traced_memory(Workload("train", "resnet18", **(plain | fields)), shape, None)
     return {name: figure.value for name, figure in found.parts.items()}
@@ -159,7 +159,7 @@ def grown(size: float, fixed: float = 100.0) -> Any:
     """A need of so much and `size` for each sample of a GPU's share."""
 
     def told(workload: Workload) -> MemoryEstimate:
-        return estimate({"weights": int(fixed + size * workload.local_batch)}, (1.0, 1.0), (1.0, 1.0))
+        return build_estimate({"weights": int(fixed + size * workload.local_batch)}, (1.0, 1.0), (1.0, 1.0))
 
     return told
 
@@ -173,59 +173,59 @@ NET = Mlp("net", (8, 4))
 
 @pytest.mark.parametrize("room", [109, 110, 111, 119, 120, 1000, 1009, 1010, 10_000, 123_456])
 def test_the_largest_batch_is_the_last_that_fits(room: int) -> None:
-    assert largest(asked(), NET, room, "batch", grown(10.0)) == max(0, (room - 100) // 10)
+    assert largest_fitting(asked(), NET, room, "batch", grown(10.0)) == max(0, (room - 100) // 10)
 
 
 def test_batches_are_counted_over_copies_and_rounds() -> None:
-    assert largest(asked(parallel=Parallel(dp=3), batch=3), NET, 150, "batch", grown(10.0)) == 3 * 5
-    assert largest(asked(accumulation=4, batch=4), NET, 150, "batch", grown(10.0)) == 4 * 5
+    assert largest_fitting(asked(parallel=Parallel(dp=3), batch=3), NET, 150, "batch", grown(10.0)) == 3 * 5
+    assert largest_fitting(asked(accumulation=4, batch=4), NET, 150, "batch", grown(10.0)) == 4 * 5
     serving = Workload("forward", "net", batch=1, accumulation=4)
-    assert largest(serving, NET, 150, "batch", grown(10.0)) == 5
-    assert largest(asked(), NET, 10**9, "batch", grown(1e-6)) == 1 << 20  # no one runs more
+    assert largest_fitting(serving, NET, 150, "batch", grown(10.0)) == 5
+    assert largest_fitting(asked(), NET, 10**9, "batch", grown(1e-6)) == 1 << 20  # no one runs more
 
 
 def stairs(workload: Workload) -> MemoryEstimate:
     """A need that leaps at every seventh sample."""
-    return estimate({"weights": 100 + 50 * (workload.local_batch // 7)}, (1.0, 1.0), (1.0, 1.0))
+    return build_estimate({"weights": 100 + 50 * (workload.local_batch // 7)}, (1.0, 1.0), (1.0, 1.0))
 
 
 @pytest.mark.parametrize(("room", "most"), [(99, 0), (100, 6), (149, 6), (150, 13), (1099, 139), (1100, 146)])
 def test_needs_that_leap_are_computed_not_read_off(room: int, most: int) -> None:
-    assert largest(asked(), NET, room, "batch", stairs) == most
+    assert largest_fitting(asked(), NET, room, "batch", stairs) == most
 
 
 def test_contexts_are_whole_blocks_with_their_answers() -> None:
     def told(workload: Workload) -> MemoryEstimate:
-        return estimate({"kv_cache": (workload.seq_in or 0) + (workload.seq_out or 0)}, (1.0, 1.0), (1.0, 1.0))
+        return build_estimate({"kv_cache": (workload.seq_in or 0) + (workload.seq_out or 0)}, (1.0, 1.0), (1.0, 1.0))
 
     serve = Workload("serve", "tiny", seq_in=10, seq_out=40, engine="pytorch")
-    assert largest(serve, TINY, 1000, "context", told) == 1000 // 16 * 16
-    assert largest(serve, TINY, 10**6, "context", told) == 4096  # the model's own
-    assert Curve(serve, TINY, "context", told).at(10).seq_in == 160 - 40
-    assert Curve(serve, TINY, "context", told).at(1).seq_in == 1
+    assert largest_fitting(serve, TINY, 1000, "context", told) == 1000 // 16 * 16
+    assert largest_fitting(serve, TINY, 10**6, "context", told) == 4096  # the model's own
+    assert MemoryCurve(serve, TINY, "context", told).at(10).seq_in == 160 - 40
+    assert MemoryCurve(serve, TINY, "context", told).at(1).seq_in == 1
     train = Workload("train", "tiny", seq_in=10, seq_out=40)
-    assert Curve(train, TINY, "context", told).at(10).seq_in == 160
+    assert MemoryCurve(train, TINY, "context", told).at(10).seq_in == 160
 
 
 def test_engines_that_fill_the_gpu_need_the_sum_of_their_parts() -> None:
-    found = estimate({"weights": 300, "context": 400}, (0.9, 1.1), (0.8, 1.2))
+    found = build_estimate({"weights": 300, "context": 400}, (0.9, 1.1), (0.8, 1.2))
     for engine in ("vllm", "sglang", "tensorrt-llm"):
-        told = needed(found, Workload("serve", "x", engine=engine))
+        told = required_memory(found, Workload("serve", "x", engine=engine))
         assert told.value == 700
         ranged = [found.parts[name] for name in ("weights", "context")]
         assert told.value - told.low == pytest.approx(sum((one.value - one.low) ** 2 for one in ranged) ** 0.5)
         assert told.high - told.value == pytest.approx(sum((one.high - one.value) ** 2 for one in ranged) ** 0.5)
     for engine in ("llama.cpp", "pytorch"):
-        assert needed(found, Workload("serve", "x", engine=engine)) is found.device
-    assert needed(found, Workload("train", "x", engine="vllm")) is found.device
+        assert required_memory(found, Workload("serve", "x", engine=engine)) is found.device
+    assert required_memory(found, Workload("train", "x", engine="vllm")) is found.device
 
 
 def test_units_a_gpu_lacks() -> None:
     t4 = GPUS["t4"]
-    assert lacking(t4, asked(precision="bf16")) == lacking(t4, asked(precision="amp-bf16")) == "bf16"
-    assert lacking(t4, asked(precision="fp8")) == "fp8"
-    assert lacking(t4, asked(precision="fp16")) is None
-    assert lacking(GPUS["h100-sxm"], asked(precision="fp8")) is None
+    assert unsupported_dtype(t4, asked(precision="bf16")) == unsupported_dtype(t4, asked(precision="amp-bf16")) == "bf16"
+    assert unsupported_dtype(t4, asked(precision="fp8")) == "fp8"
+    assert unsupported_dtype(t4, asked(precision="fp16")) is None
+    assert unsupported_dtype(GPUS["h100-sxm"], asked(precision="fp8")) is None
     told = fit(figure(1e9), asked(precision="bf16"), t4)
     assert [one.id for one in told.warnings] == ["warning.no-dtype"]
     assert told.headroom == told.usable - 10**9

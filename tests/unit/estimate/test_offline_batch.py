@@ -14,7 +14,7 @@ from whichgpu.api.workloads.stream import estimate_requests
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.parts import MemoryEstimate
-from whichgpu.estimate.offline import CONCURRENCY, MOST_TRIED, default_sequences, offline_batch
+from whichgpu.estimate.offline import CONCURRENCY, MAX_CONCURRENCY, default_sequences, offline_batch
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -164,7 +164,7 @@ def test_throughput_decides_and_memory_bounds_it() -> None:
     def choose(memory: Any, seconds: Any) -> int:
         return offline_batch(asked, shapes.LLAMA_3_8B, gpu, memory, seconds)
 
-    assert choose(linear(0, MIB / 1024), np.ones_like) == MOST_TRIED
+    assert choose(linear(0, MIB / 1024), np.ones_like) == MAX_CONCURRENCY
     assert choose(small, np.ones_like) > 256  # vLLM's default on this GPU is no limit: the answer names the setting
     assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried besides the grid
     assert choose(large, None) == choose(large, np.ones_like)

@@ -10,9 +10,9 @@ import pytest
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import BLOCK, Curve, fit, lacking, needed, verdict
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
-from whichgpu.estimate.remedies import Problem, Remedy, fitting, remedies
+from whichgpu.estimate.fit import BLOCK, MemoryCurve, fit, required_memory, unsupported_dtype, verdict
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
+from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -30,7 +30,7 @@ def counted(workload: Workload) -> MemoryEstimate:
     weights //= workload.parallel.tp * (workload.parallel.dp if workload.parallel.zero == 3 else 1)
     states = 0 if not workload.training or workload.lora_rank else weights * (1 if workload.optimizer == "adamw-8bit" else 2)
     kept = tokens // (2 if workload.checkpointing == "full" or workload.kv_precision in ("fp8", "q8_0") else 1)
-    return estimate(
+    return build_estimate(
         {"weights": weights // (2 if workload.qlora else 1), "optimizer": states, "activations": kept}, (1.0, 1.0), (1.0, 1.0)
     )
 
@@ -41,8 +41,8 @@ def work(task: Task = "serve", **fields: Any) -> Workload:
 
 
 def offered(workload: Workload, usable: int, shape: Shape = TINY, able: Any = ()) -> dict[str, Remedy]:
-    curves = (Curve(workload, shape, "batch", counted), Curve(workload, shape, "context", counted))
-    found = remedies(Problem(workload, shape, usable, counted, *curves), L4, able)
+    curves = (MemoryCurve(workload, shape, "batch", counted), MemoryCurve(workload, shape, "context", counted))
+    found = remedies(FitProblem(workload, shape, usable, counted, *curves), L4, able)
     return {f"{one.id} {one.change.get('precision', '')}".strip() if one.id == "quantise" else one.id: one for one in found}
 
 
@@ -153,20 +153,20 @@ def test_a_verdict_at_its_edges() -> None:
 def test_a_need_of_parts_that_err_apart() -> None:
     parts = {"weights": figure(100, 97, 104), "context": figure(10, 6, 13)}
     found = MemoryEstimate(figure(0, 0, 0), figure(500, 500, 500), parts)
-    told = needed(found, work(engine="vllm"))
+    told = required_memory(found, work(engine="vllm"))
     assert (told.value, told.low, told.high) == (110, 105, 115)
-    assert needed(found, work(engine="llama.cpp")).value == 500
-    assert needed(found, work("train", engine="vllm")).value == 500
+    assert required_memory(found, work(engine="llama.cpp")).value == 500
+    assert required_memory(found, work("train", engine="vllm")).value == 500
 
 
 def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
     told = fit(figure(GIB, GIB, GIB), work(), L4)
     assert told.headroom == told.usable - GIB
-    assert lacking(GPUS["t4"], work()) == "bf16"
-    assert lacking(GPUS["t4"], work(precision="amp-bf16")) == "bf16"
-    assert lacking(GPUS["t4"], work(precision="fp16")) is None
-    assert lacking(GPUS["a100-sxm-80gb"], work(precision="fp8")) == "fp8"
-    assert lacking(L4, work(precision="fp8")) is None
+    assert unsupported_dtype(GPUS["t4"], work()) == "bf16"
+    assert unsupported_dtype(GPUS["t4"], work(precision="amp-bf16")) == "bf16"
+    assert unsupported_dtype(GPUS["t4"], work(precision="fp16")) is None
+    assert unsupported_dtype(GPUS["a100-sxm-80gb"], work(precision="fp8")) == "fp8"
+    assert unsupported_dtype(L4, work(precision="fp8")) is None
 
 
 def test_alike_gpus_come_newest_first_and_smaller_ones_before() -> None:
@@ -175,22 +175,22 @@ def test_alike_gpus_come_newest_first_and_smaller_ones_before() -> None:
 
     gpus = [sized("large", 1.04, "2020"), sized("old", 1.0, "2018"), sized("new", 1.03, "2022"), sized("small", 0.5, "2024")]
     need = figure(60 * GIB, 60 * GIB, 60 * GIB)
-    assert [gpu.id for gpu in fitting(need, work(), gpus)] == ["new", "old", "large"]
+    assert [gpu.id for gpu in gpus_that_fit(need, work(), gpus)] == ["new", "old", "large"]
 
 
 def test_curves_count_in_batches_of_all_gpus_and_in_blocks_of_tokens() -> None:
-    trained = Curve(work("train", batch=64, accumulation=4, parallel=Parallel(dp=2)), TINY, "batch", counted)
+    trained = MemoryCurve(work("train", batch=64, accumulation=4, parallel=Parallel(dp=2)), TINY, "batch", counted)
     assert trained.told(3) == 24
     assert trained.at(3).batch == 24
-    served = Curve(work(batch=1, seq_out=40), TINY, "context", counted)
+    served = MemoryCurve(work(batch=1, seq_out=40), TINY, "context", counted)
     assert served.at(10).seq_in == 10 * BLOCK - 40
     assert served.at(1).seq_in == 1
     assert served.told(served.largest(10**9)) == 4096  # the model's own limit
     assert served.largest(4000 + 41) == 2  # the answer and one token of a prompt, which two blocks stand for
     assert served.largest(4000 + 40) == 0
-    endless = Curve(work(batch=1), replace(TINY, max_context=0), "context", counted)
+    endless = MemoryCurve(work(batch=1), replace(TINY, max_context=0), "context", counted)
     assert endless.told(endless.largest(10**12)) == 1 << 24
-    assert Curve(work(), TINY, "batch", counted).largest(10**12) == 1 << 20
+    assert MemoryCurve(work(), TINY, "batch", counted).largest(10**12) == 1 << 20
     for usable in range(4000, 9000, 97):
         size = endless.largest(usable)
         assert size == max(0, (usable - 4000) // 16)

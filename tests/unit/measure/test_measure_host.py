@@ -13,10 +13,10 @@ import pytest
 
 from whichgpu.measure.drivers.amd import open_amd, product_names
 from whichgpu.measure.drivers.apple import open_apple
-from whichgpu.measure.drivers.probe import Absent
+from whichgpu.measure.drivers.probe import VendorUnavailable
 from whichgpu.measure.files import read_number, read_text, run_tool
 from whichgpu.measure.host import read_host, usable_cores
-from whichgpu.measure.load import LoadReader
+from whichgpu.measure.host_load import LoadReader
 from whichgpu.measure.software import read_software
 
 GIB = 1 << 30
@@ -342,7 +342,7 @@ def test_an_amd_gpu_with_nonsense_or_gone(tmp_path: Path) -> None:
 
 
 def test_without_an_amd_gpu_that_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Absent) as told:
+    with pytest.raises(VendorUnavailable) as told:
         open_amd(tmp_path, nothing)
     assert told.value.kind == "no-device"
 
@@ -367,10 +367,10 @@ def test_a_mac() -> None:
 
 
 def test_a_mac_whose_tools_say_nothing_and_a_machine_that_is_none() -> None:
-    with pytest.raises(Absent) as told:
+    with pytest.raises(VendorUnavailable) as told:
         open_apple("darwin", nothing)
     assert told.value.kind == "no-device"
-    with pytest.raises(Absent) as told:
+    with pytest.raises(VendorUnavailable) as told:
         open_apple("linux", mac)
     assert told.value.kind == "other-system"
 

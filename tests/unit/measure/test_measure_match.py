@@ -6,10 +6,10 @@ import pytest
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card, Sample
-from whichgpu.measure.match import Match, match_card, variant
+from whichgpu.measure.match import VariantMatch, match_card, matched_gpu
 
 
-def matched(catalog: Catalog, name: str, mib: int | None, target: str | None = None, vendor: str = "nvidia") -> Match:
+def matched(catalog: Catalog, name: str, mib: int | None, target: str | None = None, vendor: str = "nvidia") -> VariantMatch:
     sample = Sample(0, memory_bytes=None if mib is None else mib << 20)
     return match_card(Card(0, vendor, name, sample, target=target), catalog)
 
@@ -47,7 +47,7 @@ def matched(catalog: Catalog, name: str, mib: int | None, target: str | None = N
 def test_names_as_drivers_write_them(catalog: Catalog, name: str, mib: int | None, target: str | None, id: str) -> None:
     found = matched(catalog, name, mib, target)
     assert (found.gpu, found.why) == (id, None)
-    row = variant(found, catalog)
+    row = matched_gpu(found, catalog)
     assert row is not None
     assert found.supports == row.supports
 

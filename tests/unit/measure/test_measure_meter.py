@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from whichgpu.base.errors import UsageError
 from whichgpu.base.money import Money
 from whichgpu.measure.drivers.card import Sample
-from whichgpu.measure.idle import Event, Rule, Watch, step
-from whichgpu.measure.meter import Tally, all_idle, bill, count, is_idle, parse_price
+from whichgpu.measure.idle import IdleEvent, IdleRule, IdleState, advance_idle_rule
+from whichgpu.measure.meter import UsageTotals, add_usage, all_idle, is_idle, make_bill, parse_price
 
 USD = Money(Decimal(2), "USD")
 BUSY, IDLE = Sample(0, utilisation_percent=80, power_watts=300.0), Sample(0, utilisation_percent=0, power_watts=70.0)
@@ -32,9 +32,9 @@ def test_a_price_without_a_time_or_a_currency_is_refused(text: str) -> None:
 
 
 def test_money_runs_by_the_clock_and_idle_money_by_what_waits() -> None:
-    tally = count(Tally(), 3600, [BUSY])
-    tally = count(tally, 1800, [IDLE])
-    told = bill(tally, USD)
+    tally = add_usage(UsageTotals(), 3600, [BUSY])
+    tally = add_usage(tally, 1800, [IDLE])
+    told = make_bill(tally, USD)
     assert told.money == Money(Decimal("3.0000"), "USD")
     assert told.idle_money == Money(Decimal("1.0000"), "USD")
     assert told.utilisation_percent == pytest.approx(80 * 3600 / 5400)
@@ -42,36 +42,36 @@ def test_money_runs_by_the_clock_and_idle_money_by_what_waits() -> None:
 
 
 def test_of_several_gpus_each_wastes_its_share() -> None:
-    told = bill(count(Tally(), 3600, [BUSY, IDLE, IDLE, IDLE]), USD)
+    told = make_bill(add_usage(UsageTotals(), 3600, [BUSY, IDLE, IDLE, IDLE]), USD)
     assert told.idle_money == Money(Decimal("1.5000"), "USD")
 
 
 def test_without_a_price_there_is_no_money() -> None:
-    told = bill(count(Tally(), 60, [IDLE]), None)
+    told = make_bill(add_usage(UsageTotals(), 60, [IDLE]), None)
     assert (told.money, told.idle_money, told.idle_total_seconds) == (None, None, 60)
 
 
 def test_a_reading_that_cannot_be_trusted_counts_for_the_price_alone() -> None:
-    told = bill(count(Tally(), 7200, [IDLE], trusted=False), USD)
+    told = make_bill(add_usage(UsageTotals(), 7200, [IDLE], trusted=False), USD)
     assert (told.money, told.idle_money) == (Money(Decimal("4.0000"), "USD"), Money(Decimal("0.0000"), "USD"))
     assert told.utilisation_percent is None
 
 
 def test_a_lost_gpu_counts_as_nothing() -> None:
     lost = Sample(0, utilisation_percent=0, power_watts=500.0, memory_used_bytes=1 << 30, lost=True)
-    told = bill(count(Tally(), 3600, [lost]), USD)
+    told = make_bill(add_usage(UsageTotals(), 3600, [lost]), USD)
     assert told.idle_money == Money(Decimal("0.0000"), "USD")
     assert (told.watt_hours, told.peak_bytes, told.utilisation_percent) == (None, None, None)
 
 
 def test_the_peak_is_that_of_the_fullest_gpu() -> None:
-    tally = count(Tally(), 1, [Sample(0, memory_used_bytes=5 << 30), Sample(1, memory_used_bytes=7 << 30)])
-    tally = count(tally, 1, [Sample(0, memory_used_bytes=1), Sample(1)])
-    assert bill(tally, None).peak_bytes == 7 << 30
+    tally = add_usage(UsageTotals(), 1, [Sample(0, memory_used_bytes=5 << 30), Sample(1, memory_used_bytes=7 << 30)])
+    tally = add_usage(tally, 1, [Sample(0, memory_used_bytes=1), Sample(1)])
+    assert make_bill(tally, None).peak_bytes == 7 << 30
 
 
 def test_time_that_runs_backwards_costs_nothing() -> None:
-    assert bill(count(Tally(), -5, [BUSY]), USD).money == Money(Decimal("0.0000"), "USD")
+    assert make_bill(add_usage(UsageTotals(), -5, [BUSY]), USD).money == Money(Decimal("0.0000"), "USD")
 
 
 @pytest.mark.parametrize(
@@ -103,30 +103,32 @@ def test_all_wait_only_if_each_is_known_to() -> None:
 # The idle rule
 
 
-def play(rule: Rule, *ticks: tuple[float, bool | None] | tuple[float, bool | None, bool]) -> tuple[Watch, list[Event]]:
-    watch = Watch()
-    events: list[Event] = []
+def play(
+    rule: IdleRule, *ticks: tuple[float, bool | None] | tuple[float, bool | None, bool]
+) -> tuple[IdleState, list[IdleEvent]]:
+    watch = IdleState()
+    events: list[IdleEvent] = []
     for tick in ticks:
         seconds, idle, cancelled = (*tick, False)[:3]
-        watch, told = step(watch, rule, seconds, idle, cancelled)
+        watch, told = advance_idle_rule(watch, rule, seconds, idle, cancelled)
         events += told
     return watch, events
 
 
 def test_a_warning_comes_after_the_limit_and_again_after_each_further_one() -> None:
-    rule = Rule(limit=600)
+    rule = IdleRule(limit=600)
     assert play(rule, *[(60, True)] * 9)[1] == []
     assert play(rule, *[(60, True)] * 10)[1] == ["idle"]
     assert play(rule, *[(60, True)] * 30)[1] == ["idle"] * 3
 
 
 def test_work_starts_the_count_anew() -> None:
-    rule = Rule(limit=600)
+    rule = IdleRule(limit=600)
     assert play(rule, (590, True), (2, False), (590, True))[1] == []
 
 
 def test_a_reading_that_failed_neither_counts_nor_starts_anew() -> None:
-    rule = Rule(limit=600)
+    rule = IdleRule(limit=600)
     watch, events = play(rule, (500, True), (3600, None), (90, True))
     assert events == []
     assert watch.idle == 590
@@ -134,15 +136,15 @@ def test_a_reading_that_failed_neither_counts_nor_starts_anew() -> None:
 
 
 def test_without_a_command_nothing_is_ever_run() -> None:
-    assert set(play(Rule(limit=1), *[(60, True)] * 100)[1]) == {"idle"}
+    assert set(play(IdleRule(limit=1), *[(60, True)] * 100)[1]) == {"idle"}
 
 
 def test_without_a_limit_nothing_is_said() -> None:
-    assert play(Rule(limit=None, command=True), *[(3600, True)] * 10)[1] == []
+    assert play(IdleRule(limit=None, command=True), *[(3600, True)] * 10)[1] == []
 
 
 def test_the_command_is_due_after_limit_and_countdown_and_once() -> None:
-    rule = Rule(limit=600, countdown=60, command=True)
+    rule = IdleRule(limit=600, countdown=60, command=True)
     ticks = [(60.0, True)] * 10 + [(1.0, True)] * 59
     watch, events = play(rule, *ticks)
     assert events == ["idle", "countdown"]
@@ -153,14 +155,14 @@ def test_the_command_is_due_after_limit_and_countdown_and_once() -> None:
 
 
 def test_work_stops_a_countdown() -> None:
-    rule = Rule(limit=10, countdown=60, command=True)
+    rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), (1, False), (9, True))
     assert events == ["idle", "countdown", "cancelled-busy"]
     assert (watch.left, watch.idle) == (None, 9)
 
 
 def test_the_user_stops_a_countdown_and_the_idle_time_starts_anew() -> None:
-    rule = Rule(limit=10, countdown=60, command=True)
+    rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), (1, True, True), (9, True))
     assert events == ["idle", "countdown", "cancelled-user"]
     assert watch.idle == 9
@@ -168,7 +170,7 @@ def test_the_user_stops_a_countdown_and_the_idle_time_starts_anew() -> None:
 
 
 def test_a_countdown_stands_still_while_the_driver_is_silent() -> None:
-    rule = Rule(limit=10, countdown=60, command=True)
+    rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), *[(3600.0, None)] * 5)
     assert watch.left == 30
     assert "run" not in events
@@ -179,11 +181,11 @@ moments = st.lists(st.tuples(st.floats(0, 4000), st.sampled_from([True, False, N
 
 @given(moments)
 def test_nothing_runs_unless_all_gpus_waited_through_limit_and_countdown(ticks: list[tuple[float, bool | None, bool]]) -> None:
-    rule = Rule(limit=600, countdown=60, command=True)
-    watch, waited, runs = Watch(), 0.0, 0
+    rule = IdleRule(limit=600, countdown=60, command=True)
+    watch, waited, runs = IdleState(), 0.0, 0
     for seconds, idle, cancelled in ticks:
         counting = watch.left is not None
-        watch, events = step(watch, rule, seconds, idle, cancelled)
+        watch, events = advance_idle_rule(watch, rule, seconds, idle, cancelled)
         waited = waited + seconds if idle else 0.0 if idle is False else waited
         if "run" in events:
             runs += 1
@@ -196,10 +198,10 @@ def test_nothing_runs_unless_all_gpus_waited_through_limit_and_countdown(ticks: 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.integers(0, 100)), max_size=30))
 def test_idle_money_never_exceeds_money(ticks: list[tuple[float, int]]) -> None:
-    tally = Tally()
+    tally = UsageTotals()
     for seconds, load in ticks:
-        tally = count(tally, seconds, [Sample(0, utilisation_percent=load), Sample(1, utilisation_percent=0)])
-    told = bill(tally, USD)
+        tally = add_usage(tally, seconds, [Sample(0, utilisation_percent=load), Sample(1, utilisation_percent=0)])
+    told = make_bill(tally, USD)
     assert told.money is not None
     assert told.idle_money is not None
     assert told.idle_money.amount <= told.money.amount

@@ -17,12 +17,12 @@ from whichgpu.base.messages import english, msg
 from whichgpu.base.units import significant
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.own import NARROWEST, Own, with_own
+from whichgpu.estimate.time.own_corrections import MIN_LOG_HALF_WIDTH, OwnCorrections, with_own_corrections
 from whichgpu.measure import records
 from whichgpu.measure.bench.case import Conditions
-from whichgpu.measure.bench.steps import steps
-from whichgpu.measure.physics import peak_share, problems
-from whichgpu.measure.record import MicroResult, Record, StepResult, Where, from_json, sealed, shared, to_json
+from whichgpu.measure.bench.step_cases import step_cases
+from whichgpu.measure.physics import find_problems, peak_share
+from whichgpu.measure.record import MeasuredMachine, MicroResult, Record, StepResult, from_json, redacted, to_json, with_digest
 
 GPU = "h200-sxm"
 TODAY = date(2026, 11, 20)
@@ -46,15 +46,15 @@ def gemm(tflops: float = 700.0, **changes: Any) -> MicroResult:
 
 
 def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), made: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
-    where = Where(gpu, 1, "580.1", "Intel(R) Xeon(R)", {"torch": "2.11.0", "cuda": "13.0"})
-    return sealed(Record(made, where, micro, timed))
+    where = MeasuredMachine(gpu, 1, "580.1", "Intel(R) Xeon(R)", {"torch": "2.11.0", "cuda": "13.0"})
+    return with_digest(Record(made, where, micro, timed))
 
 
 @pytest.fixture(scope="module")
 def measured(catalog: Catalog) -> Record:
     """A machine on which each engine is off by its own factor from what is shipped."""
     found = []
-    for case in steps(catalog.gpu_by_id[GPU]):
+    for case in step_cases(catalog.gpu_by_id[GPU]):
         said = estimate(catalog=catalog, own=False, **case.request).time
         assert said is not None
         seconds = said.value * SLOWER[case.request["engine"]]
@@ -87,7 +87,7 @@ def test_what_is_no_record_is_refused(spoil: Any) -> None:
 
 
 def told(made: Record, catalog: Catalog) -> set[str]:
-    return {problem.id for problem in problems(made, catalog, TODAY)}
+    return {problem.id for problem in find_problems(made, catalog, TODAY)}
 
 
 def test_what_can_be_true_passes(catalog: Catalog) -> None:
@@ -128,7 +128,7 @@ def test_what_cannot_be_true_is_told(made: Record, problem: str, catalog: Catalo
 def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
     first, second, *rest = measured.steps
     forged = replace(second, seconds=second.seconds * 1000, low=second.low * 1000, high=second.high * 1000)
-    path = records.write(sealed(replace(measured, steps=(first, forged, *rest))), tmp_path / "theirs.json")
+    path = records.write_record(with_digest(replace(measured, steps=(first, forged, *rest))), tmp_path / "theirs.json")
     with pytest.raises(UsageError) as refused:
         records.import_record(path, catalog, load_calibration(), TODAY)
     assert refused.value.kind == "record-impossible"
@@ -142,8 +142,8 @@ def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record
 def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Record, catalog: Catalog) -> None:
     """A machine that was busy with something else for one step, or a clock that jumped."""
     first, *rest = measured.steps
-    records.keep(sealed(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
-    widest = load_calibration().spread("none", "train")
+    records.save_record(with_digest(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
+    widest = load_calibration().log_range("none", "train")
     for request in (first.request, rest[-1].request):
         told = estimate(catalog=catalog, **request)
         assert told.time is not None
@@ -155,7 +155,9 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
 
 
 def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
-    records.keep(sealed(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps))))
+    records.save_record(
+        with_digest(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps)))
+    )
     request = measured.steps[0].request
     before, after = estimate(catalog=catalog, own=False, **request), estimate(catalog=catalog, **request)
     assert (after.time, after.tier, after.basis) == (before.time, before.tier, before.basis)
@@ -163,9 +165,9 @@ def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Re
 
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
 def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
-    own = Own(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
-    low, high = with_own(load_calibration(), {GPU: own}).spread("imported", "train", GPU, "pytorch")
-    lowest, highest = load_calibration().spread("none", "train")
+    own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
+    low, high = with_own_corrections(load_calibration(), {GPU: own}).log_range("imported", "train", GPU, "pytorch")
+    lowest, highest = load_calibration().log_range("none", "train")
     assert lowest <= low < 0 < high <= highest
 
 
@@ -184,8 +186,8 @@ def test_shares_of_peak(catalog: Catalog) -> None:
 
 
 def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Record, catalog: Catalog) -> None:
-    fit = records.fitted(measured, catalog, load_calibration())
-    records.keep(sealed(replace(measured, fitted=fit)))
+    fit = records.fit_record(measured, catalog, load_calibration())
+    records.save_record(with_digest(replace(measured, fitted=fit)))
     for task, model, engine, fields in (
         ("train", "resnet50", "pytorch", {"batch": 64, "precision": "amp-bf16"}),
         ("train", "gpt2", "pytorch", {"batch": 8, "seq_in": 1024, "precision": "amp-bf16"}),
@@ -203,12 +205,12 @@ def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Rec
         assert (after.basis, after.tier) == ("measured", "measured")
         assert any(source.startswith(f"measured-{GPU}-") for source in after.sources)
         low, high = after.time.relative_range
-        assert high >= exp(NARROWEST) - 1e-9
+        assert high >= exp(MIN_LOG_HALF_WIDTH) - 1e-9
         assert high / low < before.time.high / before.time.low
 
 
 def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalog: Catalog) -> None:
-    records.keep(measured)
+    records.save_record(measured)
     for gpu, engine in (("h100-sxm-80gb", "pytorch"), (GPU, "vllm")):
         asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
         task = "train" if engine == "pytorch" else "decode"
@@ -221,7 +223,7 @@ def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalo
 
 
 def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: Record, catalog: Catalog) -> None:
-    records.keep(measured)
+    records.save_record(measured)
     asked: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
     before = estimate("train", "resnet50", catalog, own=False, **asked)
     after = estimate("train", "resnet50", catalog, **asked)
@@ -234,31 +236,31 @@ def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: 
 
 def test_a_stale_fit_is_made_anew(measured: Record, catalog: Catalog) -> None:
     calibration = load_calibration()
-    fit = records.fitted(measured, catalog, calibration)
-    stale = sealed(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
-    path = records.keep(stale)
+    fit = records.fit_record(measured, catalog, calibration)
+    stale = with_digest(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
+    path = records.save_record(stale)
     own = records.own_calibrations(catalog, calibration)[GPU]
     assert own.multipliers == fit.multipliers
     assert own.source == measured.source
-    assert records.read(path).fitted == fit  # and kept, so that it is made once
+    assert records.read_record(path).fitted == fit  # and kept, so that it is made once
 
 
 def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(
     measured: Record, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records.keep(measured)
+    records.save_record(measured)
 
     def refuse(*_: object) -> Path:
         raise UsageError("cannot-write", msg("error.cannot-write-file", name="x", why="read-only"))
 
-    monkeypatch.setattr(records, "keep", refuse)
+    monkeypatch.setattr(records, "save_record", refuse)
     assert records.own_calibrations(catalog, load_calibration())[GPU].source == measured.source
 
 
 def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
-    records.keep(measured)
+    records.save_record(measured)
     path = tmp_path / "shared.json"
-    records.share(path)
+    records.export_record(path)
     document = json.loads(path.read_text())
     assert document["made"] == "2026-11-19"
     assert document["fitted"] is None
@@ -270,11 +272,11 @@ def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Reco
 
 
 def test_imported_records_never_override_own_ones(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
-    theirs = shared(replace(measured, made="2026-11-20", steps=tuple(replace(one, seconds=one.high) for one in measured.steps)))
-    path = records.write(theirs, tmp_path / "theirs.json")
+    theirs = redacted(replace(measured, made="2026-11-20", steps=tuple(replace(one, seconds=one.high) for one in measured.steps)))
+    path = records.write_record(theirs, tmp_path / "theirs.json")
     records.import_record(path, catalog, load_calibration(), TODAY)
     before = records.own_calibrations(catalog, load_calibration())
-    records.keep(measured)
+    records.save_record(measured)
     after = records.own_calibrations(catalog, load_calibration())
     assert before[GPU].basis == "calibrated"
     assert after[GPU].basis == "measured"
@@ -282,7 +284,7 @@ def test_imported_records_never_override_own_ones(measured: Record, catalog: Cat
 
 
 def test_an_impossible_record_is_not_imported(catalog: Catalog, tmp_path: Path) -> None:
-    path = records.write(record(step(1e-5)), tmp_path / "theirs.json")
+    path = records.write_record(record(step(1e-5)), tmp_path / "theirs.json")
     with pytest.raises(UsageError) as refused:
         records.import_record(path, catalog, load_calibration(), TODAY)
     assert refused.value.kind == "record-impossible"
@@ -290,7 +292,7 @@ def test_an_impossible_record_is_not_imported(catalog: Catalog, tmp_path: Path) 
 
 
 def test_broken_files_in_the_folder_are_passed_over(measured: Record, catalog: Catalog) -> None:
-    path = records.keep(measured)
+    path = records.save_record(measured)
     (path.parent / "broken.json").write_text("{")
     (path.parent / "folder.json").mkdir()
     assert list(records.own_calibrations(catalog, load_calibration())) == [GPU]
@@ -299,23 +301,23 @@ def test_broken_files_in_the_folder_are_passed_over(measured: Record, catalog: C
 def test_a_record_that_cannot_be_kept_is_said_with_its_place(measured: Record, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as refused:
-        records.keep(measured, folder=tmp_path / "file" / "below")
+        records.save_record(measured, folder=tmp_path / "file" / "below")
     assert "below" in english().render(refused.value.message)
 
 
 def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "user_folder", lambda *_: None)
     with pytest.raises(DataError) as refused:
-        records.keep(measured)
+        records.save_record(measured)
     assert english().render(refused.value.message) == "there is no home folder to keep the record in"
     assert records.own_calibrations(Catalog(), load_calibration()) == {}
 
 
 def test_own_records_of_steps_nobody_knows_any_more_are_passed_over(catalog: Catalog) -> None:
-    records.keep(record(step(0.05, model="a-model-of-old")))
+    records.save_record(record(step(0.05, model="a-model-of-old")))
     assert records.own_calibrations(catalog, load_calibration()) == {}
 
 
 def test_without_a_record_there_is_nothing_to_share(tmp_path: Path) -> None:
     with pytest.raises(NoAnswer):
-        records.share(tmp_path / "x.json")
+        records.export_record(tmp_path / "x.json")

@@ -10,8 +10,8 @@ import pytest
 from tests.machines import GIB, JumpingClock, Played
 from whichgpu.base.money import Money
 from whichgpu.measure.drivers.card import Card, Sample
-from whichgpu.measure.idle import Rule
-from whichgpu.measure.watcher import Reading, Settings, watch
+from whichgpu.measure.idle import IdleRule
+from whichgpu.measure.watcher import WatchReading, WatchSettings, watch_gpus
 
 PRICE = Money(Decimal(2), "USD")
 
@@ -27,25 +27,25 @@ def cards(count: int = 1) -> list[Card]:
 
 
 def readings(
-    of: Callable[[int], Sequence[Sample] | None], settings: Settings, count: int = 1, clock: JumpingClock | None = None
-) -> list[Reading]:
+    of: Callable[[int], Sequence[Sample] | None], settings: WatchSettings, count: int = 1, clock: JumpingClock | None = None
+) -> list[WatchReading]:
     probe = Played(cards(count), of)
-    return list(watch(probe, probe.cards(), clock or JumpingClock(), settings))
+    return list(watch_gpus(probe, probe.cards(), clock or JumpingClock(), settings))
 
 
-def kinds(told: list[Reading]) -> list[str]:
+def kinds(told: list[WatchReading]) -> list[str]:
     return [event.kind for reading in told for event in reading.events]
 
 
 def test_one_reading_and_no_more() -> None:
-    told = readings(lambda _: [sample(50)], Settings(once=True))
+    told = readings(lambda _: [sample(50)], WatchSettings(once=True))
     assert len(told) == 1
     assert told[0].gpus[0].utilisation_percent == 50
     assert told[0].time == "2026-01-01T00:16:40+00:00"
 
 
 def test_an_hour_at_two_dollars_of_which_half_idle() -> None:
-    told = readings(lambda tick: [sample(90 if tick <= 900 else 0)], Settings(every=2, price=PRICE, lasting=3600))
+    told = readings(lambda tick: [sample(90 if tick <= 900 else 0)], WatchSettings(every=2, price=PRICE, lasting=3600))
     assert told[-1].bill.money == Money(Decimal("2.0000"), "USD")
     assert told[-1].bill.idle_money == Money(Decimal("1.0000"), "USD")
     assert told[-1].idle_seconds == 1800
@@ -53,20 +53,20 @@ def test_an_hour_at_two_dollars_of_which_half_idle() -> None:
 
 
 def test_a_warning_after_ten_idle_minutes() -> None:
-    told = readings(lambda _: [sample(0)], Settings(every=2, rule=Rule(600), lasting=700))
+    told = readings(lambda _: [sample(0)], WatchSettings(every=2, rule=IdleRule(600), lasting=700))
     assert kinds(told) == ["idle"]
     assert next(reading.idle_seconds for reading in told if reading.events) == 600
 
 
 def test_one_gpu_at_work_keeps_the_machine_from_being_idle() -> None:
-    told = readings(lambda _: [sample(0, 0), sample(70, 1)], Settings(every=2, rule=Rule(60), lasting=600), count=2)
+    told = readings(lambda _: [sample(0, 0), sample(70, 1)], WatchSettings(every=2, rule=IdleRule(60), lasting=600), count=2)
     assert kinds(told) == []
     assert told[-1].bill.idle_total_seconds == pytest.approx(300)
 
 
 def test_the_countdown_ticks_each_second_and_ends_the_watch() -> None:
     clock = JumpingClock()
-    told = readings(lambda _: [sample(0)], Settings(every=10, rule=Rule(60, 5, True)), clock=clock)
+    told = readings(lambda _: [sample(0)], WatchSettings(every=10, rule=IdleRule(60, 5, True)), clock=clock)
     assert kinds(told) == ["idle", "countdown", "run"]
     assert clock.pauses == [10] * 6 + [1] * 5
     assert [reading.countdown_seconds for reading in told][-6:] == [5, 4, 3, 2, 1, 0]
@@ -74,7 +74,7 @@ def test_the_countdown_ticks_each_second_and_ends_the_watch() -> None:
 
 def test_enter_stops_a_countdown() -> None:
     told = readings(
-        lambda _: [sample(0)], Settings(every=10, rule=Rule(60, 30, True), lasting=100), clock=JumpingClock(pressed=[8])
+        lambda _: [sample(0)], WatchSettings(every=10, rule=IdleRule(60, 30, True), lasting=100), clock=JumpingClock(pressed=[8])
     )
     assert kinds(told)[:3] == ["idle", "countdown", "cancelled-user"]
     assert "run" not in kinds(told)
@@ -82,7 +82,9 @@ def test_enter_stops_a_countdown() -> None:
 
 def test_work_stops_a_countdown() -> None:
     told = readings(
-        lambda tick: [sample(0 if tick < 10 else 60)], Settings(every=10, rule=Rule(60, 30, True), lasting=200), clock=None
+        lambda tick: [sample(0 if tick < 10 else 60)],
+        WatchSettings(every=10, rule=IdleRule(60, 30, True), lasting=200),
+        clock=None,
     )
     assert kinds(told) == ["idle", "countdown", "cancelled-busy"]
 
@@ -90,7 +92,7 @@ def test_work_stops_a_countdown() -> None:
 def test_a_silent_driver_leaves_the_last_known_and_is_asked_again_less_and_less_often() -> None:
     clock = JumpingClock()
     told = readings(
-        lambda tick: None if 3 <= tick < 12 else [sample(33)], Settings(every=2, price=PRICE, lasting=400), clock=clock
+        lambda tick: None if 3 <= tick < 12 else [sample(33)], WatchSettings(every=2, price=PRICE, lasting=400), clock=clock
     )
     assert kinds(told) == ["driver-gone", "driver-back"]
     silent = [reading for reading in told if not reading.answering]
@@ -102,7 +104,7 @@ def test_a_silent_driver_leaves_the_last_known_and_is_asked_again_less_and_less_
 
 
 def test_a_silent_driver_never_leads_to_the_command() -> None:
-    settings = Settings(every=2, rule=Rule(60, 10, True), lasting=7200)
+    settings = WatchSettings(every=2, rule=IdleRule(60, 10, True), lasting=7200)
     told = readings(lambda tick: [sample(0)] if tick < 5 else None, settings)
     assert kinds(told) == ["driver-gone"]
 
@@ -111,7 +113,7 @@ def test_a_lost_gpu_is_noted_once_with_what_was_last_known() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(80, 0), Sample(1, lost=True) if 2 <= tick < 6 else sample(40, 1)]
 
-    told = readings(of, Settings(every=1, lasting=10), count=2)
+    told = readings(of, WatchSettings(every=1, lasting=10), count=2)
     assert [(event.kind, event.gpu) for reading in told for event in reading.events] == [("lost", 1), ("back", 1)]
     lost = told[3].gpus[1]
     assert (lost.lost, lost.utilisation_percent) == (True, 40)
@@ -121,7 +123,7 @@ def test_a_lost_gpu_is_not_idle_so_nothing_is_run() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(0, 0), Sample(1, lost=True)]
 
-    told = readings(of, Settings(every=10, rule=Rule(60, 10, True), lasting=3600), count=2)
+    told = readings(of, WatchSettings(every=10, rule=IdleRule(60, 10, True), lasting=3600), count=2)
     assert "run" not in kinds(told)
     assert "idle" not in kinds(told)
 
@@ -135,7 +137,7 @@ def test_a_machine_that_slept_is_billed_but_was_not_idle() -> None:
         return [sample(0)]
 
     probe = Played(cards(), of)
-    told = list(watch(probe, probe.cards(), clock, Settings(every=2, price=PRICE, rule=Rule(600), lasting=7300)))
+    told = list(watch_gpus(probe, probe.cards(), clock, WatchSettings(every=2, price=PRICE, rule=IdleRule(600), lasting=7300)))
     assert kinds(told) == []
     bill = told[-1].bill
     assert bill.money is not None
@@ -146,12 +148,12 @@ def test_a_machine_that_slept_is_billed_but_was_not_idle() -> None:
 
 def test_explaining_needs_some_readings_and_then_gives_a_verdict() -> None:
     busy = Sample(0, utilisation_percent=99, memory_utilisation_percent=85, power_watts=500, power_limit_watts=700)
-    told = readings(lambda _: [busy], Settings(every=1, lasting=5, explain=True))
+    told = readings(lambda _: [busy], WatchSettings(every=1, lasting=5, explain=True))
     assert told[1].verdicts == ()
     assert [verdict.id for verdict in told[-1].verdicts] == ["memory"]
 
 
 def test_the_end_is_not_overshot() -> None:
     clock = JumpingClock()
-    readings(lambda _: [sample(50)], Settings(every=60, lasting=90), clock=clock)
+    readings(lambda _: [sample(50)], WatchSettings(every=60, lasting=90), clock=clock)
     assert clock.pauses == [60, 30]

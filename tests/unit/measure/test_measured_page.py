@@ -19,11 +19,11 @@ from whichgpu.api.workloads.estimate import estimate
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves.parameters import parameters
-from whichgpu.estimate.time.own import with_own
-from whichgpu.measure.bench.steps import steps
+from whichgpu.estimate.time.own_corrections import with_own_corrections
+from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.fit import example
-from whichgpu.measure.record import MicroResult, Predicted, Record, StepResult, Where, sealed
-from whichgpu.measure.records import write
+from whichgpu.measure.record import MeasuredMachine, MicroResult, PredictedTime, Record, StepResult, with_digest
+from whichgpu.measure.records import write_record
 
 GPU = "h200-sxm"
 SLOWER = 1.2
@@ -37,11 +37,11 @@ def micro(kind: str, dtype: str, rate: float, unit: str, share: float | None = N
 def record(catalog: Catalog) -> Record:
     """Every step takes a fifth longer than is shipped; the products nearly reach what plain loops do."""
     timed = []
-    for case in steps(catalog.gpu_by_id[GPU]):
+    for case in step_cases(catalog.gpu_by_id[GPU]):
         said = estimate(catalog=catalog, own=False, **case.request).time
         assert said is not None
         seconds = said.value * SLOWER
-        told = Predicted(said.value, said.low, said.high, said.basis)
+        told = PredictedTime(said.value, said.low, said.high, said.basis)
         timed.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8, told))
     operators = (
         micro("copy", "fp32", 4.1e12, "B/s", 0.85),
@@ -49,12 +49,12 @@ def record(catalog: Catalog) -> Record:
         micro("gemm", "bf16", 750e12, "FLOP/s", 0.76),
         micro("gemm", "fp16", 600e12, "FLOP/s", 0.6),
     )
-    where = Where(GPU, 1, "580.1", None, {"torch": "2.11.0"})
-    return sealed(Record("2026-11-19T10:11:12Z", where, operators, tuple(timed)))
+    where = MeasuredMachine(GPU, 1, "580.1", None, {"torch": "2.11.0"})
+    return with_digest(Record("2026-11-19T10:11:12Z", where, operators, tuple(timed)))
 
 
 def folder_of(path: Path, record: Record, **files: Any) -> Path:
-    write(record, path / "record.json")
+    write_record(record, path / "record.json")
     for name, content in files.items():
         if name == "verify":
             (path / "verify.jsonl").write_text("\n".join(json.dumps(one) for one in content))
@@ -144,7 +144,7 @@ def test_errors_before_and_after_are_those_of_the_two_fits(record: Record, catal
     actual = np.log([one.seconds for one in rows])
     own = accuracy_own.own_of(record, bare, catalog)
     before = accuracy_own.predicted(rows, bare) - actual
-    after = accuracy_own.predicted(rows, with_own(bare, {GPU: own})) - actual
+    after = accuracy_own.predicted(rows, with_own_corrections(bare, {GPU: own})) - actual
     assert before == pytest.approx(-log(SLOWER), abs=1e-6)
     assert np.abs(after).max() < 0.25 * log(SLOWER)
     told = list(accuracy_own.error_lines(accuracy_own.Compared(rows, before, after, before, own, bare, 7), record, True))

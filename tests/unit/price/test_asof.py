@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichgpu.catalog.offer import Observation
-from whichgpu.price.asof import STALE_DAYS, standing, standings
+from whichgpu.price.asof import STALE_DAYS, price_on_day, prices_on_day
 
 
 def seen(price: str, first: str, last: str | None = None, ended: str | None = None, source: str = "a") -> Observation:
@@ -55,7 +55,7 @@ RUNS = [
     ],
 )
 def test_the_latest_sighting_not_after_the_day_decides(day: str, price: str, confidence: str, observed_at: str, age: int) -> None:
-    found = standing(RUNS, date.fromisoformat(day))
+    found = price_on_day(RUNS, date.fromisoformat(day))
     assert found is not None
     assert (str(found.observation.price), found.confidence, found.observed_at, found.age_days) == (
         price,
@@ -66,19 +66,19 @@ def test_the_latest_sighting_not_after_the_day_decides(day: str, price: str, con
 
 
 def test_nothing_before_the_first_and_nothing_after_the_end() -> None:
-    assert standing(RUNS, date(2017, 10, 24)) is None
-    assert standing(RUNS, date(2024, 7, 1)) is None  # not an older price either
-    assert standing([], date(2024, 7, 1)) is None
+    assert price_on_day(RUNS, date(2017, 10, 24)) is None
+    assert price_on_day(RUNS, date(2024, 7, 1)) is None  # not an older price either
+    assert price_on_day([], date(2024, 7, 1)) is None
 
 
 def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
     runs = [seen("1", "2020-01-01", "2020-12-31")]
     last = date(2020, 12, 31)
     for days, stale in ((0, False), (STALE_DAYS, False), (STALE_DAYS + 1, True)):
-        found = standing(runs, last + timedelta(days=days))
+        found = price_on_day(runs, last + timedelta(days=days))
         assert found is not None
         assert found.stale is stale
-    bracketed = standing(runs, date(2020, 12, 30))
+    bracketed = price_on_day(runs, date(2020, 12, 30))
     assert bracketed is not None
     assert bracketed.age_days > STALE_DAYS
     assert not bracketed.stale
@@ -86,28 +86,28 @@ def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
 
 def test_a_fresher_source_wins_over_an_older_one_and_over_its_end() -> None:
     old, new = seen("3", "2020-01-01", "2020-06-01"), seen("4", "2020-03-01", "2020-07-01", source="b")
-    found = standing([old, new], date(2020, 8, 1))
+    found = price_on_day([old, new], date(2020, 8, 1))
     assert found is not None
     assert found.observation.source == "b"
     relisted = [seen("3", "2020-01-01", "2020-06-01", "2020-07-01"), seen("3", "2020-09-01", source="b")]
-    assert standing(relisted, date(2020, 8, 1)) is None
-    again = standing(relisted, date(2020, 9, 2))
+    assert price_on_day(relisted, date(2020, 8, 1)) is None
+    again = price_on_day(relisted, date(2020, 9, 2))
     assert again is not None
     assert again.observation.source == "b"
 
 
 def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
-    found = standing([seen("1", "2020-02")], date(2020, 2, 15))
+    found = price_on_day([seen("1", "2020-02")], date(2020, 2, 15))
     assert found is not None
     assert found.confidence == "bracketed"
-    after = standing([seen("1", "2020-02")], date(2020, 3, 1))
+    after = price_on_day([seen("1", "2020-02")], date(2020, 3, 1))
     assert after is not None
     assert (after.confidence, after.age_days) == ("carried", 1)
 
 
 def test_each_offer_stands_for_itself() -> None:
     other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__dataclass_fields__} | {"region": "eu-west-1"})
-    found = list(standings([*RUNS, other], date(2018, 1, 1)))
+    found = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
     assert {one.observation.region for one in found} == {"us-east-1", "eu-west-1"}
 
 
@@ -126,7 +126,7 @@ def histories(draw: st.DrawFn) -> list[Observation]:
 
 @given(histories(), days)
 def test_what_stands_was_seen_by_then_and_nothing_later_was(history: list[Observation], day: date) -> None:
-    found = standing(history, day)
+    found = price_on_day(history, day)
     if found is None:
         assert all(date.fromisoformat(run.observed) > day for run in history)
         return
@@ -142,4 +142,4 @@ def test_what_stands_was_seen_by_then_and_nothing_later_was(history: list[Observ
 def test_the_order_of_sightings_does_not_matter(history: list[Observation], day: date, random: object) -> None:
     shuffled = list(history)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert standing(shuffled, day) == standing(history, day)
+    assert price_on_day(shuffled, day) == price_on_day(history, day)

@@ -13,25 +13,25 @@ from tests.unit.price.test_asof import seen
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
-from whichgpu.catalog.currency import Exchanger, Quote, _on, rounded
-from whichgpu.catalog.pricing import Discount, Exchange
+from whichgpu.catalog.currency import Exchanger, Quote, _rate_on, round_significant
+from whichgpu.catalog.pricing import Discount, DollarExchangeRate
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import Standing, standing
-from whichgpu.price.offers import Offer, OfferFilter, dollars, grouped, ordered, priced
-from whichgpu.price.terms import derived, sustained_share, upfront
+from whichgpu.price.asof import PriceOnDay, price_on_day
+from whichgpu.price.offers import Offer, OfferFilter, build_offer, cheapest_by_group, dollars, ordered
+from whichgpu.price.terms import prices_from_rules, sustained_share, upfront
 
 DAY = date(2019, 9, 8)
 GIVEN = Exchanger(DAY, (), {"KRW": Decimal(1000), "EUR": Decimal("0.8")})
 
 
-def stood(**changed: Any) -> Standing:
-    found = standing([replace(seen("8.00", "2019-01-01", "2020-01-01"), **changed)], DAY)
+def stood(**changed: Any) -> PriceOnDay:
+    found = price_on_day([replace(seen("8.00", "2019-01-01", "2020-01-01"), **changed)], DAY)
     assert found is not None
     return found
 
 
 def offer(shown: str | None = None, hours: str = "100", trip: Figure | None = None, **changed: Any) -> Offer:
-    return priced(stood(**changed), "V100", GIVEN, shown, Decimal(hours), trip)
+    return build_offer(stood(**changed), "V100", GIVEN, shown, Decimal(hours), trip)
 
 
 def test_an_offer_tells_the_machine_the_gpu_and_the_month() -> None:
@@ -115,11 +115,13 @@ def test_what_is_near_enough_has_a_known_round_trip() -> None:
 def test_the_cheapest_of_each_group_by_the_price_of_a_gpu_with_how_many_there_are() -> None:
     whole, eighth = offer(instance="one"), offer(instance="eight", gpus=8, price=Decimal(40))
     korean = offer(instance="won", price=Decimal(6000), currency="KRW")
-    found = grouped([whole, eighth, korean], ["gpu"], GIVEN)
+    found = cheapest_by_group([whole, eighth, korean], ["gpu"], GIVEN)
     assert [(one.instance, one.cheapest_of) for one in found] == [("eight", 3)]
-    apart = grouped([whole, replace(eighth, provider="gcp"), korean], ["provider"], GIVEN)
+    apart = cheapest_by_group([whole, replace(eighth, provider="gcp"), korean], ["provider"], GIVEN)
     assert [(one.instance, one.cheapest_of) for one in apart] == [("won", 2), ("eight", 1)]
-    assert grouped([whole, replace(whole, region="x")], ["gpu"], GIVEN)[0].region == "us-east-1"  # of equal ones the first
+    assert (
+        cheapest_by_group([whole, replace(whole, region="x")], ["gpu"], GIVEN)[0].region == "us-east-1"
+    )  # of equal ones the first
 
 
 def test_offers_come_by_the_price_of_a_gpu_or_by_a_field_either_way() -> None:
@@ -146,9 +148,9 @@ def test_a_rate_holds_for_a_third_of_a_year_after_its_day_and_no_longer() -> Non
     assert Exchanger(date(2022, 6, 29)).rate("USD", "RUB").date == "2022-03-01"
     with pytest.raises(NoAnswer):
         Exchanger(date(2022, 6, 30)).rate("USD", "RUB")
-    assert Exchanger(date(2022, 3, 1)).converts("RUB", None)
-    assert not Exchanger(date(2024, 1, 1)).converts("RUB", "USD")
-    assert not Exchanger(date(2024, 1, 1)).converts("USD", "RUB")
+    assert Exchanger(date(2022, 3, 1)).can_convert("RUB", None)
+    assert not Exchanger(date(2024, 1, 1)).can_convert("RUB", "USD")
+    assert not Exchanger(date(2024, 1, 1)).can_convert("USD", "RUB")
     with pytest.raises(NoAnswer, match="RUB"):
         Exchanger(date(2024, 1, 1)).rate("RUB", "USD")
     with pytest.raises(NoAnswer, match="RUB"):
@@ -156,7 +158,7 @@ def test_a_rate_holds_for_a_third_of_a_year_after_its_day_and_no_longer() -> Non
 
 
 def test_rates_of_our_table_are_the_latest_by_then() -> None:
-    rows = [Exchange("TWD", day, Decimal(rate), (source,), "2026-11-15")
+    rows = [DollarExchangeRate("TWD", day, Decimal(rate), (source,), "2026-11-15")
             for day, rate, source in (("2018", "30", "a"), ("2020", "32", "c"), ("2019", "31", "b"))]  # fmt: skip
     found = Exchanger(date(2019, 6, 1), rows).rate("USD", "TWD")
     assert (found.value, found.date, found.source) == (Decimal(31), "2019", "b")
@@ -168,15 +170,15 @@ def test_rates_of_our_table_are_the_latest_by_then() -> None:
 
 def test_a_quote_is_of_the_day_or_the_last_one_before() -> None:
     series = (Quote(10, "1.5"), Quote(12, "2.5"))
-    assert [_on(series, day) for day in (10, 11, 12, 99)] == [Decimal(text) for text in ("1.5", "1.5", "2.5", "2.5")]
-    assert _on((), 10) == 1
+    assert [_rate_on(series, day) for day in (10, 11, 12, 99)] == [Decimal(text) for text in ("1.5", "1.5", "2.5", "2.5")]
+    assert _rate_on((), 10) == 1
 
 
 @pytest.mark.parametrize(
     ("amount", "digits", "kept"), [("0", 6, "0"), ("1234.5678", 3, "1235"), ("0.0012345", 2, "0.0012"), ("-2.50", 6, "-2.5")]
 )
 def test_amounts_keep_their_digits(amount: str, digits: int, kept: str) -> None:
-    assert str(rounded(Decimal(amount), digits)) == kept
+    assert str(round_significant(Decimal(amount), digits)) == kept
 
 
 def rule(**changed: Any) -> Discount:
@@ -187,17 +189,19 @@ def rule(**changed: Any) -> Discount:
 def test_rules_make_prices_of_the_provider_s_own_machines_from_the_first_to_the_last_day() -> None:
     base = stood()
     for day, many in ((date(2018, 12, 31), 0), (date(2019, 1, 1), 1), (date(2019, 12, 31), 1), (date(2020, 1, 1), 0)):
-        assert len(list(derived([base], [rule()], day, Decimal(730)))) == many
-    assert len(list(derived([base], [rule(last=None)], date(2030, 1, 1), Decimal(730)))) == 1
+        assert len(list(prices_from_rules([base], [rule()], day, Decimal(730)))) == many
+    assert len(list(prices_from_rules([base], [rule(last=None)], date(2030, 1, 1), Decimal(730)))) == 1
     for other in ({"provider": "gcp"}, {"instances": ("p4",)}):
-        assert not list(derived([base], [rule(**other)], DAY, Decimal(730)))
-    assert not list(derived([stood(term="spot")], [rule()], DAY, Decimal(730)))
-    assert len(list(derived([base, stood(term="committed-1y", region="eu-west-1")], [rule()], DAY, Decimal(730)))) == 1
+        assert not list(prices_from_rules([base], [rule(**other)], DAY, Decimal(730)))
+    assert not list(prices_from_rules([stood(term="spot")], [rule()], DAY, Decimal(730)))
+    assert len(list(prices_from_rules([base, stood(term="committed-1y", region="eu-west-1")], [rule()], DAY, Decimal(730)))) == 1
 
 
 def test_a_rule_of_steps_gives_the_share_of_the_hours_to_a_millionth() -> None:
     steps = (Decimal(1), Decimal("0.5"))
-    (found,) = derived([stood(price=Decimal("0.3333335"))], [rule(share=None, steps=steps, term="sustained")], DAY, Decimal(730))
+    (found,) = prices_from_rules(
+        [stood(price=Decimal("0.3333335"))], [rule(share=None, steps=steps, term="sustained")], DAY, Decimal(730)
+    )
     assert found.observation.price == Decimal("0.25")
     assert sustained_share(steps, Decimal(0)) == 1
     assert sustained_share(steps, Decimal(9999)) == Decimal("0.75")
@@ -213,6 +217,6 @@ def test_what_is_due_at_the_start_is_what_the_source_says_first() -> None:
 
 def test_a_price_carried_for_more_than_thirty_days_is_stale() -> None:
     for day, stale in ((date(2021, 1, 30), False), (date(2021, 1, 31), True)):
-        found = standing([seen("1", "2020-01-01", "2020-12-31")], day)
+        found = price_on_day([seen("1", "2020-01-01", "2020-12-31")], day)
         assert found is not None
         assert found.stale is stale

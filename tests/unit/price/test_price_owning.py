@@ -6,12 +6,12 @@ from datetime import date
 
 import pytest
 
-from whichgpu.price.billing import assumed_extras, billing_on, extras, extras_sources, machines_apart
-from whichgpu.price.habits import habit, habit_sources
-from whichgpu.price.own import Owning, against, host_price, sensitivity
+from whichgpu.price.billing import assumed_extras, billing_on, billing_prefixes, extras, extras_sources
+from whichgpu.price.own import OwnershipCosts, compare_with_rent, host_price, sensitivity
+from whichgpu.price.run_settings import run_default, run_default_sources
 
 # 450 W at full load with the host, 675 W with the facility; 2800 paid, 700 left after two years; 120 a year for upkeep.
-BOX = Owning(2000.0, 300.0, 800.0, power_price=0.2, pue=1.5, years=2.0, residual=0.25, use=0.4, upkeep=120.0)
+BOX = OwnershipCosts(2000.0, 300.0, 800.0, power_price=0.2, pue=1.5, years=2.0, residual=0.25, use=0.4, upkeep=120.0)
 WORKED = 0.75 * 300 * 1.5 / 1000 * 0.2  # from 15% to 90% of its power
 STANDING = 2100 / 17520 + 120 / 8760 + (45 + 150) * 1.5 / 1000 * 0.2
 
@@ -26,7 +26,7 @@ def test_an_owned_hour_by_hand() -> None:
 
 
 def test_owning_and_renting_meet_where_both_cost_the_same() -> None:
-    found = against(BOX, 1.0)
+    found = compare_with_rent(BOX, 1.0)
     use = STANDING / (1 - WORKED)
     assert found.break_even_use == pytest.approx(use)
     assert found.break_even_hours == pytest.approx(use * 17520)
@@ -36,24 +36,26 @@ def test_owning_and_renting_meet_where_both_cost_the_same() -> None:
 
 
 def test_owning_never_pays_where_rent_is_cheap() -> None:
-    free = against(BOX, BOX.worked_hour)
+    free = compare_with_rent(BOX, BOX.worked_hour)
     assert (free.break_even_use, free.break_even_hours, free.break_even_months) == (None, None, None)
-    cheap = against(BOX, 0.25)  # even at full use it loses more value than that; its power and upkeep are still below the rent
+    cheap = compare_with_rent(
+        BOX, 0.25
+    )  # even at full use it loses more value than that; its power and upkeep are still below the rent
     assert (cheap.break_even_use, cheap.break_even_hours) == (None, None)
     assert cheap.break_even_months == pytest.approx(2800 / ((0.25 - WORKED) * 0.4 * 730 - 0.0585 * 730 - 10))
-    assert against(BOX, 0.2).break_even_months is None  # not even those
+    assert compare_with_rent(BOX, 0.2).break_even_months is None  # not even those
 
 
 def test_full_use_may_be_just_enough() -> None:
-    plain = Owning(17520.0, 0.0, 0.0, power_price=0.0, years=1.0, residual=0.5)
-    found = against(plain, 1.0)
+    plain = OwnershipCosts(17520.0, 0.0, 0.0, power_price=0.0, years=1.0, residual=0.5)
+    found = compare_with_rent(plain, 1.0)
     assert found.break_even_use == 1.0
     assert found.break_even_hours == 8760.0
-    assert against(plain, 0.999).break_even_use is None
+    assert compare_with_rent(plain, 0.999).break_even_use is None
 
 
 def test_the_use_to_break_even_moves_with_each_input() -> None:
-    plain = Owning(6000.0, 300.0, 0.0, power_price=0.0, years=3.0, residual=0.3)
+    plain = OwnershipCosts(6000.0, 300.0, 0.0, power_price=0.0, years=3.0, residual=0.3)
     use = 6000 * 0.7 / (3 * 8760)
     moved = sensitivity(plain, 1.0)
     assert set(moved) == {"gpu_price", "power_price", "residual", "years", "rent"}
@@ -65,7 +67,7 @@ def test_the_use_to_break_even_moves_with_each_input() -> None:
 
 
 def test_what_nobody_says_of_a_machine() -> None:
-    usual = Owning(1000.0, 100.0, 0.0)
+    usual = OwnershipCosts(1000.0, 100.0, 0.0)
     assert (usual.power_price, usual.pue, usual.years, usual.residual, usual.use, usual.upkeep) == (
         0.1275,
         1.0,
@@ -98,8 +100,8 @@ def test_a_provider_bills_as_it_did_on_the_day(
 
 
 def test_machines_billed_apart_are_known() -> None:
-    assert machines_apart("oci") == ("BM.",)
-    assert machines_apart("aws") == ()
+    assert billing_prefixes("oci") == ("BM.",)
+    assert billing_prefixes("aws") == ()
 
 
 def test_extras_are_the_providers_own_and_else_what_is_usual() -> None:
@@ -112,7 +114,7 @@ def test_extras_are_the_providers_own_and_else_what_is_usual() -> None:
 
 
 def test_habits_are_the_providers_own_and_else_what_is_usual() -> None:
-    assert habit("notice", "nobody") == habit("notice") == 30.0
-    assert habit_sources("notice", "aws") == ("aws-spot-interruptions",)
-    assert habit_sources("checkpoint_every") == ()
-    assert habit_sources("startup", "aws") == ("tensorfuse-image-pull", "tensorfuse-cold-start")
+    assert run_default("notice", "nobody") == run_default("notice") == 30.0
+    assert run_default_sources("notice", "aws") == ("aws-spot-interruptions",)
+    assert run_default_sources("checkpoint_every") == ()
+    assert run_default_sources("startup", "aws") == ("tensorfuse-image-pull", "tensorfuse-cold-start")

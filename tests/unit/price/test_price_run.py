@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whichgpu.price.run import LONGEST, Habits, Terms, committed_years, course, sustained
+from whichgpu.price.run import LONGEST, OfferTerms, RunSettings, committed_years, run_cost, sustained
 
-HABITS = Habits(startup=1800.0, checkpoint_every=3600.0, checkpoint_takes=360.0, interruptions=0.2)
+HABITS = RunSettings(startup=1800.0, checkpoint_every=3600.0, checkpoint_takes=360.0, interruptions=0.2)
 QUARTERS = (1.0, 0.8, 0.6, 0.4)
 
 
-def terms(**known: Any) -> Terms:
+def terms(**known: Any) -> OfferTerms:
     """One offer: a dollar an hour, billed by the second, on demand at two dollars."""
     plain = {"price": 1.0, "machines": 1.0, "spot": False, "years": 0.0, "granularity": 1.0, "minimum": 1.0, "on_demand": 2.0,
              "host": 0.0, "disk": 0.0, "egress": 0.0, "step_of": -1}  # fmt: skip
     steps = known.pop("steps", ())
-    return Terms(**{name: np.array([value]) for name, value in (plain | known).items()}, steps=steps)
+    return OfferTerms(**{name: np.array([value]) for name, value in (plain | known).items()}, steps=steps)
 
 
-def told(work: float, interruptible: bool = True, habits: Habits = HABITS, **known: Any) -> dict[str, float]:
-    found = course(np.array([work]), terms(**known), habits, interruptible)
+def told(work: float, interruptible: bool = True, run_settings: RunSettings = HABITS, **known: Any) -> dict[str, float]:
+    found = run_cost(np.array([work]), terms(**known), run_settings, interruptible)
     names = ("hours", "billed", "reruns", "machine", "host", "disk", "egress", "break_even", "cost")
     return {name: float(getattr(found, name)[0]) for name in names}
 
@@ -57,7 +57,7 @@ def test_a_service_on_spot_spends_nine_tenths_of_its_hours_starting_at_most() ->
 
 
 def test_idle_hours_are_paid_for() -> None:
-    idle = told(10.0, habits=Habits(startup=1800.0, checkpoint_every=3600.0, checkpoint_takes=360.0, idle=0.5))
+    idle = told(10.0, run_settings=RunSettings(startup=1800.0, checkpoint_every=3600.0, checkpoint_takes=360.0, idle=0.5))
     assert idle["hours"] == pytest.approx(23.0)
     assert idle["machine"] == pytest.approx(23.0)
 
@@ -70,8 +70,8 @@ def test_what_is_billed_comes_in_steps_and_never_below_the_least() -> None:
 
 
 def test_host_disk_and_egress_come_on_top() -> None:
-    habits = Habits(startup=0.0, checkpoint_takes=0.0, disk_gb=50.0, egress_gb=20.0)
-    found = told(365.0, habits=habits, price=3.0, machines=2.0, host=0.5, disk=0.1, egress=0.09)
+    run_settings = RunSettings(startup=0.0, checkpoint_takes=0.0, disk_gb=50.0, egress_gb=20.0)
+    found = told(365.0, run_settings=run_settings, price=3.0, machines=2.0, host=0.5, disk=0.1, egress=0.09)
     assert found["machine"] == pytest.approx(3 * 2 * 365)
     assert found["host"] == pytest.approx(0.5 * 2 * 365)
     assert found["disk"] == pytest.approx(0.1 * 50 / 2)  # half a month of 730 hours
@@ -84,7 +84,7 @@ def test_a_commitment_equals_so_many_hours_on_demand() -> None:
     assert np.isnan(told(10.0)["break_even"])
 
 
-NO_START = Habits(startup=0.0, checkpoint_takes=0.0)
+NO_START = RunSettings(startup=0.0, checkpoint_takes=0.0)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ NO_START = Habits(startup=0.0, checkpoint_takes=0.0)
     ],
 )
 def test_what_is_beyond_whole_terms_is_paid_the_cheaper_way(hours: float, on_demand: float, due: float) -> None:
-    found = told(hours, habits=NO_START, years=1.0, on_demand=on_demand, host=0.25)
+    found = told(hours, run_settings=NO_START, years=1.0, on_demand=on_demand, host=0.25)
     assert found["machine"] == pytest.approx(due)
     assert found["host"] == pytest.approx(0.25 * due)
 
 
 def test_the_start_of_a_service_is_part_of_its_year_and_that_of_a_run_is_not() -> None:
     assert told(8760.0, interruptible=False, years=1.0)["machine"] == pytest.approx(8760.0)
-    run = told(8760.0, habits=Habits(startup=3600.0, checkpoint_takes=0.0), years=1.0)
+    run = told(8760.0, run_settings=RunSettings(startup=3600.0, checkpoint_takes=0.0), years=1.0)
     assert run["machine"] == pytest.approx(8760.0 + 2.0)
 
 
@@ -120,8 +120,8 @@ def test_sustained_use_lowers_the_price_of_those_who_have_it(hours: float, share
 
 
 def test_a_run_of_half_a_month_pays_nine_tenths_of_it() -> None:
-    assert told(365.0, habits=NO_START, steps=(QUARTERS,), step_of=0)["machine"] == pytest.approx(0.9 * 365.0)
-    assert told(365.0, habits=NO_START, steps=(QUARTERS,), step_of=0, host=1.0)["host"] == pytest.approx(
+    assert told(365.0, run_settings=NO_START, steps=(QUARTERS,), step_of=0)["machine"] == pytest.approx(0.9 * 365.0)
+    assert told(365.0, run_settings=NO_START, steps=(QUARTERS,), step_of=0, host=1.0)["host"] == pytest.approx(
         365.0
     )  # of the GPU alone
 
@@ -129,7 +129,7 @@ def test_a_run_of_half_a_month_pays_nine_tenths_of_it() -> None:
 def test_some_of_the_offers_keep_their_own_terms() -> None:
     names = ("price", "machines", "spot", "years", "granularity", "minimum", "on_demand", "host", "disk", "egress", "step_of")
     known: dict[str, Any] = {name: np.arange(3) + 10 * place for place, name in enumerate(names)}
-    three = Terms(**known, steps=(QUARTERS,))
+    three = OfferTerms(**known, steps=(QUARTERS,))
     two = three.at(np.array([2, 0]), np.array([7.0, 8.0]))
     assert two.machines.tolist() == [7.0, 8.0]
     assert two.steps == (QUARTERS,)
@@ -142,5 +142,5 @@ def test_terms_bind_for_their_years() -> None:
 
 
 def test_nobody_who_says_nothing_is_taken_to_run_otherwise() -> None:
-    assert Habits() == Habits(startup=600.0, checkpoint_every=1800.0, checkpoint_takes=60.0, interruptions=0.1,
+    assert RunSettings() == RunSettings(startup=600.0, checkpoint_every=1800.0, checkpoint_takes=60.0, interruptions=0.1,
                               idle=0.0, disk_gb=0.0, egress_gb=0.0)  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.price.test_asof import seen
 from whichgpu.catalog.offer import Observation
-from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked, exact, standing_rows
-from whichgpu.price.trend import lows
+from whichgpu.price.table import PriceTable, _joined, _packed, _unpacked, exact, rows_on_day
+from whichgpu.price.trend import lowest_prices
 
 EAST = seen("3.00", "2020-01-01", "2020-05-01")
 WEST = replace(seen("2.00", "2020-03-01", "2020-04-01", "2020-06-01"), region="us-west-2")
@@ -19,7 +19,7 @@ LATER = seen("2.50", "2021-01-01")  # the same offer as EAST, which ends with it
 
 
 def told(*runs: Observation) -> list[tuple[str, str, str | None]]:
-    return [(low.day, str(low.price), low.until) for low in lows(runs, lambda run: run.price)]
+    return [(low.day, str(low.price), low.until) for low in lowest_prices(runs, lambda run: run.price)]
 
 
 def test_the_lowest_price_comes_and_goes() -> None:
@@ -29,7 +29,11 @@ def test_the_lowest_price_comes_and_goes() -> None:
         ("2020-06-01", "3.00", "2021-01-01"),
         ("2021-01-01", "2.50", None),
     ]
-    assert [low.run.region for low in lows([EAST, WEST], lambda run: run.price)] == ["us-east-1", "us-west-2", "us-east-1"]
+    assert [low.run.region for low in lowest_prices([EAST, WEST], lambda run: run.price)] == [
+        "us-east-1",
+        "us-west-2",
+        "us-east-1",
+    ]
 
 
 def test_a_dearer_price_beside_it_changes_nothing() -> None:
@@ -64,7 +68,7 @@ def table(*runs: Observation) -> PriceTable:
 
 
 def standing_prices(found: PriceTable, day: date) -> list[str]:
-    return [str(exact(found, row)) for row in standing_rows(found, day).tolist()]
+    return [str(exact(found, row)) for row in rows_on_day(found, day).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_words_and_numbers_come_back_as_they_went_in() -> None:
     assert found.named("region", ["us-west-2", "us-east-1", "moon"]).tolist() == [True, True]
     assert found.named("region", ["moon"]).tolist() == [False, False]
     assert found.place("moon") is None
-    taken = found.taken(standing_rows(found, date(2020, 5, 31))[1:])
+    taken = found.taken(rows_on_day(found, date(2020, 5, 31))[1:])
     assert (len(taken), taken.word("region", 0), taken.price.tolist(), taken.days.tolist()) == (
         1, "us-west-2", [2.0], [[date(2020, 3, 1).toordinal()], [date(2020, 4, 1).toordinal()], [date(2020, 6, 1).toordinal()]],
     )  # fmt: skip
@@ -122,4 +126,4 @@ def test_words_and_numbers_come_back_as_they_went_in() -> None:
 
 def test_no_prices_stand_where_there_are_none() -> None:
     assert len(table()) == 0
-    assert standing_rows(table(), date(2020, 1, 1)).tolist() == []
+    assert rows_on_day(table(), date(2020, 1, 1)).tolist() == []

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.price.test_asof import seen
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standing
-from whichgpu.price.terms import MONTH_HOURS, derived, sustained_share, upfront
+from whichgpu.price.asof import price_on_day
+from whichgpu.price.terms import MONTH_HOURS, prices_from_rules, sustained_share, upfront
 
 QUARTERS = tuple(map(Decimal, ("1", "0.8", "0.6", "0.4")))
 hours = st.decimals("1", str(MONTH_HOURS), places=1, allow_nan=False)
@@ -29,15 +29,15 @@ def test_who_runs_longer_pays_more_in_all_and_less_an_hour(a: Decimal, b: Decima
 def test_rules_hold_for_their_machines_and_their_time_and_not_where_a_price_is_stated() -> None:
     rule = Discount("r", "aws", "committed-1y", ("p3.",), Decimal("0.63"), (), "2019-01-01", "2020-12-31", ("s",), "2026-11-15")
     day = date(2019, 9, 8)
-    base = standing([seen("1.00", "2018-01-01", "2021-01-01")], day)
+    base = price_on_day([seen("1.00", "2018-01-01", "2021-01-01")], day)
     assert base is not None
-    found = list(derived([base], [rule], day, Decimal(MONTH_HOURS)))
+    found = list(prices_from_rules([base], [rule], day, Decimal(MONTH_HOURS)))
     assert [(one.observation.term, one.observation.price, one.observation.source) for one in found] == [
         ("committed-1y", Decimal("0.63"), "s")
     ]
-    assert list(derived([base], [rule], date(2018, 6, 1), Decimal(MONTH_HOURS))) == []
-    assert list(derived([base], [rule], date(2021, 1, 1), Decimal(MONTH_HOURS))) == []
-    assert list(derived([base, *found], [rule], day, Decimal(MONTH_HOURS))) == []
+    assert list(prices_from_rules([base], [rule], date(2018, 6, 1), Decimal(MONTH_HOURS))) == []
+    assert list(prices_from_rules([base], [rule], date(2021, 1, 1), Decimal(MONTH_HOURS))) == []
+    assert list(prices_from_rules([base, *found], [rule], day, Decimal(MONTH_HOURS))) == []
 
 
 def test_google_rules_give_the_prices_google_printed(catalog: Catalog) -> None:

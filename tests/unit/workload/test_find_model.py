@@ -14,7 +14,7 @@ from tests.model_files import gguf_bytes, safetensors_bytes, write
 from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.workload.model_files import hub
 from whichgpu.workload.models import find_model, parse_mlp
-from whichgpu.workload.shapes import Mlp, Traced, Transformer, WeightsOnly
+from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, WeightsOnly
 
 TINY: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -138,7 +138,7 @@ def test_a_folder_of_a_built_in_models_name_does_not_hide_it(tmp_path: Path, mon
     for name in ("resnet50", "other"):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "config.json", json.dumps(TINY).encode())
-    assert isinstance(find_model("resnet50", SHELF), Traced)
+    assert isinstance(find_model("resnet50", SHELF), TracedShape)
     assert isinstance(find_model("./resnet50", SHELF), Transformer)
     assert isinstance(find_model("other", SHELF), Transformer)
 
@@ -165,8 +165,8 @@ def test_traced_models_need_a_tracer() -> None:
         with pytest.raises(UsageError) as caught:
             find_model(name, SHELF)
         assert caught.value.kind == "needs-torch"
-        assert find_model(name, SHELF, lambda name: Traced(name, name, 0)) == Traced(name, name, 0)
-    assert find_model("novel", SHELF, lambda name: Traced(name, name, 0)) == Traced("novel", "novel", 0)
+        assert find_model(name, SHELF, lambda name: TracedShape(name, name, 0)) == TracedShape(name, name, 0)
+    assert find_model("novel", SHELF, lambda name: TracedShape(name, name, 0)) == TracedShape("novel", "novel", 0)
     with pytest.raises(UnknownName):
         find_model("timm:novel", SHELF, lambda name: None)
 

@@ -10,8 +10,8 @@ import whichgpu
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import from_object
@@ -30,7 +30,7 @@ def seconds(task: str, model: str, **fields: Any) -> float:
 def test_types_of_files_by_their_other_names(short: str, long: str) -> None:
     shape = find_model("gpt-oss-20b", CATALOG)
     assert isinstance(shape, Transformer)
-    assert stored(shape, short, "fp16") == stored(shape, long, "fp16")
+    assert weight_storage(shape, short, "fp16") == weight_storage(shape, long, "fp16")
 
 
 def test_a_model_stored_in_four_bits_by_llama_cpp() -> None:
@@ -78,8 +78,8 @@ def test_a_gpu_measured_under_an_engine_in_other_numbers_is_told_by_its_generati
 
 def test_a_servers_chip_on_a_card_for_desks_holds_what_is_stated() -> None:
     (pascal, server) = (GPUS[name] for name in ("gtx-1080-ti", "quadro-gp100"))
-    assert columns([pascal]).clock.item() > (pascal.boost_clock_hz or 0)
-    assert columns([server]).clock.item() == server.boost_clock_hz
+    assert build_gpu_columns([pascal]).clock.item() > (pascal.boost_clock_hz or 0)
+    assert build_gpu_columns([server]).clock.item() == server.boost_clock_hz
 
 
 def warned(task: str, model: str, **fields: Any) -> list[str]:

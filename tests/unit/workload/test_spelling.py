@@ -9,7 +9,7 @@ import pytest
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import english
 from whichgpu.workload.kinds import KINDS
-from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import (
     echo,
     fill_defaults,
@@ -185,10 +185,10 @@ def test_hostile_json_is_refused_in_words() -> None:
         ("train", GPT2, {"seq_in": 1024}),
         ("serve", BERT, {"seq_in": 512, "seq_out": None, "engine": "pytorch", "kv_precision": None}),
         ("train", VIT, {"precision": "amp-bf16", "batch": 32, "image": 224, "seq_in": 197, "optimizer": "adamw"}),
-        ("train", Traced("resnet50", "resnet50", 224), {"precision": "amp-bf16", "optimizer": "sgd-momentum", "batch": 32,
+        ("train", TracedShape("resnet50", "resnet50", 224), {"precision": "amp-bf16", "optimizer": "sgd-momentum", "batch": 32,
                                                         "image": 224, "memory_format": "channels_last", "engine": "pytorch"}),
-        ("train", Traced("swin_t", "swin_t", 224), {"optimizer": "adamw"}),
-        ("forward", Traced("resnet50", "resnet50", 224), {"precision": "fp16", "batch": 1}),
+        ("train", TracedShape("swin_t", "swin_t", 224), {"optimizer": "adamw"}),
+        ("forward", TracedShape("resnet50", "resnet50", 224), {"precision": "fp16", "batch": 1}),
         ("train", Mlp("mlp", (9, 4)), {"precision": "fp32", "optimizer": "sgd-momentum", "batch": 128, "attention": None}),
         ("forward", Dlrm("d", 16, (10,), (13, 8), (8, 1)), {"precision": "fp32"}),
         ("forward", WeightsOnly("w", 10, 20), {"precision": "bf16", "engine": "pytorch"}),

@@ -13,7 +13,7 @@ import pytest
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.estimate.memory.traced import traced_memory
 from whichgpu.workload import tables
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import (
     TABLES_FILE,
     OperatorTable,
@@ -64,17 +64,17 @@ def workload(model: str = "resnet50", task: str = "train", batch: int = 64, **fi
 
 def allocated(**fields: object) -> float:
     asked = workload(**fields)  # type: ignore[arg-type]
-    return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).allocated.value
+    return traced_memory(asked, TracedShape(str(asked.model), str(asked.model), 0), None).allocated.value
 
 
 def part(name: str, **fields: object) -> float:
     asked = workload(**fields)  # type: ignore[arg-type]
-    return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).parts[name].value
+    return traced_memory(asked, TracedShape(str(asked.model), str(asked.model), 0), None).parts[name].value
 
 
 def device(**fields: object) -> float:
     asked = workload(**fields)  # type: ignore[arg-type]
-    return traced_memory(asked, Traced(str(asked.model), str(asked.model), 0), None).device.value
+    return traced_memory(asked, TracedShape(str(asked.model), str(asked.model), 0), None).device.value
 
 
 @pytest.fixture
@@ -268,8 +268,8 @@ def test_zero_is_counted_where_it_is_fullest_itself() -> None:
     ],
 )
 def test_what_a_table_cannot_tell_is_said_and_widens_no_less(fields: dict[str, object], id: str) -> None:
-    found = traced_memory(workload(**fields), Traced("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
-    usual = traced_memory(workload(task=str(fields.get("task", "train"))), Traced("resnet50", "resnet50", 224), None)
+    found = traced_memory(workload(**fields), TracedShape("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
+    usual = traced_memory(workload(task=str(fields.get("task", "train"))), TracedShape("resnet50", "resnet50", 224), None)
     assert [message.id for message in found.warnings] == [id]
     assert found.allocated.relative_range[1] >= usual.allocated.relative_range[1]
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.unit import shapes
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.recommend.verification import verify_command
-from whichgpu.api.workloads.estimate import understood
+from whichgpu.api.workloads.estimate import resolve_workload
 from whichgpu.decide.work import work_of
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES, default_sequences
-from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.workload.defaults import fill_defaults
-from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Traced, WeightsOnly, as_transformer
+from whichgpu.workload.shapes import Dlrm, Mlp, Patches, TracedShape, WeightsOnly, as_transformer
 from whichgpu.workload.spelling import from_object
 from whichgpu.workload.tasks import RUN_TASKS, TASK_TRAITS, TASKS, Task
 from whichgpu.workload.workload import Workload
@@ -57,14 +57,14 @@ def test_what_shapes_answer() -> None:
     assert answers(bert) == (True, False, False, False)
     assert answers(replace(bert, patches=Patches(224, 16))) == (False, False, False, True)
     assert answers(replace(bert, encoder_layers=6)) == (True, False, True, False)
-    assert answers(Traced("", "resnet50", 224)) == (False, False, False, True)
-    for plain in (Mlp("", (8, 4)), Traced("", "net", 0), WeightsOnly("", 8, 16), Dlrm("", 8, (4,), (2,), (1,))):
+    assert answers(TracedShape("", "resnet50", 224)) == (False, False, False, True)
+    for plain in (Mlp("", (8, 4)), TracedShape("", "net", 0), WeightsOnly("", 8, 16), Dlrm("", 8, (4,), (2,), (1,))):
         assert answers(plain) == (False, False, False, False)
 
 
 def asked(task: Task, model: str) -> tuple[Workload, Any]:
     workload = Workload(task, model, batch=4, seq_in=256)
-    shape = LookupCache(own=False).shape_for(workload)
+    shape = lookup_cache(own=False).shape_for(workload)
     return fill_defaults(workload, shape), shape
 
 
@@ -72,28 +72,30 @@ def test_embedding_computes_no_logits_and_holds_no_output_head() -> None:
     (embed, headless), (forward, whole) = asked("embed", "llama-3.1-8b"), asked("forward", "llama-3.1-8b")
     assert not as_transformer(headless).head
     assert as_transformer(whole).head
-    assert "kv_cache" not in memory(embed, headless).parts
+    assert "kv_cache" not in estimate_memory(embed, headless).parts
     head = 2 * whole.vocab * whole.hidden
-    assert memory(forward, whole).parts["weights"].value - memory(embed, headless).parts["weights"].value == head
+    assert (
+        estimate_memory(forward, whole).parts["weights"].value - estimate_memory(embed, headless).parts["weights"].value == head
+    )
 
 
 def test_embedding_counts_samples() -> None:
     for model in ("llama-3.1-8b", "bert-large"):
         workload, shape = asked("embed", model)
-        assert work(workload, shape) == (4.0, "samples/s")
+        assert work_per_step(workload, shape) == (4.0, "samples/s")
         assert work_of(replace(workload, samples=1000), shape, None).unit == "samples"
         assert work_of(replace(workload, samples=1000), shape, None).amount == 1000.0
 
 
 def test_a_desk_gives_the_same_shape_again() -> None:
     """Caches know shapes by their identity."""
-    lookups, workload = LookupCache(own=False), Workload("embed", "llama-3.1-8b")
+    lookups, workload = lookup_cache(own=False), Workload("embed", "llama-3.1-8b")
     assert lookups.shape_for(workload) is lookups.shape_for(workload)
 
 
 def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving_engine() -> None:
     for model in ("llama-3.2-1b", "bert-large"):
-        found = understood(from_object({"task": "embed", "model": model, "gpu": "L4"}), LookupCache(own=False))
+        found = resolve_workload(from_object({"task": "embed", "model": model, "gpu": "L4"}), lookup_cache(own=False))
         assert found.gpu is not None
         assert found.workload.batch in SAMPLES
         assert default_sequences(found.workload, found.shape, found.gpu) is None

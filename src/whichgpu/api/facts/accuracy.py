@@ -13,8 +13,8 @@ from whichgpu.base.names import unknown_word
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.accuracy_pairs import AccuracyPair, accuracy_pairs
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.estimate.time.pairs import Pair, pairs
 
 KEYS = ("gpu", "task", "source", "engine", "precision", "field")
 WORST = 15
@@ -40,8 +40,8 @@ class AccuracyAnswer:
     by: str
     total: Score
     scores: tuple[Score, ...]
-    worst: tuple[Pair, ...]
-    pairs: tuple[Pair, ...]
+    worst: tuple[AccuracyPair, ...]
+    pairs: tuple[AccuracyPair, ...]
     sources: tuple[Source, ...]
     fitted: str  # the day the predictions were made
 
@@ -55,7 +55,7 @@ def accuracy(
     catalog: Catalog | None = None,
 ) -> AccuracyAnswer:
     """Pairs of the GPUs, tasks and sources named, or all; grouped by one of KEYS, most rows first."""
-    catalog, known = catalog or Catalog(), pairs()
+    catalog, known = catalog or Catalog(), accuracy_pairs()
     if by not in KEYS:
         raise unknown_word("group", by, KEYS)
     wanted = {
@@ -66,7 +66,7 @@ def accuracy(
     found = [pair for pair in known if all(not names or getattr(pair, key) in names for key, names in wanted.items())]
     if not found:
         raise NoAnswer("no-pairs", msg("error.no-pairs", n=len(known)), msg("hint.loosen"))
-    groups: dict[str, list[Pair]] = defaultdict(list)
+    groups: dict[str, list[AccuracyPair]] = defaultdict(list)
     for pair in found:
         groups[getattr(pair, by)].append(pair)
     scores = sorted((_score(name, rows) for name, rows in groups.items()), key=lambda one: (-one.rows, one.group))
@@ -76,12 +76,12 @@ def accuracy(
         scores=tuple(scores),
         worst=tuple(sorted(found, key=lambda pair: -pair.distance)[:worst]),
         pairs=tuple(found),
-        sources=catalog.cited(tuple(pair.source for pair in found)),
-        fitted=str(load_calibration().made["date"]),
+        sources=catalog.cited_sources(tuple(pair.source for pair in found)),
+        fitted=str(load_calibration().provenance["date"]),
     )
 
 
-def _words(key: str, asked: Iterable[str], known: Sequence[Pair]) -> set[str]:
+def _words(key: str, asked: Iterable[str], known: Sequence[AccuracyPair]) -> set[str]:
     values = sorted({getattr(pair, key) for pair in known})
     for word in asked:
         if word not in values:
@@ -89,7 +89,7 @@ def _words(key: str, asked: Iterable[str], known: Sequence[Pair]) -> set[str]:
     return set(asked)
 
 
-def _score(name: str, rows: Sequence[Pair]) -> Score:
+def _score(name: str, rows: Sequence[AccuracyPair]) -> Score:
     errors = [abs(pair.error) for pair in rows]
     late = quantiles(errors, n=10, method="inclusive")[-1] if len(errors) > 1 else errors[0]
     told = (fmean(errors), median(errors), late, median(pair.error for pair in rows), fmean(pair.inside for pair in rows))

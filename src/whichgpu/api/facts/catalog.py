@@ -27,8 +27,8 @@ from whichgpu.catalog.find import (
 )
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region, Source
-from whichgpu.catalog.naming import NamePart, explain_name
-from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, open_on, ordered, passing
+from whichgpu.catalog.instance_names import NamePart, explain_name
+from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, count_matching, is_open, sort_rows
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 
@@ -116,8 +116,8 @@ def gpus(
     names = join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False)))
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
-    found = ordered([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
-    return GpusAnswer(_some(found, "gpu", rows, filter.wishes()), catalog.cited(*(gpu.sources for gpu in found)))
+    found = sort_rows([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
+    return GpusAnswer(_some(found, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in found)))
 
 
 def instances(
@@ -129,19 +129,19 @@ def instances(
     """Machines by name or by the beginning of one, filtered and ordered."""
     catalog, names = catalog or Catalog(), _listed(names)
     rows = _named(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
-    found = ordered([row for row in rows if filter.matches(row)], sort, Instance)
+    found = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
     parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
-    cited = catalog.cited(*(row.sources for row in found), *(part.sources for part in parts))
+    cited = catalog.cited_sources(*(row.sources for row in found), *(part.sources for part in parts))
     undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
-    return InstancesAnswer(_some(found, "instance", rows, filter.wishes()), parts, undated, cited)
+    return InstancesAnswer(_some(found, "instance", rows, filter.conditions()), parts, undated, cited)
 
 
 def cpus(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
     """Host processors by name or by words of it."""
     catalog, names = catalog or Catalog(), _listed(names)
     rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
-    found = ordered(rows, sort, Cpu)
-    return CpusAnswer(_some(found, "cpu", rows, {}), catalog.cited(*(row.sources for row in found)))
+    found = sort_rows(rows, sort, Cpu)
+    return CpusAnswer(_some(found, "cpu", rows, {}), catalog.cited_sources(*(row.sources for row in found)))
 
 
 def regions(
@@ -159,9 +159,9 @@ def regions(
         wanted = find_provider(catalog, provider)
         wishes["provider"] = lambda row: row.provider == wanted
     if as_of:
-        wishes["as_of"] = lambda row: open_on(row, as_of)
-    found = ordered([row for row in rows if all(test(row) for test in wishes.values())], sort, Region)
-    return RegionsAnswer(_some(found, "region", rows, wishes), catalog.cited(*(row.sources for row in found)))
+        wishes["as_of"] = lambda row: is_open(row, as_of)
+    found = sort_rows([row for row in rows if all(test(row) for test in wishes.values())], sort, Region)
+    return RegionsAnswer(_some(found, "region", rows, wishes), catalog.cited_sources(*(row.sources for row in found)))
 
 
 def compare(names: Sequence[str] | str, catalog: Catalog | None = None) -> Comparison:
@@ -172,7 +172,7 @@ def compare(names: Sequence[str] | str, catalog: Catalog | None = None) -> Compa
         for column in _compared(catalog, name):
             columns.setdefault(column.name, column)
     cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
-    return Comparison(tuple(columns.values()), catalog.cited(*cited))
+    return Comparison(tuple(columns.values()), catalog.cited_sources(*cited))
 
 
 def _compared(catalog: Catalog, name: str) -> list[Compared]:
@@ -201,7 +201,7 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
             raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
         if found:
             digest = read_status(catalog, bundled=False).digest
-            return FactReport(kind, row_id(found[0]), found[0], catalog.cited(found[0].sources), __version__, digest)
+            return FactReport(kind, row_id(found[0]), found[0], catalog.cited_sources(found[0].sources), __version__, digest)
     rows: tuple[Row, ...] = (*catalog.gpus, *catalog.instances, *catalog.cpus, *catalog.regions)
     choices = nearest(id, [row_id(row) for row in rows])
     hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-ids")
@@ -234,7 +234,9 @@ def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[
 
 def _some(found: tuple[T, ...], what: str, rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
     if not found:
-        alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(rows, wishes).items())
+        alone = tuple(
+            msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, wishes).items()
+        )
         message = msg(f"error.no-{what}", n=len(rows))
         if alone and rows:
             message = msg("error.because", what=message, why=alone)

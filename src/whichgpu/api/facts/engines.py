@@ -13,7 +13,7 @@ from whichgpu.base.names import nearest, squash, words
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.engines.registry import engine_synonyms
 from whichgpu.catalog.host import Source
-from whichgpu.catalog.select import ordered
+from whichgpu.catalog.select import sort_rows
 from whichgpu.catalog.store import Catalog
 
 MEASURED_TASKS = ("train", "forward", "prefill", "decode", "generate")
@@ -53,10 +53,10 @@ def engines(names: Sequence[str] | str | None = (), sort: str | None = None, cat
     asked = (names,) if isinstance(names, str) else tuple(names or ())
     chosen = {engine.id: engine for name in asked for engine in _named(catalog, name)}.values() if asked else catalog.engines
     evidence = _evidence()
-    rows = ordered(
+    rows = sort_rows(
         [EngineRow(**asdict(engine), evidence=_read(evidence.get(engine.id, {}))) for engine in chosen], sort, EngineRow
     )
-    return EnginesAnswer(rows, catalog.cited(*((*row.sources, *row.evidence.sources) for row in rows)))
+    return EnginesAnswer(rows, catalog.cited_sources(*((*row.sources, *row.evidence.sources) for row in rows)))
 
 
 def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
@@ -76,9 +76,9 @@ def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
 
 def _evidence() -> Mapping[str, Any]:
     """What the calibration says it rests on, by engine; nothing where there is none yet."""
-    from whichgpu.estimate.time.calibration import DATA_FILE, load_calibration
+    from whichgpu.estimate.time.calibration import load_calibration
 
-    found = load_calibration().evidence.get("engines", {}) if DATA_FILE.is_file() else {}
+    found = load_calibration().evidence.get("engines", {})
     return found if isinstance(found, Mapping) else {}
 
 

@@ -11,7 +11,7 @@ from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, words
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.model import Model
-from whichgpu.catalog.select import ordered
+from whichgpu.catalog.select import sort_rows
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.denoisers import denoiser
 from whichgpu.workload.models import find_model
@@ -57,8 +57,8 @@ def models(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog 
     if not catalog.models:
         raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
     chosen = {model.id: model for name in names for model in _named(catalog, name)}.values() if names else catalog.models
-    rows = ordered([_row(model, catalog) for model in chosen], sort, ModelRow)
-    return ModelsAnswer(rows, catalog.cited(*(row.sources for row in rows)))
+    rows = sort_rows([_row(model, catalog) for model in chosen], sort, ModelRow)
+    return ModelsAnswer(rows, catalog.cited_sources(*(row.sources for row in rows)))
 
 
 def _named(catalog: Catalog, name: str) -> tuple[Model, ...]:

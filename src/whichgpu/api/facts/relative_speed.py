@@ -9,12 +9,12 @@ from math import exp, hypot, isfinite, log
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.mix import MixItem
+from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.answer import SOURCE
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
@@ -82,10 +82,10 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
     found = {}
     for precision, group in groups.items():
         workload = fill_defaults(from_object({**item.request, "precision": precision}).workload, shape)
-        grid = evaluate(replace(workload, model=shape.name), shape, group, calibration=calibration)
+        grid = evaluate_grid(replace(workload, model=shape.name), shape, group, calibration=calibration)
         for place, gpu in enumerate(group):
             seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu, grid.kind, precision)
-            low, high = calibration.spread(tier, grid.kind, engine=grid.engine)
+            low, high = calibration.log_range(tier, grid.kind, engine=grid.engine)
             if isfinite(seconds) and seconds > 0:
                 found[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in NEAR)
     return found
@@ -100,7 +100,7 @@ def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:
 def _index(items: Sequence[MixItem], timed: Mapping[str, Mapping[str, Timed]], gpu: str, base: str) -> Figure | None:
     """The weighted geometric mean of how many times as fast a GPU is; errors of an index are taken to go together."""
     if gpu == base:
-        return Figure.exact(1.0, "x", "calibrated", (SOURCE,))
+        return Figure.exact(1.0, "x", "calibrated", (CALIBRATION_SOURCE,))
     gain = spread = 0.0
     near = True
     for item in items:
@@ -111,4 +111,4 @@ def _index(items: Sequence[MixItem], timed: Mapping[str, Mapping[str, Timed]], g
         spread += item.weight * hypot(own.spread, other.spread)
         near &= own.near and other.near
     basis: Basis = "calibrated" if near else "modelled"
-    return Figure(exp(gain), exp(gain - spread), exp(gain + spread), "x", basis, (SOURCE,))
+    return Figure(exp(gain), exp(gain - spread), exp(gain + spread), "x", basis, (CALIBRATION_SOURCE,))

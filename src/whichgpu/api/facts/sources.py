@@ -15,7 +15,7 @@ from whichgpu.catalog.schema import schema
 from whichgpu.catalog.status import CatalogStatus, TableStatus, catalog_status
 from whichgpu.catalog.store import Catalog
 from whichgpu.catalog.tables import read_table
-from whichgpu.estimate.time.pairs import pairs
+from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
 
 COLUMNS = ("source", "sources")
 MEASURED = "pairs"  # the table of measured steps, which lies beside the time model
@@ -100,6 +100,6 @@ def _uses(folder: Path) -> tuple[dict[str, Counter[str]], dict[str, str], str | 
             for id in (cited,) if isinstance(cited, str) else cited or ():
                 uses[id][name] += 1
                 seen[id] = max(seen.get(id, ""), day)
-    for pair in pairs():
+    for pair in accuracy_pairs():
         uses[pair.source][MEASURED] += 1
     return uses, {id: day for id, day in seen.items() if day}, newest

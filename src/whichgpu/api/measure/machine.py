@@ -10,24 +10,23 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.drivers.card import Card
-from whichgpu.measure.drivers.probe import Absence, Hiccup, Probe
+from whichgpu.measure.drivers.probe import DriverUnavailable, MissingVendor, Probe
 from whichgpu.measure.drivers.vendors import open_probes
 from whichgpu.measure.host import read_host, usable_cores
-from whichgpu.measure.load import LoadReader
+from whichgpu.measure.host_load import LoadReader
 from whichgpu.measure.match import match_card
-from whichgpu.measure.report.diagnose import Verdict
-from whichgpu.measure.report.doctor import Report, SeenGpu, examine
+from whichgpu.measure.report.diagnose import Bottleneck
+from whichgpu.measure.report.doctor import DetectedGpu, Report, build_report
 from whichgpu.measure.software import read_software
-from whichgpu.measure.watcher import Clock, Reading, Settings
-from whichgpu.measure.watcher import watch as read_on
+from whichgpu.measure.watcher import Clock, WatchReading, WatchSettings, watch_gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
     """The GPUs that are watched, and their readings as they come."""
 
-    gpus: tuple[SeenGpu, ...]
-    readings: Iterator[Reading]
+    gpus: tuple[DetectedGpu, ...]
+    readings: Iterator[WatchReading]
 
 
 def doctor(catalog: Catalog | None = None, running: float | None = None, clock: Clock | None = None) -> Report:
@@ -35,7 +34,7 @@ def doctor(catalog: Catalog | None = None, running: float | None = None, clock: 
     catalog = catalog or Catalog()
     probe, absences = open_probes()
     try:
-        report = examine(probe, absences, read_host(), read_software(), catalog)
+        report = build_report(probe, absences, read_host(), read_software(), catalog)
         if running is None or probe is None or not report.gpus:
             return report
         return replace(report, running=_watched(probe, report, running, clock or SystemClock()))
@@ -44,7 +43,7 @@ def doctor(catalog: Catalog | None = None, running: float | None = None, clock: 
             probe.close()
 
 
-def watch(settings: Settings = Settings(), catalog: Catalog | None = None, clock: Clock | None = None) -> Watching:  # noqa: B008 - frozen
+def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = None, clock: Clock | None = None) -> Watching:  # noqa: B008 - frozen
     """A meter on the GPUs of this machine."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     probe, absences = open_probes()
@@ -52,33 +51,33 @@ def watch(settings: Settings = Settings(), catalog: Catalog | None = None, clock
     if probe is not None:
         try:
             cards = probe.cards()
-        except Hiccup:
+        except DriverUnavailable:
             probe.close()
     if probe is None or not cards:
         raise no_gpu(absences)
-    gpus = tuple(SeenGpu(card, match_card(card, catalog)) for card in cards)
+    gpus = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
     return Watching(gpus, _until_closed(probe, gpus, clock, settings))
 
 
-def no_gpu(absences: Sequence[Absence], message: str = "error.no-gpu-here") -> NoAnswer:
+def no_gpu(absences: Sequence[MissingVendor], message: str = "error.no-gpu-here") -> NoAnswer:
     """The one line for those who have no GPU here: the likeliest reason."""
     told = next((absence for absence in absences if absence.kind not in ("other-system", "no-device")), None)
     why = told.message if told else msg("absent.no-device")
     return NoAnswer("no-gpu-here", msg(message, why=why), msg("hint.doctor"))
 
 
-def _until_closed(probe: Probe, gpus: Sequence[SeenGpu], clock: Clock, settings: Settings) -> Iterator[Reading]:
+def _until_closed(probe: Probe, gpus: Sequence[DetectedGpu], clock: Clock, settings: WatchSettings) -> Iterator[WatchReading]:
     load = _load_reader(probe, clock) if settings.explain else None
     try:
-        yield from read_on(probe, [one.card for one in gpus], clock, settings, load)
+        yield from watch_gpus(probe, [one.card for one in gpus], clock, settings, load)
     finally:
         probe.close()
 
 
-def _watched(probe: Probe, report: Report, seconds: float, clock: Clock) -> tuple[Verdict, ...]:
-    settings = Settings(every=min(1.0, seconds / 4), lasting=seconds, explain=True)
-    verdicts: tuple[Verdict, ...] = ()
-    for reading in read_on(probe, [one.card for one in report.gpus], clock, settings, _load_reader(probe, clock)):
+def _watched(probe: Probe, report: Report, seconds: float, clock: Clock) -> tuple[Bottleneck, ...]:
+    settings = WatchSettings(every=min(1.0, seconds / 4), lasting=seconds, explain=True)
+    verdicts: tuple[Bottleneck, ...] = ()
+    for reading in watch_gpus(probe, [one.card for one in report.gpus], clock, settings, _load_reader(probe, clock)):
         verdicts = reading.verdicts or verdicts
     return verdicts
 

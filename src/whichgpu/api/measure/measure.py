@@ -8,32 +8,33 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.measure.machine import no_gpu
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import AmbiguousName, NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure import records
-from whichgpu.measure.bench.able import unable
-from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, Micro, Plan, Step, Timing
-from whichgpu.measure.bench.micros import micros
+from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
+from whichgpu.measure.bench.operator_cases import operator_cases
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.runner import Claim, LeftOut, Progress, Runner, Taken
-from whichgpu.measure.bench.steps import steps
+from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.drivers.card import Card
-from whichgpu.measure.drivers.probe import Hiccup, Probe
+from whichgpu.measure.drivers.probe import DriverUnavailable, Probe
 from whichgpu.measure.drivers.vendors import open_probes
 from whichgpu.measure.host import read_host
-from whichgpu.measure.match import match_card, variant
+from whichgpu.measure.match import match_card, matched_gpu
 from whichgpu.measure.physics import peak_share
-from whichgpu.measure.record import Predicted, Record, Where, micro_result, sealed, stamp, step_result
+from whichgpu.measure.record import MeasuredMachine, PredictedTime, Record, micro_result, stamp, step_result, with_digest
 from whichgpu.measure.watcher import Clock
-from whichgpu.workload.spelling import Spelled, fill_defaults, from_object
+from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
 
 NOTHING = "error.no-gpu-to-measure"
 MEMORY_SHARE = 0.95  # of the free memory that a claim may take
@@ -83,28 +84,30 @@ def measure(
     """Measure this machine's GPU, fit its own calibration, and keep the record."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     with _Machine(catalog, opener) as machine:
-        gpu, lookups = machine.gpu, LookupCache(catalog, own=False)
+        gpu, lookups = machine.gpu, lookup_cache(catalog, own=False)
         runner = Runner(machine.bench, seconds, clock.now, machine.reading, progress)
-        runner.micros(micros(gpu, machine.bench.free_bytes(), len(machine.cards) > 1))
-        runner.steps(steps(gpu), lambda step: _claim(step.request, lookups))
+        runner.micros(operator_cases(gpu, machine.bench.free_bytes(), len(machine.cards) > 1))
+        runner.steps(step_cases(gpu), lambda step: _claim(step.request, lookups))
         record = _record(machine, runner, lookups, stamp(clock.date()))
-    path = str(records.keep(record)) if keep and (record.micro or record.steps) else None
+    path = str(records.save_record(record)) if keep and (record.micro or record.steps) else None
     return MeasureAnswer(record, gpu.name, path, tuple(runner.left_out))
 
 
-def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, opener: Opener | None = None) -> VerifyAnswer:
+def verify(
+    spelled: ParsedWorkload, catalog: Catalog | None = None, own: bool = True, opener: Opener | None = None
+) -> VerifyAnswer:
     """Run what an estimate claims, as far as this hardware allows."""
     catalog = catalog or Catalog()
     with _Machine(catalog, opener) as machine:
-        lookups = LookupCache(catalog, own=own)
+        lookups = lookup_cache(catalog, own=own)
         spelled = _on_this_gpu(spelled, machine.gpu, lookups)
-        claim = estimate_spelled(spelled, lookups)
+        claim = estimate_workload(spelled, lookups)
         if claim.time is None:
             raise NoAnswer("no-time", msg("error.verify-no-time"), msg("hint.verify"))
         shape = lookups.shape_for(spelled.workload)
-        plan = Plan(fill_defaults(spelled.workload, shape), shape)
+        plan = PreparedStep(fill_defaults(spelled.workload, shape), shape)
         free = machine.bench.free_bytes()
-        why = unable(plan.workload, shape)
+        why = why_not_runnable(plan.workload, shape)
         if why is None and claim.memory.value > MEMORY_SHARE * free:
             why = msg("measure.no-memory", needed=format_memory(int(claim.memory.value)), free=format_memory(free))
         if why is not None:
@@ -120,7 +123,7 @@ def verify(spelled: Spelled, catalog: Catalog | None = None, own: bool = True, o
 
 def share_record(path: Path) -> Record:
     """Write the newest own record, redacted, to a file."""
-    return records.share(path)
+    return records.export_record(path)
 
 
 def import_record(path: Path, catalog: Catalog | None = None, today: date | None = None) -> Record:
@@ -140,12 +143,12 @@ class _Machine:
             self.bench = (opener or _torch_bench)()
             self.card = _card_named(self.cards, self.bench.name)
             match = match_card(self.card, catalog)
-            found = variant(match, catalog)
+            found = matched_gpu(match, catalog)
             if found is None:
                 why = match.why or msg("match.none", name=self.card.name)
                 raise NoAnswer("unknown-gpu-here", msg("error.unknown-gpu-here", why=why), msg("hint.doctor"))
             self.gpu: Gpu = found
-        except Hiccup as problem:
+        except DriverUnavailable as problem:
             self.close()
             raise no_gpu(absences, NOTHING) from problem
         except BaseException:
@@ -172,7 +175,7 @@ def reading(probe: Probe | None, index: int) -> Conditions:
     """Clocks, temperature and power of one GPU; nothing where the driver does not answer."""
     try:
         now = next(one for one in probe.samples() if one.index == index) if probe else None
-    except (Hiccup, StopIteration):
+    except (DriverUnavailable, StopIteration):
         now = None
     if now is None:
         return Conditions()
@@ -194,37 +197,37 @@ def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
     try:
         spelled = from_object(request)
         shape = lookups.shape_for(spelled.workload)
-        answer = estimate_spelled(spelled, lookups)
+        answer = estimate_workload(spelled, lookups)
     except WhichGpuError as problem:
         raise CannotRun(problem.message) from problem
-    return Claim(Plan(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
+    return Claim(PreparedStep(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
 
 
 def _record(machine: _Machine, runner: Runner, lookups: LookupCache, made: str) -> Record:
     gpu = machine.gpu
-    where = Where(gpu.id, len(machine.cards), machine.card.driver, read_host().cpu, machine.bench.about())
-    found = [_micro(taken, gpu) for taken in runner.taken if isinstance(taken.case, Micro)]
-    timed = [_step(taken, lookups) for taken in runner.taken if isinstance(taken.case, Step)]
+    where = MeasuredMachine(gpu.id, len(machine.cards), machine.card.driver, read_host().cpu, machine.bench.about())
+    found = [_micro(taken, gpu) for taken in runner.taken if isinstance(taken.case, OperatorCase)]
+    timed = [_step(taken, lookups) for taken in runner.taken if isinstance(taken.case, StepCase)]
     record = Record(made, where, tuple(found), tuple(timed))
     if timed:
-        record = replace(record, fitted=records.fitted(record, lookups.catalog, load_calibration()))
-    return sealed(record)
+        record = replace(record, fitted=records.fit_record(record, lookups.catalog, load_calibration()))
+    return with_digest(record)
 
 
 def _micro(taken: Taken, gpu: Gpu) -> Any:
-    assert isinstance(taken.case, Micro)
+    assert isinstance(taken.case, OperatorCase)
     share = peak_share(taken.case.kind, taken.case.dtype, taken.case.rate(taken.timing.seconds), gpu)
     return micro_result(taken, taken.case, share)
 
 
 def _step(taken: Taken, lookups: LookupCache) -> Any:
-    assert isinstance(taken.case, Step)
-    said = estimate_spelled(from_object(taken.case.request), lookups).time
-    predicted = Predicted(said.value, said.low, said.high, said.basis) if said else None
+    assert isinstance(taken.case, StepCase)
+    said = estimate_workload(from_object(taken.case.request), lookups).time
+    predicted = PredictedTime(said.value, said.low, said.high, said.basis) if said else None
     return step_result(taken, taken.case, predicted)
 
 
-def _on_this_gpu(spelled: Spelled, here: Gpu, lookups: LookupCache) -> Spelled:
+def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> ParsedWorkload:
     """With the GPU of this machine, where none was named or the name may mean it; another one cannot be checked here."""
     name = spelled.workload.gpu
     count = None
@@ -239,7 +242,7 @@ def _on_this_gpu(spelled: Spelled, here: Gpu, lookups: LookupCache) -> Spelled:
         why = msg("verify.other-gpu", asked=gpu.name, here=here.name)
         raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=why), msg("hint.verify"))
     told = replace(spelled.workload, gpu=here.id, gpus=count or spelled.workload.gpus)
-    return Spelled(told, spelled.given | {"gpu"})
+    return ParsedWorkload(told, spelled.given | {"gpu"})
 
 
 def headline(answer: MeasureAnswer) -> Message:

@@ -9,10 +9,10 @@ from whichgpu.base.files import user_folder
 
 if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
-    from whichgpu.estimate.time.own import Own
+    from whichgpu.estimate.time.own_corrections import OwnCorrections
 
 
-def own_measurements(catalog: Catalog) -> Mapping[str, Own]:
+def own_measurements(catalog: Catalog) -> Mapping[str, OwnCorrections]:
     """By GPU; empty where nothing was measured or imported."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     try:

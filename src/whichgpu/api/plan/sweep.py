@@ -1,148 +1,111 @@
-"""Plans along a line: the bill at other objectives or rates, each point a plan of its own, through the one seam of sweeps."""
+"""The bill along a curve of objectives or rates: each point is a plan of its own, in process, in a pool or on Ray."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.plan.plan_file import from_mapping
-from whichgpu.api.plan.request import ModelAsked, PlanRequest, to_mapping
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.plan.plan_file import from_document
 from whichgpu.base.disk_cache import ResultCache, sweeps_folder
-from whichgpu.base.errors import NoAnswer, UsageError
-from whichgpu.base.messages import msg
+from whichgpu.base.errors import NoAnswer
 from whichgpu.base.parallel.sweep import Progress, run_sweep
-from whichgpu.base.units import parse_rate, parse_seconds
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.plan.comparisons import curve_points, question_at
+from whichgpu.decide.plan.inputs import PlanSources, StageProgress
 from whichgpu.decide.plan.plan_answer import CurvePoint, money
+from whichgpu.decide.plan.question import PlanQuestion, to_document
+from whichgpu.decide.plan.refusal import Refusal
+from whichgpu.decide.plan.search import SolvedPlan, search_plan
+from whichgpu.estimate.lookup_cache import LookupCache
 
-if TYPE_CHECKING:
-    from whichgpu.api.plan.plan import Solved
-
-FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of an objective, along the curve
-GOALS = {"tpot": "tpot_max", "ttft": "ttft_max", "latency": "latency_max"}
-SECONDS, GAP = 10.0, 0.02  # of one point: a gap it reaches long before the time, so that every run tells the same
+POINT_GAP = 0.02  # relative gap of one point
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One plan of a sweep: the request as a document, what is changed to which value, and whose data it is asked of."""
+class SweepPoint:
+    """One plan of a sweep: the question as a document, the value changed in it, and the data it is answered from."""
 
     document: str
     day: str
     name: str  # rate, tpot, ttft or latency
     value: float
     headroom: float
-    catalog: str = ""  # nothing: the one that comes with the code, wherever that is
+    catalog: str = ""  # empty: the bundled data, wherever they are
     known: str = ""
     overlay: str = ""
     own: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """What a point came to; None where nothing can."""
+class PricedPoint:
+    """Cost per hour, gap and GPUs of a point; None if there is no plan."""
 
-    cost: float | None
-    gap: float | None
-    gpus: int | None
+    cost: float | None = None
+    gap: float | None = None
+    gpus: int | None = None
 
 
-def sweep(
-    request: PlanRequest, day: date, lookups: LookupCache, overlay: Path | None, headroom: float, name: str,
-    values: Sequence[float],
-    currency: str, progress: Callable[[Progress], None] | None = None, keep: bool = False,
-) -> tuple[CurvePoint, ...]:  # fmt: skip
-    """The bill at each value; in process, on `request.workers` processes, or on Ray."""
-    document = json.dumps(to_mapping(_anywhere(request)), sort_keys=True)
-    place = (
-        "" if lookups.catalog.folder == DATA_DIR else str(lookups.catalog.folder.resolve()),
-        str(lookups.catalog.known or ""),
+def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) -> tuple[CurvePoint, ...]:
+    """The bill at each point of the curve; points of a sweep that was asked for are kept on disk."""
+    name, values = curve_points(plan)
+    if not values:
+        return ()
+    question, catalog = plan.question, sources.lookups.catalog
+    document = json.dumps(to_document(_with_absolute_paths(question)), sort_keys=True)
+    folder = "" if catalog.folder == DATA_DIR else str(catalog.folder.resolve())
+    overlay = str(sources.overlay.resolve()) if sources.overlay else ""
+    data = (folder, str(catalog.known_by or ""), overlay, sources.lookups.own)
+    points = [SweepPoint(document, sources.day.isoformat(), name, value, plan.trial.headroom, *data) for value in values]
+    cache_folder = sweeps_folder() if question.sweep is not None else None
+    cache = ResultCache(cache_folder, PricedPoint, f"plan {_newest(catalog)}") if cache_folder else None
+
+    def report(done: Progress) -> None:
+        progress("telling", done.done / max(1, done.total))
+
+    priced = run_sweep(
+        price_point, points, jobs=question.workers, ray=question.ray, seed=question.seed, progress=report, keep=cache
     )
-    points = [
-        Point(document, day.isoformat(), name, value, headroom, *place, str(overlay.resolve()) if overlay else "", lookups.own)
-        for value in values
-    ]
-    folder = sweeps_folder() if keep else None
-    kept = ResultCache(folder, Priced, f"plan {_newest(lookups.catalog)}") if folder else None
-    found = run_sweep(priced, points, jobs=request.workers, ray=request.ray, seed=request.seed, progress=progress, keep=kept)
+    currency = plan.inputs.constraints.currency
     return tuple(
         CurvePoint(name, value, money(one.cost, currency) if one.cost is not None else None, one.gap, one.gpus)
-        for value, one in zip(values, found, strict=True)
+        for value, one in zip(values, priced, strict=True)
     )
 
 
-def _anywhere(request: PlanRequest) -> PlanRequest:
-    """With paths that mean the same in a process whose folder is another."""
-    models = tuple(replace(one, trace=one.trace.resolve()) if one.trace else one for one in request.models)
-    return replace(request, models=models)
+def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:
+    models = tuple(replace(one, trace=one.trace.resolve()) if one.trace else one for one in question.models)
+    return replace(question, models=models)
 
 
-def priced(point: Point, seed: int) -> Priced:  # noqa: ARG001 - all points draw alike, by the request's own seed
-    """One plan, without simulation."""
-    from whichgpu.api.plan.plan import solved
-
-    request = from_mapping(json.loads(point.document))
-    models = tuple(_with(one, point.name, point.value) for one in request.models)
-    asked = replace(
-        request, models=models, headroom=point.headroom, simulate=False, curve=False, tolerance=0.0, time_limit=SECONDS
-    )  # fmt: skip
-    lookups = _desk(point.catalog, point.known, point.own)
+def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All points draw alike, by the question's seed.
+    """Plan one point, without simulation."""
+    question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
+    lookups = _lookups(point.catalog, point.known, point.own)
+    sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
     try:
-        told = solved(
-            asked, date.fromisoformat(point.day), lookups, Path(point.overlay) if point.overlay else None, lambda *_: None, GAP
-        )
+        plan = search_plan(question, sources, gap=POINT_GAP)
     except NoAnswer:
-        return Priced(None, None, None)
-    return Priced(round(told.solution.bill, 6), round(told.solution.gap, 6), _gpus(told))
-
-
-def _gpus(told: Solved) -> int:
-    problem = told.formulation.problem
-    totals = [
-        sum(problem.pools[p].size * n for (at, p, _), n in told.solution.machines.items() if at == level)
-        for level in range(problem.levels)
-    ]
-    return max(totals)
-
-
-def _with(one: ModelAsked, name: str, value: float) -> ModelAsked:
-    if name == "rate":
-        return replace(one, fields={**one.fields, "rate": f"{value:.9g}/s"})
-    if name == "latency":
-        return replace(one, latency_max=value) if one.latency_max is not None else one
-    field = GOALS[name]
-    return replace(one, fields={**one.fields, field: f"{value * 1000:.9g}ms"})
-
-
-def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
-    """`rate=1/s,2/s,5/s` or `tpot=25ms,50ms`."""
-    name, _, rest = text.partition("=")
-    name = name.strip().lower()
-    if name not in ("rate", *GOALS) or not rest.strip():
-        raise UsageError("bad-sweep", msg("error.bad-sweep", text=text[:80]), msg("hint.sweep"))
-    read = parse_rate if name == "rate" else parse_seconds
-    values = tuple(read(part) for part in rest.split(","))
-    if min(values) <= 0:
-        raise UsageError("bad-sweep", msg("error.bad-sweep", text=text[:80]), msg("hint.sweep"))
-    return name, values
+        return PricedPoint()
+    if isinstance(plan, Refusal):
+        return PricedPoint()
+    solution = plan.trial.solution
+    return PricedPoint(round(solution.bill, 6), round(solution.gap, 6), solution.max_gpus(plan.trial.formulation.problem))
 
 
 @lru_cache(maxsize=4)
-def _desk(folder: str, known: str, own: bool) -> LookupCache:
-    """One desk for all points of a process."""
-    then = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
-    return LookupCache(Catalog(Path(folder) if folder else None, then), own=own)
+def _lookups(folder: str, known: str, own: bool) -> LookupCache:
+    """One cache of lookups for all points of a process."""
+    as_known = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
+    return lookup_cache(Catalog(Path(folder) if folder else None, as_known), own=own)
 
 
 def _newest(catalog: Catalog) -> str:
-    """Names the data: when any of its files was last written."""
+    """When any of the catalog's files was last written, which names the data."""
     try:
         return str(max(path.stat().st_mtime_ns for path in Path(catalog.folder).rglob("*.csv")))
     except (OSError, ValueError):

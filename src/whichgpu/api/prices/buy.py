@@ -8,9 +8,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.api.prices.filters import OffersQuery, listed
 from whichgpu.api.prices.offers import offers
-from whichgpu.api.recommend.limits import invalid_value
 from whichgpu.base.dates import first_day
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -22,10 +20,12 @@ from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Source
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.host_fit import build_advice
 from whichgpu.decide.candidate import money
-from whichgpu.decide.host_fit import build_advice
 from whichgpu.decide.market import LASTING_DAYS, MARKETPLACE, MOVING_DAYS, host_price_per_gpu
+from whichgpu.decide.requirements import invalid_value
 from whichgpu.price.billing import extras
+from whichgpu.price.filters import OffersQuery, split_names
 from whichgpu.price.offers import Offer
 from whichgpu.price.own import (
     HOST_LEAST,
@@ -38,9 +38,9 @@ from whichgpu.price.own import (
     RESIDUAL,
     USE,
     YEARS,
-    Against,
-    Owning,
-    against,
+    OwnershipCosts,
+    RentComparison,
+    compare_with_rent,
     host_price,
     sensitivity,
 )
@@ -123,7 +123,7 @@ def buy(
     day = as_of or catalog.as_known or date.today()
     exchanger = Exchanger(day, catalog.exchange)
     currency = exchanger.check(inputs.currency) if inputs.currency else DOLLAR
-    asked = [split_count(name) for name in listed(names)]
+    asked = [split_count(name) for name in split_names(names)]
     if not asked:
         raise UsageError(
             "missing-argument", msg("error.missing-argument", name="GPU"), msg("hint.see-help", command="whichgpu buy")
@@ -138,7 +138,7 @@ def buy(
     filled, defaults = _filled(inputs)
     cited = [row.rent.source for row in rows if row.rent]
     gpus = tuple(source for row in rows for source in catalog.gpu_by_id[row.gpu].sources[:1])
-    sources = catalog.cited(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
+    sources = catalog.cited_sources(tuple(cited), (POWER_SOURCE, *((PUE_SOURCE,) if (inputs.pue or 1.0) > 1.0 else ())), gpus)
     drawn = msg("buy.power-usual", load=f"{LOAD:.0%}", idle=f"{IDLE:.0%}", host=f"{HOST_WATTS:g} W")
     return BuyAnswer(day.isoformat(), filled, defaults, rows, sources, (drawn,))
 
@@ -159,7 +159,7 @@ def _row(
     found = _rent(gpu, count, inputs, day, catalog, exchanger, currency, overlay)
     rent, beside = found if found else (None, 0.0)
     hourly = (float(rent.price_per_gpu_hour.amount) + beside) * count if rent else None
-    even = against(own, hourly) if hourly is not None else Against(0.0, None, None, None)
+    even = compare_with_rent(own, hourly) if hourly is not None else RentComparison(0.0, None, None, None)
     return BuyRow(
         gpu=gpu.id, gpu_name=gpu.name, gpus=count, purchase=money(own.gpu_price, currency), host=money(own.host_price, currency),
         power_per_hour=money(own.power(0.9) * own.power_price, currency), own_per_hour=money(own.hour, currency),
@@ -174,19 +174,21 @@ def _row(
     )  # fmt: skip
 
 
-def _parts(own: Owning) -> dict[str, float]:
+def _parts(own: OwnershipCosts) -> dict[str, float]:
     """What an hour of work is made of; hours of waiting are borne by those of work."""
     worn = (1.0 - own.residual) / (own.years * YEAR_HOURS) / own.use
     lost, host, upkeep = own.gpu_price * worn, own.host_price * worn, own.upkeep / YEAR_HOURS / own.use
     return {"gpu-value": lost, "host-value": host, "power": own.hour - lost - host - upkeep, "upkeep": upkeep}
 
 
-def _owning(gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger: Exchanger, currency: str) -> tuple[Owning, str]:
+def _owning(
+    gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger: Exchanger, currency: str
+) -> tuple[OwnershipCosts, str]:
     def read(text: str | None) -> float | None:
         return None if text is None else float(exchanger.convert(parse_money(text)[0], currency)[0].amount)
 
     given = None
-    for part in listed(inputs.price or ()):
+    for part in split_names(inputs.price or ()):
         name, equals, text = part.rpartition("=")
         if not equals or find_gpu(catalog, name.strip()).id == gpu.id:
             given = read(text)
@@ -203,7 +205,7 @@ def _owning(gpu: Gpu, count: int, inputs: BuyInputs, catalog: Catalog, exchanger
     host, power, upkeep = read(inputs.host_price), read(inputs.power_price), read(inputs.upkeep)
     host = host_price(whole, least) if host is None else host
     filled, _ = _filled(inputs)
-    return Owning(
+    return OwnershipCosts(
         gpu_price=whole, watts=float(gpu.tdp_watts or 0) * count, host_price=host,
         power_price=power if power is not None else usual, pue=float(filled["pue"]), years=float(filled["years"]),
         residual=float(filled["residual"]), use=float(filled["use"]), upkeep=upkeep or 0.0,
@@ -244,11 +246,11 @@ def _rent(
         found = offers(query, day, catalog, overlay).offers
     except NoAnswer:
         return None
-    markets = {one.id for one in catalog.providers if one.kind == MARKETPLACE} if not listed(inputs.provider) else set()
+    markets = {one.id for one in catalog.providers if one.kind == MARKETPLACE} if not split_names(inputs.provider) else set()
 
     def old(one: Offer) -> bool:
-        moves = one.provider in markets or (one.term == "spot" and "spot" not in listed(inputs.term))
-        return not listed(inputs.provider) and one.age_days > (MOVING_DAYS if moves else LASTING_DAYS)
+        moves = one.provider in markets or (one.term == "spot" and "spot" not in split_names(inputs.term))
+        return not split_names(inputs.provider) and one.age_days > (MOVING_DAYS if moves else LASTING_DAYS)
 
     def beside(one: Offer) -> float:
         if one.includes != "gpu":

@@ -18,13 +18,13 @@ from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import parse_whole_number
-from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
-from whichgpu.catalog.live.overlay import lay_over, read_overlay
-from whichgpu.catalog.live.read import Wish, changes_since, last_batch, offers_on, snapshot
-from whichgpu.catalog.live.store import reading, transaction, writing
+from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
+from whichgpu.catalog.live.overlay import apply_overlay, read_overlay
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing, transaction
+from whichgpu.catalog.live.queries import OfferQuery, changes_since, newest_snapshot, offers_on, snapshot_observations
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +131,18 @@ def catalog_watch(
     if below is not None:
         exchanger.rate(DOLLAR, exchanger.check(below.currency))  # an error where there is none
     name = _look_name(gpu, below, provider, region, terms)
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
         since = connection.execute("SELECT batch FROM look WHERE name = ?", (name,)).fetchone()
-        newest = last_batch(connection)
-        runs = offers_on(connection, day, catalog.known, wish, also_ended=True)
+        newest = newest_snapshot(connection)
+        runs = offers_on(connection, day, catalog.known_by, wish, also_ended=True)
         changes = () if since is None else tuple(_told(changes_since(connection, since[0], wish), names))
-    stood = [one.observation for one in standings(runs, day)]
-    standing = [run for run in lay_over(stood, read_overlay(overlay, catalog, day), day) if _fits(run, wish)]
+    stood = [one.observation for one in prices_on_day(runs, day)]
+    standing = [run for run in apply_overlay(stood, read_overlay(overlay, catalog, day), day) if _fits(run, wish)]
     fresh = [run for run in standing if (day - first_day(run.last_observed)).days <= max_age]
     limit = below.currency if below else None
-    without_rate = Counter(run.currency for run in fresh if limit and not exchanger.converts(run.currency, limit))
+    without_rate = Counter(run.currency for run in fresh if limit and not exchanger.can_convert(run.currency, limit))
     comparable = [run for run in fresh if run.currency not in without_rate]
     met = tuple(
         _watched(run, names, day) for run in comparable if below and _each_in(run, below.currency, exchanger) <= below.amount
@@ -154,7 +154,7 @@ def catalog_watch(
     )
 
 
-def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path | None) -> dict[object, Observation]:
+def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date, folder: Path | None) -> dict[object, Observation]:
     """Offers at a moment, by what makes them the same offer."""
     if not text.startswith("@"):
         day = parse_as_of(text, today)
@@ -164,16 +164,16 @@ def _moment(text: str, catalog: Catalog, wish: Wish, today: date, folder: Path |
             if asked(row.provider, row.instance, row.term, wish)
             for run in row.observations()
         ]
-        with reading(folder) as connection:
-            seen += [] if connection is None else offers_on(connection, day, catalog.known, wish, also_ended=True)
-        return {(*one.observation.key, one.observation.currency): one.observation for one in standings(seen, day)}
-    with reading(folder) as connection:
+        with open_for_reading(folder) as connection:
+            seen += [] if connection is None else offers_on(connection, day, catalog.known_by, wish, also_ended=True)
+        return {(*one.observation.key, one.observation.currency): one.observation for one in prices_on_day(seen, day)}
+    with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
         number = parse_whole_number(text[1:], 10**10)
-        found = None if number is None else snapshot(connection, number)
+        found = None if number is None else snapshot_observations(connection, number)
         if found is None:
-            hint = msg("hint.unknown-snapshot", n=last_batch(connection))
+            hint = msg("hint.unknown-snapshot", n=newest_snapshot(connection))
             raise UnknownName("unknown-snapshot", msg("error.unknown-snapshot", name=text), hint)
     chosen = (run for run in found if (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider))
     return {(*run.key, run.currency): run for run in chosen}
@@ -231,7 +231,7 @@ def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
         run.gpus,
         run.term,
         Money(run.price, run.currency),
-        Money(rounded(run.price_each), run.currency),
+        Money(round_significant(run.price_per_gpu), run.currency),
         run.last_observed,
         (day - first_day(run.last_observed)).days,
         run.note,
@@ -240,7 +240,7 @@ def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
     )
 
 
-def _fits(run: Observation, wish: Wish) -> bool:
+def _fits(run: Observation, wish: OfferQuery) -> bool:
     """Whether a contract or an owned machine is one of those asked for; discounts fall on offers that are."""
     own = run.standing in ("contract", "owned")
     asked_for = (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider)
@@ -248,7 +248,7 @@ def _fits(run: Observation, wish: Wish) -> bool:
 
 
 def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:
-    return exchanger.convert(Money(run.price_each, run.currency), currency)[0].amount
+    return exchanger.convert(Money(run.price_per_gpu, run.currency), currency)[0].amount
 
 
 def _look_name(*words: object) -> str:
@@ -258,7 +258,7 @@ def _look_name(*words: object) -> str:
 def _remember(name: str, batch: int, folder: Path | None) -> None:
     """Where the next look goes on from; a store that cannot be written is only read, and tells the same again."""
     try:
-        with writing(folder) as connection, transaction(connection):
+        with open_for_writing(folder) as connection, transaction(connection):
             connection.execute("INSERT OR REPLACE INTO look(name, batch) VALUES (?, ?)", (name, batch))
     except DataError:
         return

@@ -15,14 +15,14 @@ from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
-from whichgpu.catalog.currency import DOLLAR, Exchanger, rounded
-from whichgpu.catalog.live.read import Wish, runs
-from whichgpu.catalog.live.store import reading
+from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
+from whichgpu.catalog.live.price_store import open_for_reading
+from whichgpu.catalog.live.queries import OfferQuery, price_history
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import STALE_DAYS
-from whichgpu.price.trend import lows
+from whichgpu.price.trend import lowest_prices
 
 USUAL_TERMS = ("on-demand", "spot")
 
@@ -112,14 +112,14 @@ def _amount(row: HistoryRow) -> Decimal:
     return row.price_per_gpu_hour.amount
 
 
-def _all_runs(catalog: Catalog, wish: Wish, folder: Path | None) -> Iterator[Observation]:
+def _all_runs(catalog: Catalog, wish: OfferQuery, folder: Path | None) -> Iterator[Observation]:
     for row in catalog.prices(wish.gpus):
         if asked(row.provider, row.instance, row.term, wish):
             yield from (run for run in row.observations() if wish.region in (None, run.region))
     if catalog.folder == DATA_DIR or folder is not None:
-        with reading(folder) as connection:
+        with open_for_reading(folder) as connection:
             if connection is not None:
-                yield from runs(connection, wish, catalog.known)
+                yield from price_history(connection, wish, catalog.known_by)
 
 
 def _until(run: Observation, day: date | None) -> Observation | None:
@@ -132,7 +132,7 @@ def _until(run: Observation, day: date | None) -> Observation | None:
     return replace(run, last_observed=min(run.last_observed, day.isoformat()), ended=ended)
 
 
-def asked(provider: str, instance: str, term: str, wish: Wish) -> bool:
+def asked(provider: str, instance: str, term: str, wish: OfferQuery) -> bool:
     """Whether a bundled price is one a wish asks for."""
     return wish.provider in (None, provider) and wish.instance in (None, instance) and (wish.terms is None or term in wish.terms)
 
@@ -162,7 +162,7 @@ def _lowest(
     rows: list[HistoryRow] = []
     for group in groups.values():
         before: Decimal | None = None
-        for low in lows(group, dollars.of):
+        for low in lowest_prices(group, dollars.of):
             change = None if before is None else float(low.price / before - 1)
             rows.append(_history(low.run, names, change, low.price, low.day, low.until))
             before = low.price
@@ -177,7 +177,7 @@ def _history(
     observed: str | None = None,
     ended: str | None = None,
 ) -> HistoryRow:
-    each = Money(dollars, DOLLAR) if dollars is not None else Money(rounded(run.price_each), run.currency)
+    each = Money(dollars, DOLLAR) if dollars is not None else Money(round_significant(run.price_per_gpu), run.currency)
     place = (run.provider, run.instance, run.region, run.term, run.payment)
     first = observed or run.observed
     last = max(first, run.last_observed) if ended is None else max(first, min(run.last_observed, ended))
@@ -204,14 +204,14 @@ class _Dollars:
 
     def has(self, run: Observation) -> bool:
         """Whether there is a rate of that day."""
-        return run.currency == DOLLAR or self._on(run).converts(run.currency, DOLLAR)
+        return run.currency == DOLLAR or self._on(run).can_convert(run.currency, DOLLAR)
 
     def of(self, run: Observation) -> Decimal:
         """The price of one GPU."""
-        each = run.price_each
+        each = run.price_per_gpu
         if run.currency != DOLLAR:
             each = self._on(run).convert(Money(each, run.currency), DOLLAR)[0].amount
-        return rounded(each)
+        return round_significant(each)
 
     def _on(self, run: Observation) -> Exchanger:
         day = last_day(run.observed)

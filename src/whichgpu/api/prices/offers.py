@@ -8,8 +8,6 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.api.prices.filters import OffersQuery as OffersQuery
-from whichgpu.api.prices.filters import countries_meant, listed, wanted
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
@@ -17,16 +15,18 @@ from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.currency import DOLLAR, Exchanger
 from whichgpu.catalog.host import Region, Source
-from whichgpu.catalog.live.offers import last_snapshot, live_offers
-from whichgpu.catalog.live.overlay import lay_over, overlay_path, read_overlay
+from whichgpu.catalog.live.overlay import apply_overlay, overlay_path, read_overlay
+from whichgpu.catalog.live.stored_offers import last_snapshot, live_offers
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.places.distance import city_point, round_trip
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.select import passing
+from whichgpu.catalog.select import count_matching
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import LATELY, Standing, standing, standings
-from whichgpu.price.offers import GROUPS, Offer, OfferFilter, grouped, ordered, priced
-from whichgpu.price.terms import derived
+from whichgpu.price.asof import RECENT_DAYS, PriceOnDay, price_on_day, prices_on_day
+from whichgpu.price.filters import OffersQuery as OffersQuery
+from whichgpu.price.filters import countries_meant, offer_filter, split_names
+from whichgpu.price.offers import GROUPS, Offer, OfferFilter, build_offer, cheapest_by_group, ordered
+from whichgpu.price.terms import prices_from_rules
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,8 +65,8 @@ def offers(
     currency = exchanger.check(query.currency) if query.currency else None
     if currency is not None:
         exchanger.rate(DOLLAR, currency)  # an error where there is none that day
-    filter = wanted(catalog, query)
-    groups = listed(query.group_by)
+    filter = offer_filter(catalog, query)
+    groups = split_names(query.group_by)
     for name in groups:
         if name not in GROUPS:
             raise unknown_word("group", name, GROUPS)
@@ -75,9 +75,9 @@ def offers(
         raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
     names = {gpu.id: gpu.name for gpu in catalog.gpus}
     stood = _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
-    lacking = {code for code in {one.observation.currency for one in stood} if not exchanger.converts(code, currency)}
+    lacking = {code for code in {one.observation.currency for one in stood} if not exchanger.can_convert(code, currency)}
     found = [
-        priced(
+        build_offer(
             one, names.get(run.gpu, run.gpu), exchanger, None if run.currency in lacking else currency, query.hours, trips.to(run)
         )
         for one in stood
@@ -90,7 +90,9 @@ def offers(
     if without_rate and not fitting:
         exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # says what is missing
     if not fitting:
-        alone = tuple(msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in passing(found, wishes).items())
+        alone = tuple(
+            msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(found, wishes).items()
+        )
         message = msg("error.no-offer" if found else "error.no-offer-then", n=len(found), day=day.isoformat())
         if alone and found:
             message = msg("error.because", what=message, why=alone)
@@ -101,13 +103,13 @@ def offers(
     used = {code for offer in fitting if offer.exchange_rate for code in (offer.listed_price.currency, offer.price.currency)}
     unused = tuple(code for code in query.exchange_rate or {} if code not in used)
     if groups:
-        fitting = grouped(fitting, groups, exchanger)
+        fitting = cheapest_by_group(fitting, groups, exchanger)
     shown = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
     rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in shown if offer.exchange_rate))
     trips_from = tuple(dict.fromkeys(source for offer in shown if offer.round_trip for source in offer.round_trip.sources[:1]))
-    cited = catalog.cited(tuple(offer.source for offer in shown), rates, trips_from)
+    cited = catalog.cited_sources(tuple(offer.source for offer in shown), rates, trips_from)
     hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
-    snapshot = last_snapshot(catalog.known) if catalog.folder == DATA_DIR else None
+    snapshot = last_snapshot(catalog.known_by) if catalog.folder == DATA_DIR else None
     stale = sum(offer.stale for offer in shown)
     return OffersAnswer(
         day.isoformat(),
@@ -127,30 +129,30 @@ def offers(
     )
 
 
-def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[Standing]:
+def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[PriceOnDay]:
     """What stood on the day, of the GPUs and providers asked for; rules applied."""
     gpus = filter.gpu_ids
     seen: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
     if catalog.folder == DATA_DIR:
-        seen += live_offers(day, catalog.known, gpus=gpus)
-    found = list(standings(seen, day))
-    return found + list(derived(found, catalog.discounts, day, hours))
+        seen += live_offers(day, catalog.known_by, gpus=gpus)
+    found = list(prices_on_day(seen, day))
+    return found + list(prices_from_rules(found, catalog.discounts, day, hours))
 
 
-def _laid_over(found: list[Standing], catalog: Catalog, day: date, overlay: Path | None) -> list[Standing]:
+def _laid_over(found: list[PriceOnDay], catalog: Catalog, day: date, overlay: Path | None) -> list[PriceOnDay]:
     """The same as the user's own file makes of it."""
     terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
     if terms is None:
         return found
-    changed = lay_over([one.observation for one in found], terms, day)
-    own = [standing([run], day) for run in changed[len(found) :]]
+    changed = apply_overlay([one.observation for one in found], terms, day)
+    own = [price_on_day([run], day) for run in changed[len(found) :]]
     return [replace(one, observation=run) for one, run in zip(found, changed, strict=False)] + [one for one in own if one]
 
 
 def _recent(by_price: list[Offer]) -> Offer:
     """The cheapest of the last days in which any was seen: one dear offer seen last says little of what an hour costs."""
     fresh = next((offer for offer in by_price if not offer.stale), None)
-    lately = (offer for days in LATELY for offer in by_price if offer.age_days <= days)
+    lately = (offer for days in RECENT_DAYS for offer in by_price if offer.age_days <= days)
     return fresh or next(lately, by_price[0])
 
 

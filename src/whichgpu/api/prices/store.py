@@ -8,24 +8,32 @@ from datetime import date
 from pathlib import Path
 from typing import TextIO
 
-from whichgpu.api.prices.filters import provider_named
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import DataError, NoAnswer, UsageError
+from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.live.export import check_export, write_csv, write_json, write_parquet
 from whichgpu.catalog.live.forget import forget
-from whichgpu.catalog.live.importing import import_prices
-from whichgpu.catalog.live.read import STALE_DAYS, SeriesStatus, Wish, offers_on, quarantined, runs, series_status
-from whichgpu.catalog.live.refresh import Outcome, Progress, Silence, chosen_sources, refresh
-from whichgpu.catalog.live.store import reading, store_path, writing
+from whichgpu.catalog.live.import_files import import_prices
+from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing, store_path
+from whichgpu.catalog.live.queries import (
+    STALE_DAYS,
+    OfferQuery,
+    SeriesStatus,
+    offers_on,
+    price_history,
+    quarantined_rows,
+    series_status,
+)
+from whichgpu.catalog.live.refresh import RefreshOutcome, RefreshProgress, refresh, select_sources
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import standings
+from whichgpu.price.asof import prices_on_day
+from whichgpu.price.filters import provider_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class SnapshotRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TakingAnswer:
+class PriceImportAnswer:
     """What came of a refresh or an import."""
 
     store: str
@@ -99,17 +107,17 @@ def catalog_refresh(
     regions: tuple[str, ...] = (),
     currency: str = "USD",
     keys: dict[str, str] | None = None,
-    progress: Progress = Silence(),  # noqa: B008 - holds nothing
+    progress: RefreshProgress = RefreshProgress(),  # noqa: B008 - stateless
     trusting: bool = False,
     folder: Path | None = None,
-) -> TakingAnswer:
+) -> PriceImportAnswer:
     """Ask sources for prices and keep what can be believed."""
     import os
 
     environ = dict(os.environ) if keys is None else keys
     catalog, day = catalog or Catalog(), today or date.today()
     currency = Exchanger(day, catalog.exchange).check(currency)
-    chosen = chosen_sources(sources, environ)
+    chosen = select_sources(sources, environ)
     outcomes = refresh(
         chosen,
         catalog,
@@ -132,14 +140,16 @@ def catalog_import(
     today: date | None = None,
     trusting: bool = False,
     folder: Path | None = None,
-) -> TakingAnswer:
+) -> PriceImportAnswer:
     """Keep the prices of a file or a folder of files."""
     day = today or date.today()
     outcomes, passed = import_prices(path, catalog or Catalog(), day, seen=seen, folder=folder, trusting=trusting)
     return _taking(outcomes, day, folder, passed)
 
 
-def _taking(outcomes: Iterable[Outcome], today: date, folder: Path | None, passed: tuple[str, ...] = ()) -> TakingAnswer:
+def _taking(
+    outcomes: Iterable[RefreshOutcome], today: date, folder: Path | None, passed: tuple[str, ...] = ()
+) -> PriceImportAnswer:
     outcomes = tuple(outcomes)
     snapshots = tuple(row for outcome in outcomes for row in _snapshots(outcome, today))
     reasons: dict[str, int] = {}
@@ -149,7 +159,7 @@ def _taking(outcomes: Iterable[Outcome], today: date, folder: Path | None, passe
             reasons[reason] = reasons.get(reason, 0) + count
         for name, count in taken.unknown_names.items():
             unknown[name] = unknown.get(name, 0) + count
-    return TakingAnswer(
+    return PriceImportAnswer(
         str(store_path(folder)),
         snapshots,
         sum(row.prices for row in snapshots),
@@ -163,7 +173,7 @@ def _taking(outcomes: Iterable[Outcome], today: date, folder: Path | None, passe
     )
 
 
-def _snapshots(outcome: Outcome, today: date) -> Iterator[SnapshotRow]:
+def _snapshots(outcome: RefreshOutcome, today: date) -> Iterator[SnapshotRow]:
     for taken in outcome.taken:
         age = (today - taken.content).days if taken.content else (today - taken.seen).days
         content = (taken.content or taken.seen).isoformat()
@@ -196,13 +206,13 @@ def catalog_export(
     """Write the store's runs, or what was on offer on a day, to a file by its ending or to a stream; how many."""
     form = check_export(path) if path is not None else form
     wish = wish_of(catalog or Catalog(), gpu)
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
-        offers = runs(connection, wish, known)
+        offers = price_history(connection, wish, known)
         if as_of is not None:
             found = offers_on(connection, as_of, known, wish, also_ended=True)
-            offers = iter([one.observation for one in standings(found, as_of)])
+            offers = iter([one.observation for one in prices_on_day(found, as_of)])
         if path is None:
             return (write_json if form == ".json" else write_csv)(offers, stream)
         try:
@@ -231,25 +241,25 @@ def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
 def live_status(today: date | None = None, folder: Path | None = None) -> LiveStatus:
     """How old what the store knows is."""
     path = store_path(folder)
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         rows = () if connection is None else tuple(series_status(connection, today or date.today()))
         return LiveStatus(str(path) if path else None, connection is not None, rows)
 
 
 def catalog_quarantine(source: str | None = None, folder: Path | None = None) -> list[dict[str, str]]:
     """Rows of the newest looks that were not believed, each with its reason."""
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
-        return quarantined(connection, source)
+        return quarantined_rows(connection, source)
 
 
 def catalog_forget(name: str, folder: Path | None = None) -> tuple[int, int]:
     """Take a source, or one part of it (`own/colo`), out of the store; how many snapshots and how many offers went."""
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
-    with writing(folder) as connection:
+    with open_for_writing(folder) as connection:
         return forget(connection, name)
 
 
@@ -260,9 +270,9 @@ def wish_of(
     region: str | None = None,
     instance: str | None = None,
     terms: tuple[str, ...] = (),
-) -> Wish:
+) -> OfferQuery:
     """A wish of words as people type them; a family of GPUs means all its variants."""
-    return Wish(
+    return OfferQuery(
         frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu else None,
         provider_named(catalog, provider) if provider else None,
         region,
@@ -274,6 +284,3 @@ def wish_of(
 def no_store() -> NoAnswer:
     """The error of those who have not refreshed or imported anything yet."""
     return NoAnswer("no-store", msg("error.no-store"), msg("hint.no-store"))
-
-
-__all__ = ["DataError", "LiveStatus", "SnapshotRow", "TakingAnswer", "catalog_export", "catalog_import", "catalog_refresh"]

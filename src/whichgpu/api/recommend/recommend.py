@@ -7,24 +7,23 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.prices.filters import listed
-from whichgpu.api.recommend.answer import ANY_MODEL, RecommendAnswer, Rejected, Reproduce
-from whichgpu.api.recommend.build_answer import Telling
-from whichgpu.api.recommend.offers import OfferSelection, Requirements
-from whichgpu.api.recommend.question import Question
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.recommend.verification import verify_command
 from whichgpu.catalog.find import find_gpus
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.build_answer import AnswerBuilder
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidates import Candidates
-from whichgpu.decide.configurations.configuration import GroupResult
-from whichgpu.decide.constraints import Rank
-from whichgpu.decide.refine import settled
-from whichgpu.decide.shortlist import distinct, rows_of
+from whichgpu.decide.question import ANY_MODEL, Question
+from whichgpu.decide.recommend import rank_candidates
+from whichgpu.decide.requirements import Requirements
+from whichgpu.decide.shortlist import distinct, shortlist
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
-from whichgpu.workload.spelling import Spelled, from_object
+from whichgpu.workload.spelling import ParsedWorkload, from_object
 
-SHOWN = 8
-__all__ = ["ANY_MODEL", "RecommendAnswer", "Rejected", "Reproduce", "recommend", "recommend_spelled"]
+DEFAULT_ROWS = 8
 
 
 def recommend(
@@ -37,46 +36,34 @@ def recommend(
     own: bool = True,
     **fields: Any,
 ) -> RecommendAnswer:
-    """The GPUs and offer to use for a task; `fields` are those of a request, `query` the filters, limits and order."""
+    """Return the GPUs and offer to use for a task; `fields` are those of a request, `query` the filters, limits and order."""
     spelled = from_object({"task": task, "model": model or ANY_MODEL.name, **fields})
-    return recommend_spelled(spelled, query, as_of, LookupCache(catalog, own=own), overlay, model is not None)
+    return recommend_spelled(spelled, query, as_of, lookup_cache(catalog, own=own), overlay, model is not None)
 
 
 def recommend_spelled(
-    spelled: Spelled,
-    query: Requirements,
-    as_of: date | None,
-    lookups: LookupCache,
-    overlay: Path | None = None,
+    spelled: ParsedWorkload, query: Requirements, as_of: date | None, lookups: LookupCache, overlay: Path | None = None,
     modelled: bool = True,
-) -> RecommendAnswer:
-    """`recommend` of a request already read; `modelled` where it names a model."""
+) -> RecommendAnswer:  # fmt: skip
+    """Return the answer to a parsed request; `modelled` if it names a model."""
     day = as_of or lookups.catalog.as_known or date.today()
-    sought = Question(spelled, query, day, lookups, overlay, modelled)
-    seen = sought.evaluated()
-    asked, found, groups = seen.asked, seen.found, seen.groups
-    rank = _rank(query, found, modelled and asked.workload.serving)
+    question = Question(spelled, query, day, lookups, overlay, modelled)
+    screened = question.evaluated()
+    groups, market = screened.groups, screened.selection.market
+    by_time = query.buy and query.budget and not query.rank
+    rank = "time" if by_time else screened.selection.constraints.order(modelled and screened.request.workload.serving)
+    limit = query.limit or DEFAULT_ROWS
+    compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
 
-    def join(known: list[GroupResult]) -> tuple[Candidates, Ints]:
-        joined = seen.join(known)
-        return joined, joined.order(rank, found.market)
+    def rows_listed(found: Candidates, order: Ints) -> list[int]:
+        return distinct(found, order, groups, limit)
 
-    limit = query.limit or SHOWN
-    after = [one.id for name in listed(query.why_not or ()) for one in find_gpus(lookups.catalog, name)]
+    def rows_shown(found: Candidates, order: Ints) -> tuple[int, ...]:
+        return shortlist(found, order, groups, market, limit, compared).all
 
-    def shown(told: Candidates, order: Ints) -> tuple[int, ...]:
-        return rows_of(told, order, groups, found.market, limit, after).all
+    ranked = rank_candidates(screened, lambda found: found.order(rank, market), rows_listed, rows_shown)
+    if not len(ranked.order):
+        from whichgpu.decide.relaxations import no_answer
 
-    def listing(told: Candidates, order: Ints) -> list[int]:
-        return distinct(told, order, groups, limit)
-
-    told, order, outcomes = settled(asked, groups, list(seen.outcomes), join, found.constraints, listing, shown)
-    if not len(order):
-        from whichgpu.api.recommend.relaxations import refusal
-
-        raise refusal(seen, told, outcomes, sought)
-    return Telling(asked, found, groups, outcomes, told, order, rank, seen.work, lookups, modelled, overlay).answer(after, limit)
-
-
-def _rank(query: Requirements, found: OfferSelection, serving: bool) -> Rank:
-    return "time" if query.buy and query.budget and not query.rank else found.constraints.order(serving)
+        raise no_answer(question, screened, ranked)
+    return AnswerBuilder(question, screened, ranked, rank, verify_command).answer(compared, limit)

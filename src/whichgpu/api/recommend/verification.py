@@ -6,13 +6,11 @@ from dataclasses import replace
 from shlex import join
 
 from whichgpu.base.messages import Message, msg
-from whichgpu.measure.bench.able import unable
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, to_argv
 from whichgpu.workload.workload import Parallel, Workload
-
-WHOLE = "whichgpu measure"  # of the GPU, where there is no step to run
 
 
 def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
@@ -24,18 +22,9 @@ def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Messa
     step = _pass(told) if told.training else _step(told, shape, batch)
     words = [word for word in to_argv(step) if not word.startswith(("--task", "--model"))]
     claim = join(["estimate", step.task, KINDS["model"].write_text(step.model), *words])
-    why = unable(fill_defaults(step, shape), shape)
+    why = why_not_runnable(fill_defaults(step, shape), shape)
     note = msg("verify-note.unable", why=why) if why else msg(f"verify-note.{step.task}", n=batch, task=told.task)
     return join(["whichgpu", "measure", "--verify", claim]), note
-
-
-def running_sequences(rate: float, first: float, each: float, tokens: int, most: int) -> int:
-    """Sequences a copy has at work on average under a rate (Little's law), no more than it takes at once.
-
-    >>> [running_sequences(rate, 0.1, 0.02, 200, 128) for rate in (5.0, 0.1, 90.0)]
-    [20, 1, 128]
-    """
-    return max(1, min(most, round(rate * (first + tokens * each))))
 
 
 def _pass(told: Workload) -> Workload:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from whichgpu.base.kinds import Flag, Kind
+from whichgpu.base.kinds import Flag, ValueKind
 
 POSITIONAL_MARK = "…"  # in the placeholder of an argument that takes several
 
@@ -15,7 +15,7 @@ POSITIONAL_MARK = "…"  # in the placeholder of an argument that takes several
 class Field:
     """A field as declared; `name` and `help` are filled in from the declaration where they are not given."""
 
-    kind: Kind
+    kind: ValueKind
     metavar: str = ""  # placeholder that says the unit or form: SIZE, TIME, MONEY, N, NAME
     help: str = ""  # message id
     example: str = ""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.kinds import Base, InvalidValue
+from whichgpu.base.kinds import InvalidValue, SingleValue
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
@@ -26,7 +26,7 @@ Known = Sequence[str] | Callable[[], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Words(Base):
+class Words(SingleValue):
     """One or several words out of a list, whatever their case and dashes; the nearest are suggested for a wrong one."""
 
     what: str  # names the error: `error.unknown-<what>`
@@ -51,7 +51,7 @@ class Words(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Names(Base):
+class Names(SingleValue):
     """A name, or several with commas between them or as a list; `complete` tells which list a shell completes it from."""
 
     complete: str = ""  # gpus, instances, providers, models, engines
@@ -71,7 +71,7 @@ class Names(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed(Base):
+class Parsed(SingleValue):
     """A text read by a parser whose errors say what would work; a number is in the base unit."""
 
     parse: Callable[[str], Any]
@@ -88,7 +88,7 @@ class Parsed(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity(Base):
+class Quantity(SingleValue):
     """An amount with its unit as the user wrote it, checked by the verb; a number is in the base unit."""
 
     unit: str
@@ -103,7 +103,7 @@ class Quantity(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Span(Base):
+class Span(SingleValue):
     """A number or a range of them: 8, 1..8, or a pair."""
 
     takes_list: ClassVar[bool] = True
@@ -119,7 +119,7 @@ class Span(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs(Base):
+class Pairs(SingleValue):
     """Names with values: `KRW=1190`, `512:0.3`, or a mapping."""
 
     takes_mapping: ClassVar[bool] = True
@@ -137,7 +137,7 @@ class Pairs(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers(Base):
+class Numbers(SingleValue):
     """Several numbers: a list, or a text with commas between them."""
 
     many: bool = True
@@ -150,7 +150,7 @@ class Numbers(Base):
 
 
 @dataclass(frozen=True, slots=True)
-class Share(Base):
+class Share(SingleValue):
     """A plain number."""
 
     def read(self, value: Any) -> float:
@@ -163,7 +163,7 @@ class Share(Base):
         return self.read(text)
 
 
-class Plain(Base):
+class Plain(SingleValue):
     """A text as it is; dates and money as they are written."""
 
     def read(self, value: Any) -> str:
@@ -173,7 +173,7 @@ class Plain(Base):
         return text
 
 
-class File(Base):
+class File(SingleValue):
     """A path of the asker's machine."""
 
     def read(self, value: Any) -> Path:
@@ -208,11 +208,11 @@ def _number(value: float | Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def plain(value: Any) -> Any:
+def python_number(value: Any) -> Any:
     """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions, decimals; all else as it is.
 
     >>> from fractions import Fraction
-    >>> plain(Fraction(5, 2)), plain(Decimal("0.05")), plain(Decimal(5)), plain("5/s")
+    >>> python_number(Fraction(5, 2)), python_number(Decimal("0.05")), python_number(Decimal(5)), python_number("5/s")
     (2.5, 0.05, 5, '5/s')
     """
     if isinstance(value, bool | str) or type(value) in (int, float):
@@ -224,13 +224,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Real):
         return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return plain(value.item())
+        return python_number(value.item())
     return value
 
 
 def _in_json(value: Any) -> Any:
     """What JSON has no word for: a number of another kind, or an error."""
-    found = plain(value)
+    found = python_number(value)
     if found is value:
         raise TypeError(type(value).__name__)
     return found

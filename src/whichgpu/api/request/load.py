@@ -6,7 +6,7 @@ from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import File, Names, Pairs
 from whichgpu.api.request.types import FilePath, Histogram, ModelName, NameList
 from whichgpu.api.request.workload import WorkloadFields, work_field
-from whichgpu.api.workloads.remarks import MOST_COUNT
+from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
 from whichgpu.base.kinds import Flag, Number, Whole
 from whichgpu.workload.kinds import Model
 
@@ -54,7 +54,7 @@ class EstimateRequest(WorkloadFields, LengthFields, total=False):
     no_own_measurements: Annotated[bool | None, OWN_MEASUREMENTS]
     best_layout: Annotated[bool | None, Field(Flag(), help="option.estimate-best-layout")]
     plot: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-plot", is_local=True)]
-    count: Annotated[int | str | None, Field(Whole(1, MOST_COUNT), "N", "option.serving-count")]
+    count: Annotated[int | str | None, Field(Whole(1, MAX_SIMULATED_REQUESTS), "N", "option.serving-count")]
     burstiness: Annotated[float | str | None, Field(Number(high=1000.0), "N", "option.serving-burstiness")]
     max_batched_tokens: Annotated[int | str | None, Field(Whole(1, 1 << 18), "N", "option.serving-max-batched-tokens")]
     max_sequences: Annotated[int | str | None, Field(Whole(1, 8192), "N", "option.serving-max-sequences")]

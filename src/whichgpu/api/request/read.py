@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.field import Field, fields_of, names_of
-from whichgpu.api.request.kinds import SEVERAL, plain
+from whichgpu.api.request.kinds import SEVERAL, python_number
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
 
 if TYPE_CHECKING:
-    from whichgpu.workload.spelling import Spelled
+    from whichgpu.workload.spelling import ParsedWorkload
 
 Spell = Callable[[str], str]
 DEFAULT_LORA_RANK = 16  # of `lora` alone
@@ -62,7 +62,7 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
 
 def read_field(field: Field, value: Any) -> Any:
     """One value: text is read as on the command line, anything else as what it is."""
-    value = plain(value)
+    value = python_number(value)
     if isinstance(value, str):
         return field.kind.read_text(value)
     if isinstance(value, (*SEVERAL, Mapping)) and not _takes(field, value):
@@ -77,16 +77,16 @@ def _takes(field: Field, value: Any) -> bool:
     return field.is_list or bool(getattr(field.kind, "takes_list", False))
 
 
-def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (), **usual: Any) -> Spelled:
+def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (), **usual: Any) -> ParsedWorkload:
     """The workload a request spells: its own fields, the degrees of a layout put together, LoRA's rank where it is left out."""
     from whichgpu.workload.kinds import LAYOUT
     from whichgpu.workload.spelling import from_values
     from whichgpu.workload.workload import FIELDS
 
-    own = {name: plain(value) for name, value in values.items() if name in FIELDS and name not in without}
+    own = {name: python_number(value) for name, value in values.items() if name in FIELDS and name not in without}
     if values.get("lora") and own.get("lora_rank") is None:
         own["lora_rank"] = DEFAULT_LORA_RANK
-    degrees = {name: plain(values[name]) for name in LAYOUT if name in values}
+    degrees = {name: python_number(values[name]) for name in LAYOUT if name in values}
     if degrees:
         stated = [f"{name}={str(value).lower()}" for name, value in degrees.items()]
         own["parallel"] = ",".join([*_layout(own.get("parallel")), *stated])
@@ -107,6 +107,6 @@ def refusal(name: str, value: Any, refused: InvalidValue) -> UsageError:
     text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
     shown = text if len(text) <= 60 else text[:57] + "…"
     message: Message = msg("error.bad-field", name=name, value=shown)
-    if refused.said:
-        message = msg("error.bad-field-because", name=name, why=refused.said)
-    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.wants), refused.choices)
+    if refused.problem:
+        message = msg("error.bad-field-because", name=name, why=refused.problem)
+    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.expected), refused.choices)

@@ -6,12 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
-from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.shapes import Shape, WeightsOnly
 from whichgpu.workload.workload import Workload
@@ -38,20 +36,4 @@ def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collec
 
     timed = can_be_timed(shape, gpu)
     seconds_of = replica_seconds(workload, shape, gpu, fabric, lookups.calibration) if timed else None
-    return replace(workload, batch=offline_batch(workload, shape, gpu, lambda one: memory(one, shape, gpu), seconds_of))
-
-
-def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: Collection[str]) -> tuple[Message, ...]:
-    """How the batch of offline inference was chosen, where the user gave none."""
-    if not chooses_batch(workload, given):
-        return ()
-    if gpu is None:
-        return (msg("note.batch-no-gpu", batch=workload.batch or 1),)
-    from whichgpu.estimate.offline import MOST_TRIED, default_sequences
-
-    batch, each = workload.batch or 1, (workload.batch or 1) // workload.parallel.dp
-    usual, engine = default_sequences(workload, shape, gpu), workload.engine or ""
-    if usual is not None and each > usual:
-        setting = f"{engine_record(engine).serve.max_sequences} {each}"
-        return (msg("note.batch-set", batch=batch, engine=engine, most=usual, setting=setting),)
-    return (msg("note.batch-most" if each >= MOST_TRIED else "note.batch-chosen", batch=batch, most=MOST_TRIED),)
+    return replace(workload, batch=offline_batch(workload, shape, gpu, lambda one: estimate_memory(one, shape, gpu), seconds_of))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
-from whichgpu.api.workloads.concurrency import can_be_timed, concurrency_note, with_offline_batch
+from whichgpu.api.workloads.concurrency import can_be_timed, with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
@@ -18,18 +18,20 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
 from whichgpu.estimate.fit import Verdict
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
-from whichgpu.workload.defaults import refuse_nonsense
+from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.shapes import Shape, WeightsOnly
-from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
     from whichgpu.estimate.group.group_answer import GroupTime
     from whichgpu.estimate.serving.serving_answer import ServingAnswer
-    from whichgpu.estimate.time.answer import TimeEstimate
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,7 +72,7 @@ Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResolvedWorkload:
     """A request understood: its model and GPU found, every default filled in."""
 
     workload: Workload
@@ -100,40 +102,40 @@ def estimate(
     task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
 ) -> EstimateAnswer:
     """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
-    return estimate_spelled(from_object({"task": task, "model": model, **fields}), LookupCache(catalog, own=own))
+    return estimate_workload(from_object({"task": task, "model": model, **fields}), lookup_cache(catalog, own=own))
 
 
-def estimate_spelled(
-    spelled: Spelled, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
+def estimate_workload(
+    spelled: ParsedWorkload, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
 ) -> EstimateAnswer:
     """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does.
 
     `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
     """
-    lookups = lookups or LookupCache()
-    return answered(understood(spelled, lookups), lookups, loading=loading, allowed=allowed)
+    lookups = lookups or lookup_cache()
+    return build_estimate(resolve_workload(spelled, lookups), lookups, loading=loading, allowed=allowed)
 
 
-def understood(spelled: Spelled, lookups: LookupCache) -> Asked:
+def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedWorkload:
     """A request with what its names mean."""
     device = lookups.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
     shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
-    refuse_nonsense(spelled.workload, shape)
+    validate_workload(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     if gpu and "precision" not in spelled.given and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
         filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
     if gpu:
-        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: memory(one, shape, gpu))
+        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: estimate_memory(one, shape, gpu))
         filled = with_offline_batch(filled, shape, gpu, spelled.given, lookups)
-    return Asked(filled, spelled.given, shape, gpu)
+    return ResolvedWorkload(filled, spelled.given, shape, gpu)
 
 
-def answered(
-    asked: Asked,
+def build_estimate(
+    asked: ResolvedWorkload,
     lookups: LookupCache,
     known: TimeEstimate | None = None,
     loading: Loading | None = None,
@@ -141,8 +143,8 @@ def answered(
 ) -> EstimateAnswer:
     """The answer; its time, where that is already known, is taken as it is."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
-    found = memory(workload, shape, gpu)
-    need = fitting.needed(found, workload)
+    found = estimate_memory(workload, shape, gpu)
+    need = fitting.required_memory(found, workload)
     fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
     timed, group = (known, None) if known else _time(asked, lookups)
     serving, said = _serving(asked, lookups, timed, loading)
@@ -164,7 +166,7 @@ def answered(
         memory=found.allocated,
         memory_device=found.device
         if fits is None or allowed is None
-        else fitting.filled(need, found.device, fits.usable, workload),
+        else fitting.device_usage(need, found.device, fits.usable, workload),
         memory_parts=found.parts,
         fits=fits.fits if fits else None,
         usable=fits.usable if fits else None,
@@ -181,7 +183,7 @@ def answered(
     )
 
 
-def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
+def _time(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
     """The time, and how a group's comes about."""
     workload, shape, gpu = asked.workload, asked.shape, asked.gpu
     if gpu is None or not asked.timed:
@@ -190,12 +192,12 @@ def _time(asked: Asked, lookups: LookupCache) -> tuple[TimeEstimate | None, Grou
         from whichgpu.estimate.group.group_answer import group_time_of
 
         return group_time_of(workload, shape, gpu, machine_of(workload, gpu, lookups.catalog), lookups.calibration)
-    from whichgpu.estimate.time.answer import time_of
+    from whichgpu.estimate.time.time_estimate import estimate_time
 
-    return time_of(workload, shape, gpu, lookups.calibration), None
+    return estimate_time(workload, shape, gpu, lookups.calibration), None
 
 
-def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
+def _run(asked: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
     """How long the whole run takes and what it costs, where its length was given."""
     if timed is None or asked.gpu is None or not asked.given & {"epochs", "steps", "tokens", "samples"}:
         return None
@@ -206,7 +208,7 @@ def _run(asked: Asked, lookups: LookupCache, timed: TimeEstimate | None) -> Run 
 
 
 def _serving(
-    asked: Asked, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
+    asked: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
     """Many users at once, where a rate is given."""
     workload, gpu = asked.workload, asked.gpu
@@ -217,7 +219,7 @@ def _serving(
     return (loading or under_load)(workload, asked.shape, gpu, lookups.catalog, timed.time)
 
 
-def _lacks(fits: fitting.Fit | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
+def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
     """What a verdict warns of; units that a GPU lacks by what that does to its time, where time is told."""
     found = fits.warnings if fits else ()
     return tuple(one for one in found if timed is None or one.id != "warning.no-dtype")

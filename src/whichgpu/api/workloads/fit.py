@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.concurrency import concurrency_note, with_offline_batch
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.concurrency import with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
@@ -18,17 +18,18 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.select import GpuFilter
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
-from whichgpu.estimate.fit import Curve, MemoryOf, Verdict
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate
-from whichgpu.estimate.remedies import Problem, Remedy, remedies, smallest_first
-from whichgpu.estimate.remedies import fitting as fitting_gpus
+from whichgpu.estimate.offline_note import concurrency_note
+from whichgpu.estimate.remedies import FitProblem, Remedy, gpus_that_fit, remedies, smallest_first
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.workload.contradictions import refuse_adapters
+from whichgpu.workload.contradictions import check_adapters
 from whichgpu.workload.defaults import chooses_batch
-from whichgpu.workload.denoisers import refuse_rate
-from whichgpu.workload.shapes import Shape, Traced
-from whichgpu.workload.spelling import Spelled, echo, fill_defaults, from_object
+from whichgpu.workload.denoisers import check_request_rate
+from whichgpu.workload.shapes import Shape, TracedShape
+from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
@@ -96,12 +97,12 @@ class NeedsAnswer:
     gpus: tuple[GpuNeed, ...]
 
 
-def needs(spelled: Spelled, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
+def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
     """What a request takes on each of some GPUs."""
-    lookups = lookups or LookupCache()
+    lookups = lookups or lookup_cache()
     shape = lookups.shape_for(spelled.workload)
-    refuse_adapters(spelled.workload, shape)
-    refuse_rate(spelled.workload, shape)
+    check_adapters(spelled.workload, shape)
+    check_request_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     found = list({gpu.id: gpu for name in names for gpu in find_gpus(lookups.catalog, name)}.values())
     rows = []
@@ -111,7 +112,7 @@ def needs(spelled: Spelled, names: Sequence[str], lookups: LookupCache | None = 
         workload = fitting.with_training_defaults(filled, shape, gpu, spelled.given, of)
         workload = with_offline_batch(workload, shape, gpu, spelled.given, lookups)
         shown = of(workload)
-        need = fitting.needed(shown, workload)
+        need = fitting.required_memory(shown, workload)
         answer = fitting.fit(need, workload, gpu)
         rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
     return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
@@ -126,18 +127,18 @@ def fit(
 ) -> FitAnswer:
     """Whether a model fits each GPU named, or every GPU there is; `fields` are those of a request (task is serve)."""
     names = [gpu] if isinstance(gpu, str) else list(gpu)
-    return fit_spelled(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
+    return fit_workload(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
 
 
-def fit_spelled(
-    spelled: Spelled,
+def fit_workload(
+    spelled: ParsedWorkload,
     names: Sequence[str] = (),
     filter: GpuFilter = ANY_GPU,
     catalog: Catalog | None = None,
     helpful: bool = True,
 ) -> FitAnswer:
     """`fit` of a request already read; remedies are looked for unless nobody will read them."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))
     by_size = sorted(catalog.gpus, key=lambda gpu: (gpu.memory_bytes, gpu.launch_date))
@@ -147,8 +148,8 @@ def fit_spelled(
         named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
         spelled = counted(named, lookups.count(names[0]))
     shape = lookups.shape_for(spelled.workload)
-    refuse_adapters(spelled.workload, shape)
-    refuse_rate(spelled.workload, shape)
+    check_adapters(spelled.workload, shape)
+    check_request_rate(spelled.workload, shape)
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, known, spelled.given)
@@ -161,8 +162,8 @@ def fit_spelled(
     if shown_on:
         workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.given, _remembered(shape, shown_on))
         workload = replace(workload, batch=next(row.batch for row in told if row.gpu == shown_on.id))
-    shown = memory(workload, shape, shown_on)
-    need = fitting.needed(shown, workload)
+    shown = estimate_memory(workload, shape, shown_on)
+    need = fitting.required_memory(shown, workload)
     noted = workload if only else filled  # of several GPUs the notes name those that differ
     return FitAnswer(
         request=echo(workload, spelled.given | ({"gpu"} if names else set())),
@@ -237,7 +238,7 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
     def of(workload: Workload) -> MemoryEstimate:
         key = fields(workload)
         if key not in known:
-            known[key] = memory(workload, shape, gpu)
+            known[key] = estimate_memory(workload, shape, gpu)
         return known[key]
 
     return of
@@ -248,8 +249,8 @@ def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collectio
     tried = [filled]
     if fitting.adapts_by_default(filled, given):
         tried.append(training_options(filled, shape, "batch" in given)[-1])
-    needs = [fitting.needed(memory(one, shape), one) for one in tried]
-    return fitting_gpus(min(needs, key=lambda need: need.high), filled, known)
+    needs = [fitting.required_memory(estimate_memory(one, shape), one) for one in tried]
+    return gpus_that_fit(min(needs, key=lambda need: need.high), filled, known)
 
 
 def _rows(
@@ -273,15 +274,15 @@ def _rows(
         if many and key not in common:
             common[key] = _Sizes(workload, shape, None, exact)
         sizes = common[key] if many else _Sizes(workload, shape, gpu)
-        need = fitting.needed(of(workload), workload)
-        usual = fitting.needed(sizes.memory(workload), workload)
+        need = fitting.required_memory(of(workload), workload)
+        usual = fitting.required_memory(sizes.memory(workload), workload)
         room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
         largest = sizes.batch.largest(room)
         if chooses_batch(workload, given):
             workload = with_offline_batch(workload, shape, gpu, given, lookups)
-            need = fitting.needed(of(workload), workload)
+            need = fitting.required_memory(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)
-        problem = Problem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
+        problem = FitProblem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)
         yield FitRow(
             gpu=gpu.id,
             gpu_name=gpu.name,
@@ -304,10 +305,10 @@ class _Sizes:
 
     def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None, exact: bool = True) -> None:
         self.memory = _remembered(shape, gpu)
-        self.batch = Curve(workload, shape, "batch", self.memory, exact=exact)
-        self.context = Curve(workload, shape, "context", self.memory, exact=exact)
+        self.batch = MemoryCurve(workload, shape, "batch", self.memory, exact=exact)
+        self.context = MemoryCurve(workload, shape, "context", self.memory, exact=exact)
 
 
 def _fixed_batch(shape: Shape) -> bool:
     """A factory of the user's own brings its inputs along, and with them the batch."""
-    return isinstance(shape, Traced) and shape.table.startswith("python:")
+    return isinstance(shape, TracedShape) and shape.table.startswith("python:")

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import machine_of
-from whichgpu.api.workloads.estimate import Asked, understood
+from whichgpu.api.workloads.estimate import ResolvedWorkload, resolve_workload
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.fit import Verdict
-from whichgpu.workload.spelling import Spelled, from_object
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.workload.spelling import ParsedWorkload, from_object
 from whichgpu.workload.workload import Parallel
 
 
@@ -35,12 +36,12 @@ def layouts(
     task: str, model: str | Mapping[str, Any], gpu: str, gpus: int, catalog: Catalog | None = None, **fields: Any
 ) -> tuple[LayoutRow, ...]:
     """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
-    lookups = LookupCache(catalog)
-    asked = understood(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
+    lookups = lookup_cache(catalog)
+    asked = resolve_workload(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
     return layout_rows(asked, lookups)
 
 
-def layout_rows(asked: Asked, lookups: LookupCache) -> tuple[LayoutRow, ...]:
+def layout_rows(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     """`layouts` of a request understood."""
     from whichgpu.estimate.group.fabric import fabric_of
     from whichgpu.estimate.group.group_answer import layout_words
@@ -63,9 +64,9 @@ def layout_rows(asked: Asked, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     )  # fmt: skip
 
 
-def laid_out_best(spelled: Spelled, lookups: LookupCache) -> Spelled:
+def with_best_layout(spelled: ParsedWorkload, lookups: LookupCache) -> ParsedWorkload:
     """The request with the fastest layout that fits in place of its own; an error where none does."""
-    asked = understood(spelled, lookups)
+    asked = resolve_workload(spelled, lookups)
     workload = asked.workload
     if asked.gpu is None or workload.gpus < 2:
         return spelled
@@ -77,4 +78,4 @@ def laid_out_best(spelled: Spelled, lookups: LookupCache) -> Spelled:
         spelled.workload, parallel=best.parallel, accumulation=best.accumulation, checkpointing=best.checkpointing,
         micro_batch=best.micro_batch if workload.training else None, batch=workload.batch, gpus=workload.gpus,
     )  # fmt: skip
-    return Spelled(chosen, asked.given)
+    return ParsedWorkload(chosen, asked.given)

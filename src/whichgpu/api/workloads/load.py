@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from whichgpu.api.workloads.advice import machine_of
-from whichgpu.api.workloads.remarks import MOST_COUNT
+from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -25,7 +25,7 @@ from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.serving_answer import serving_answer as simulated
 from whichgpu.estimate.serving.summary import MIN_REQUESTS_BEYOND, WARM_UP_SHARE
 from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.traces.reader import Trace
 from whichgpu.workload.workload import Workload
 
@@ -35,7 +35,7 @@ Told = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoadOptions:
     """The load beyond the request's own fields: a trace, how unevenly requests come, spread lengths, engine limits."""
 
     trace: Path | None = None
@@ -51,13 +51,13 @@ class Asked:
 
 
 def under_load(
-    workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, asked: Asked | None = None,
+    workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, asked: LoadOptions | None = None,
     trace: Trace | None = None, progress: Told | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
     """The load on these GPUs, or why it cannot be told; `like` is a time whose range is that of all steps."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
-    asked = asked or Asked(curve=False)
+    asked = asked or LoadOptions(curve=False)
     load = load_of(workload, asked, trace)
     prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
@@ -73,7 +73,7 @@ def under_load(
     return found, found.warnings
 
 
-def load_of(workload: Workload, asked: Asked, trace: Trace | None) -> Load:
+def load_of(workload: Workload, asked: LoadOptions, trace: Trace | None) -> Load:
     """The load a request describes."""
     assert workload.rate is not None
     return Load(
@@ -115,25 +115,25 @@ def _refuse_beyond(load: Load, goals: Objectives) -> None:
     most = f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}"
     values = {"percentile": f"{goals.percentile:g}", "n": f"{counted:,}", "most": most}
     count = wanted_for(goals.percentile)
-    id = "hint.percentile-beyond" if count <= MOST_COUNT else "hint.percentile-most"
+    id = "hint.percentile-beyond" if count <= MAX_SIMULATED_REQUESTS else "hint.percentile-most"
     raise UsageError("bad-field", msg("error.percentile-beyond", **values), msg(id, **values, count=count), ("--percentile",))
 
 
-def rated(spelled: Spelled, trace: Trace | None, asked: Asked | None = None) -> Spelled:
+def rated(spelled: ParsedWorkload, trace: Trace | None, asked: LoadOptions | None = None) -> ParsedWorkload:
     """With the mean lengths of the trace or of histograms, and the trace's own rate where none was given."""
     if trace is None:
         if spelled.workload.rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
-        return _with_means(spelled, asked or Asked())
+        return _with_means(spelled, asked or LoadOptions())
     if spelled.workload.rate is None and trace.rate is None:
         raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
     lengths: dict[str, Any] = {"seq_in": round(fmean(trace.prompts)), "seq_out": round(fmean(trace.outputs))}
-    return Spelled(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
+    return ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
 
 
-def _with_means(spelled: Spelled, asked: Asked) -> Spelled:
+def _with_means(spelled: ParsedWorkload, asked: LoadOptions) -> ParsedWorkload:
     histograms = {"seq_in": asked.in_histogram, "seq_out": asked.out_histogram}
     lengths: dict[str, Any] = {
         name: max(1, round(_lengths(1, 0.0, values).mean)) for name, values in histograms.items() if values
     }
-    return Spelled(replace(spelled.workload, **lengths), spelled.given) if lengths else spelled
+    return ParsedWorkload(replace(spelled.workload, **lengths), spelled.given) if lengths else spelled

@@ -6,27 +6,22 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import denoiser_note
-from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
-MOST_COUNT = 5_000_000  # requests that may be simulated
-LONGEST_LINE = 1 << 20  # bytes of one request: a config.json is a few thousand
+MAX_SIMULATED_REQUESTS = 5_000_000  # requests that may be simulated
+MAX_LINE_BYTES = 1 << 20  # bytes of one request: a config.json is a few thousand
 
 
-def counted(spelled: Spelled, count: int | None) -> Spelled:
+def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:
     """With the count a GPU's name brings, where none was given."""
     if count is None or "gpus" in spelled.given:
         return spelled
-    return Spelled(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
-
-
-def beyond_context(tokens: int, shape: Shape) -> tuple[Message, ...]:
-    """What is to be said of more tokens than a model was made for."""
-    limit = shape.max_context if isinstance(shape, Transformer) and shape.is_language_model else 0
-    return (msg("warning.beyond-context", context=tokens, limit=limit, model=shape.name),) if limit and tokens > limit else ()
+    return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
 
 
 def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:

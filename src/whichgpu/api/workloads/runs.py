@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from whichgpu.api.recommend.offers import Requirements, select_offers
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
@@ -13,6 +12,8 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.candidate import Cost, money
 from whichgpu.decide.market import terms_of
+from whichgpu.decide.offers import select_offers
+from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload

@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
-from whichgpu.api.workloads.load import Asked, Told, rated, under_load
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
+from whichgpu.api.workloads.load import LoadOptions, Told, rated, under_load
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.workload.shapes import Shape
-from whichgpu.workload.spelling import Spelled, from_object
+from whichgpu.workload.spelling import ParsedWorkload, from_object
 from whichgpu.workload.traces.reader import read_trace
 from whichgpu.workload.workload import Workload
 
 
 def serve(
-    model: str | Mapping[str, Any], asked: Asked | None = None, catalog: Catalog | None = None, **fields: Any
+    model: str | Mapping[str, Any], asked: LoadOptions | None = None, catalog: Catalog | None = None, **fields: Any
 ) -> EstimateAnswer:
     """`estimate serve` under a load; `fields` are those of a request, `rate` among them unless a trace brings its own."""
-    return serve_spelled(from_object({"task": "serve", "model": model, **fields}), LookupCache(catalog), asked)
+    return serve_workload(from_object({"task": "serve", "model": model, **fields}), lookup_cache(catalog), asked)
 
 
-def serve_spelled(
-    spelled: Spelled, lookups: LookupCache | None = None, asked: Asked | None = None, progress: Told | None = None
+def serve_workload(
+    spelled: ParsedWorkload, lookups: LookupCache | None = None, asked: LoadOptions | None = None, progress: Told | None = None
 ) -> EstimateAnswer:
     """`serve` of a request already read."""
-    asked = asked or Asked()
+    asked = asked or LoadOptions()
     trace = read_trace(asked.trace) if asked.trace else None
     spelled = rated(spelled, trace, asked)
 
@@ -39,4 +40,4 @@ def serve_spelled(
     ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
         return under_load(workload, shape, gpu, catalog, like, asked, trace, progress)
 
-    return estimate_spelled(spelled, lookups, loading, asked.limits.memory_share)
+    return estimate_workload(spelled, lookups, loading, asked.limits.memory_share)

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whichgpu.api.lookup_cache import LookupCache
 from whichgpu.api.workloads.advice import machine_of
-from whichgpu.api.workloads.estimate import understood
-from whichgpu.api.workloads.layouts import laid_out_best
-from whichgpu.api.workloads.load import Asked, load_of, rated
+from whichgpu.api.workloads.estimate import resolve_workload
+from whichgpu.api.workloads.layouts import with_best_layout
+from whichgpu.api.workloads.load import LoadOptions, load_of, rated
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.layouts import legal_layouts
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.serving.load import Load, longest_request, mean_lengths
 from whichgpu.estimate.serving.load_screen import LoadScreen, screen_load
 from whichgpu.estimate.serving.server import server_of
 from whichgpu.workload.shapes import Transformer
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.traces.reader import read_trace
 from whichgpu.workload.workload import Parallel, Workload
 
 BEARS = 0.8  # of what saturates a server, up to which waiting is short
 
 
-def laid_out_for_load(spelled: Spelled, lookups: LookupCache, asked: Asked | None = None) -> Spelled:
+def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, asked: LoadOptions | None = None) -> ParsedWorkload:
     """With the layout in which tokens come fastest among those that bear the load; the one that bears most where none does."""
-    asked = asked or Asked()
+    asked = asked or LoadOptions()
     trace = read_trace(asked.trace) if asked.trace else None
-    known = understood(rated(spelled, trace), lookups)
+    known = resolve_workload(rated(spelled, trace), lookups)
     workload, shape, gpu = known.workload, known.shape, known.gpu
     if gpu is None or workload.gpus < 2 or not isinstance(shape, Transformer) or not shape.causal or not workload.rate:
-        return laid_out_best(spelled, lookups)
+        return with_best_layout(spelled, lookups)
     load = load_of(workload, asked, trace)
     found = screened_layouts(workload, shape, gpu, lookups.catalog, load, asked)
     if not found:
@@ -44,11 +44,11 @@ def laid_out_for_load(spelled: Spelled, lookups: LookupCache, asked: Asked | Non
         else max(((told.saturation, layout) for told, layout in found), key=lambda one: one[0])
     )
     chosen = replace(spelled.workload, parallel=best, batch=max(best.dp, workload.batch or 1), gpus=workload.gpus)
-    return Spelled(chosen, known.given)
+    return ParsedWorkload(chosen, known.given)
 
 
 def screened_layouts(
-    workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, asked: Asked
+    workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, asked: LoadOptions
 ) -> list[tuple[LoadScreen, Parallel]]:
     """What formulas say of every layout that has room for the model."""
     prompt, output = mean_lengths(load)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whichgpu.api.facts.catalog import Compared
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_spelled
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import Message
 from whichgpu.catalog.store import Catalog
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,18 @@ class ComparedSpeed:
     problem: Message | None = None
 
 
-def compare_speed(columns: Sequence[Compared], request: Spelled, catalog: Catalog | None = None) -> tuple[ComparedSpeed, ...]:
+def compare_speed(
+    columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog | None = None
+) -> tuple[ComparedSpeed, ...]:
     """A request on each column; one that cannot run it does not cost the others. All failing alike is an error."""
-    lookups = LookupCache(catalog)
+    lookups = lookup_cache(catalog)
     found: list[ComparedSpeed] = []
     problems: list[WhichGpuError] = []
     first: float | None = None
     for column in columns:
         named = column.instance.instance if column.instance else column.gpu.id
         try:
-            told = estimate_spelled(replace(request, workload=replace(request.workload, gpu=named)), lookups)
+            told = estimate_workload(replace(request, workload=replace(request.workload, gpu=named)), lookups)
         except UsageError as problem:
             problems.append(problem)
             found.append(ComparedSpeed(column.name, None, None, problem.message))

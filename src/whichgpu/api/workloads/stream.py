@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.estimate import Asked, EstimateAnswer, answered, understood
-from whichgpu.api.workloads.remarks import LONGEST_LINE
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import EstimateAnswer, ResolvedWorkload, build_estimate, resolve_workload
+from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.workload.spelling import from_object
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.answer import TimeEstimate
+    from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 Numbered = tuple[int, bytes]  # a line with its place among all, from 1
-TOGETHER_BYTES = 4 * LONGEST_LINE  # of lines held at a time
+TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # of lines held at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Reply:
 class _Line:
     number: int
     id: Any = None
-    asked: Asked | None = None
+    asked: ResolvedWorkload | None = None
     error: WhichGpuError | None = None
 
 
@@ -48,14 +49,14 @@ def estimate_requests(
     Replies come as lines do, or after so many lines are read `together`, which is faster and changes no answer. Without `own`,
     as if nothing was measured here.
     """
-    lookups = requests_desk(catalog, own)
+    lookups = untrusted_cache(catalog, own)
     for group in line_groups(lines, together):
         yield from replies(group, lookups)
 
 
-def requests_desk(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
+def untrusted_cache(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
     """A desk for lines of anybody: none of them makes it run code."""
-    return LookupCache(catalog, trusting=False, own=own)
+    return lookup_cache(catalog, trusting=False, own=own)
 
 
 def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
@@ -86,17 +87,17 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
     try:
         request = _request(line)
         found.id = request.get("id")
-        found.asked = understood(from_object(request), lookups)
+        found.asked = resolve_workload(from_object(request), lookups)
     except Exception as problem:  # a fault of ours must not cost the lines after it
         found.error = _error(problem)
     return found
 
 
-def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstimate]:
+def _times(asked: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
     """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
-    from whichgpu.estimate.time.answer import times_of
+    from whichgpu.estimate.time.time_estimate import estimate_times
 
-    alike: dict[object, list[tuple[Asked, Gpu]]] = {}
+    alike: dict[object, list[tuple[ResolvedWorkload, Gpu]]] = {}
     for one in asked:
         if one.timed and one.gpu and one.workload.gpus == 1 and isinstance(one.workload.model, str):
             alike.setdefault((replace(one.workload, gpu=None), one.shape), []).append((one, one.gpu))
@@ -104,7 +105,7 @@ def _times(asked: Sequence[Asked], lookups: LookupCache) -> dict[int, TimeEstima
     for pairs in alike.values():
         try:
             times = (
-                times_of(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
+                estimate_times(pairs[0][0].workload, pairs[0][0].shape, [gpu for _, gpu in pairs], lookups.calibration)
                 if len(pairs) > 1
                 else ()
             )
@@ -118,7 +119,7 @@ def _reply(line: _Line, lookups: LookupCache, times: dict[int, TimeEstimate]) ->
     if line.asked is None:
         return Reply(line.number, line.id, error=line.error)
     try:
-        return Reply(line.number, line.id, answered(line.asked, lookups, times.get(id(line.asked))))
+        return Reply(line.number, line.id, build_estimate(line.asked, lookups, times.get(id(line.asked))))
     except Exception as problem:
         return Reply(line.number, line.id, error=_error(problem))
 
@@ -133,8 +134,8 @@ def _error(problem: Exception) -> WhichGpuError:
 def _request(line: bytes) -> dict[str, Any]:
     from whichgpu.workload.model_files.json_text import read_object
 
-    if len(line) > LONGEST_LINE:
-        raise UsageError("line-too-long", msg("error.line-too-long", most=f"{LONGEST_LINE:,}"), msg("hint.request"))
+    if len(line) > MAX_LINE_BYTES:
+        raise UsageError("line-too-long", msg("error.line-too-long", most=f"{MAX_LINE_BYTES:,}"), msg("hint.request"))
     try:
         return read_object(line.decode("utf-8"))
     except ValueError as problem:

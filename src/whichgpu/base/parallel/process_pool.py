@@ -17,11 +17,11 @@ from typing import Any
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 
-Results = Generator[tuple[int, Any], None, None]  # place of the item, result; in order of completion
+Results = Generator[tuple[int, Any], None, None]  # index of the item and its result, in order of completion
 
 
 def cores() -> int:
-    """Number of processors this process may use; 1 where no processes can be started, as in some sandboxes."""
+    """Number of processors this process may use; 1 if no processes can be started, as in some sandboxes."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if count > 1:
         from multiprocessing import get_context
@@ -53,7 +53,7 @@ class ProcessPool:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Results:
-        """The function's result for the arguments in each item; of results that come together, errors last."""
+        """Yield the function's result for the arguments in each item; of results that arrive together, errors last."""
         from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
         running: dict[Future[Any], int] = {}

@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster (the extra `plan-ray`): one that is there, by its address, or one started for this run alone."""
+"""Tasks on a Ray cluster (the extra `plan-ray`): a running one by its address, or one started for this run alone."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.parallel.process_pool import Results, worker_died
 from whichgpu.base.units import parse_whole_number
 
-PACKAGE = Path(__file__).resolve().parents[2]  # sent to a cluster, so that it runs the same code as this process
-AHEAD = 2  # tasks given out for each processor of a cluster
-PATIENCE = 5.0  # seconds in which a cluster's port must answer
+PACKAGE = Path(__file__).resolve().parents[2]  # Sent to a cluster, so that it runs the same code as this process.
+TASKS_PER_PROCESSOR = 2  # Tasks submitted ahead (assumed to hide the scheduler's latency).
+CONNECT_TIMEOUT = 5.0  # seconds
 MODE, TOKEN, TOKEN_PATH, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", Path(".ray") / "auth_token"
 ADDRESSES = ("local", "auto")
 
 
 def on_ray(function: Callable[..., Any], items: Sequence[tuple[Any, ...]], address: str) -> Results:
-    """The function's result for the arguments in each item; a cluster that was not running before is stopped afterwards."""
+    """Yield the function's result for the arguments in each item; a cluster started here is stopped afterwards."""
     cluster = _ray(address)
-    own = not cluster.is_initialized()
-    if own:
+    started_here = not cluster.is_initialized()
+    if started_here:
         _connect(cluster, address)
     try:
         remote = cluster.remote(function)
@@ -34,38 +34,38 @@ def on_ray(function: Callable[..., Any], items: Sequence[tuple[Any, ...]], addre
         running: dict[Any, int] = {}
         rest = enumerate(items)
         while True:
-            while len(running) < AHEAD * workers and (one := next(rest, None)):
+            while len(running) < TASKS_PER_PROCESSOR * workers and (one := next(rest, None)):
                 running[remote.remote(*one[1])] = one[0]
             if not running:
                 return
             ready, _ = cluster.wait(list(running), num_returns=1)
             for reference in ready:
-                yield running.pop(reference), _fetched(cluster, reference, address)
+                yield running.pop(reference), _fetch(cluster, reference, address)
     finally:
-        if own:
+        if started_here:
             cluster.shutdown()
 
 
 def check_ray(address: str) -> None:
-    """Refuse before any work what could only fail after it: an address that is none, no Ray here, or nobody who answers."""
+    """Raise before any work is done if the address is invalid, Ray is not installed or the cluster does not answer."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if address not in ADDRESSES and (not host or not parse_whole_number(port, 65535)):
         raise UsageError("bad-ray", msg("error.bad-ray", address=address[:80]), msg("hint.ray-address"))
     if find_spec("ray") is None:
         raise _no_ray()
     if address not in ADDRESSES:
-        try:  # Ray itself would try for minutes
-            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        try:  # Ray itself would retry for minutes.
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
         except (OSError, UnicodeError) as problem:
             message = msg("error.ray-unreachable", address=address, why=getattr(problem, "strerror", None) or str(problem))
             raise NoAnswer("ray-unreachable", message, msg("hint.ray-unreachable")) from problem
 
 
 def _ray(address: str) -> Any:
-    for name, value in _token(address).items():  # read by Ray when it is first imported
-        os.environ.setdefault(name, value)
+    if _needs_token(address):  # Ray reads the variable when it is first imported.
+        os.environ.setdefault(MODE, "token")
     try:
-        return import_module("ray")  # an extra
+        return import_module("ray")
     except ImportError as problem:
         raise _no_ray() from problem
 
@@ -74,30 +74,29 @@ def _no_ray() -> UsageError:
     return UsageError("no-ray", msg("error.no-ray"), msg("hint.no-ray"))
 
 
-def _token(address: str) -> dict[str, str]:
-    """Ray shows the user's token to a cluster it finds by itself, never to an address it is given.
+def _needs_token(address: str) -> bool:
+    """Whether to send the user's Ray token: to an explicit address of this machine, if there is a token.
 
-    A cluster started where there is a token asks for it, and one is there once `local` was used. An address of this machine is as
-    good as found; one elsewhere gets no token unasked.
+    Ray sends it to a cluster it finds itself but not to an address it is given, and a cluster started beside a token asks for it.
+    An address elsewhere never gets the token without the user's setting.
     """
     if address in ADDRESSES or not own_address(address):
-        return {}
-    told = os.environ.get(TOKEN) or os.environ.get(TOKEN_PATH) or (Path.home() / TOKEN_FILE).exists()
-    return {MODE: "token"} if told else {}
+        return False
+    return bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_PATH) or (Path.home() / TOKEN_FILE).exists())
 
 
 def own_address(address: str) -> bool:
-    """Whether `host:port` is this machine: what it would be reached from is what it is. Nothing is sent.
+    """Whether `host:port` is this machine, judged by the local address a socket to it would have. Nothing is sent.
 
     >>> own_address("127.0.0.1:6379"), own_address("192.0.2.255:6379"), own_address("nonsense")
     (True, False, False)
     """
     host, _, port = address.partition("://")[2].rpartition(":") if "://" in address else address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(found[4])
-            return bool(probe.getsockname()[0] == found[4][0])
+        family, _, _, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return bool(probe.getsockname()[0] == target[0])
     except (OSError, ValueError, OverflowError, UnicodeError):
         return False
 
@@ -111,18 +110,18 @@ def _connect(cluster: Any, address: str) -> None:
 
 
 def _hint(address: str) -> Message:
-    """An address elsewhere may only lack the token."""
-    asked = address not in ADDRESSES and os.environ.get(MODE) != "token"
-    return msg("hint.ray-token" if asked else "hint.ray-unreachable")
+    """Hint for a failed connection: an explicit address may only lack the token."""
+    may_lack_token = address not in ADDRESSES and os.environ.get(MODE) != "token"
+    return msg("hint.ray-token" if may_lack_token else "hint.ray-unreachable")
 
 
 def _settings(address: str) -> dict[str, Any]:
-    """A cluster of this run alone needs no page of its own; another is sent this code."""
+    """Options of `ray.init`: no dashboard for a local cluster, this package's code for another."""
     return {"include_dashboard": False} if address == "local" else {"runtime_env": {"py_modules": [str(PACKAGE)]}}
 
 
-def _fetched(cluster: Any, reference: Any, address: str) -> Any:
-    """A task's result, or its own error rather than the cluster's wrapping of it."""
+def _fetch(cluster: Any, reference: Any, address: str) -> Any:
+    """Return a task's result, or raise its own error instead of Ray's wrapper."""
     try:
         return cluster.get(reference)
     except cluster.exceptions.RayTaskError as problem:

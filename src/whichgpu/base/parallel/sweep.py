@@ -1,7 +1,7 @@
 """Sweeps: one function over many items in this process, in a process pool or on a Ray cluster, with the same results.
 
-Each item has its own seed, made from the sweep's seed and the item, so that neither order nor place nor earlier results change a
-result. Functions are plain ones of a module: `function(item, seed)`.
+Each item has its own seed, made from the sweep's seed and the item, so results do not depend on order or place. Functions are
+top-level ones of a module, called as `function(item, seed)`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Work = Callable[[Item, int], Result]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a sweep is: items done, those found done before among them, and seconds left (None until one was timed)."""
+    """Progress of a sweep: items done, `kept` of them from the cache, and seconds left (None until one was timed)."""
 
     done: int
     total: int
@@ -34,7 +34,7 @@ class Progress:
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Somebody stopped the sweep; `finished` are the results by place, `total` how many there would have been."""
+    """A sweep stopped by Ctrl-C; `finished` are results by index, `total` the number of items."""
 
     def __init__(self, finished: Mapping[int, Any], total: int) -> None:
         super().__init__()
@@ -52,42 +52,48 @@ def run_sweep(
     keep: ResultCache | None = None,
     clock: Callable[[], float] = monotonic,
 ) -> list[Result]:
-    """The function's result for every item, in their order. `ray` is a cluster's address, or "local".
+    """Return the function's result for every item, in their order. `ray` is a cluster's address, or "local".
 
     Each result is cached before it is reported: a sweep ended by Ctrl-C (`SweepInterrupted`) or an item's error loses none.
     """
     if jobs < 1:
         raise UsageError("bad-jobs", msg("error.bad-jobs", jobs=jobs), msg("hint.bad-jobs"))
-    name = f"{function.__module__}.{function.__qualname__}"
+    function_name = f"{function.__module__}.{function.__qualname__}"
     seeds = [item_seed(seed, item) for item in items]
-    names = [keep.name(name, item, own) for item, own in zip(items, seeds, strict=True)] if keep else []
+    names = [keep.name(function_name, item, own) for item, own in zip(items, seeds, strict=True)] if keep else []
     results: dict[int, Any] = {}
-    for place, known in enumerate(names):
-        found, result = keep.read(known) if keep else (False, None)
-        if found:
-            results[place] = result
-    kept, begun = len(results), clock()
-    left = [(place, items[place], seeds[place]) for place in range(len(items)) if place not in results]
-    _tell(progress, len(results), len(items), kept, 0.0)
-    done = _run(function, left, jobs, ray)
+    for index, name in enumerate(names):
+        is_cached, result = keep.read(name) if keep else (False, None)
+        if is_cached:
+            results[index] = result
+    cached, start = len(results), clock()
+    remaining = [(index, items[index], seeds[index]) for index in range(len(items)) if index not in results]
+
+    def report(elapsed: float) -> None:
+        if progress:
+            left = seconds_left(len(results), len(items), cached, elapsed)
+            progress(Progress(len(results), len(items), cached, left))
+
+    report(0.0)
+    new_results = _run(function, remaining, jobs, ray)
     try:
-        for place, result in done:
+        for index, result in new_results:
             if keep:
-                _kept(keep, names[place], result)
-            results[place] = result
-            _tell(progress, len(results), len(items), kept, clock() - begun)
+                _store(keep, names[index], result)
+            results[index] = result
+            report(clock() - start)
     except KeyboardInterrupt:
         raise SweepInterrupted(results, len(items)) from None
     finally:
-        done.close()
-    return [results[place] for place in range(len(items))]
+        new_results.close()
+    return [results[index] for index in range(len(items))]
 
 
-def _kept(keep: ResultCache, name: str, result: Any) -> None:
+def _store(cache: ResultCache, name: str, result: Any) -> None:
     try:
-        keep.write(name, result)
+        cache.write(name, result)
     except OSError as problem:
-        message = msg("error.cannot-keep", folder=str(keep.folder), why=problem.strerror or str(problem))
+        message = msg("error.cannot-keep", folder=str(cache.folder), why=problem.strerror or str(problem))
         raise DataError("cannot-keep", message, msg("hint.cannot-keep")) from problem
 
 
@@ -100,30 +106,25 @@ def item_seed(seed: int, item: object) -> int:
     return int(content_hash([seed, item])[:16], 16) >> 1
 
 
-def seconds_left(done: int, total: int, kept: int, elapsed: float) -> float | None:
-    """Those that remain will take as long as those done in this run did.
+def seconds_left(done: int, total: int, cached: int, elapsed: float) -> float | None:
+    """Remaining seconds at the pace of this run; None before its first item.
 
     >>> seconds_left(30, 100, 20, 5.0), seconds_left(20, 100, 20, 0.0)
     (35.0, None)
     """
-    own = done - kept
-    return elapsed / own * (total - done) if own else None
+    timed = done - cached
+    return elapsed / timed * (total - done) if timed else None
 
 
-def _tell(progress: Callable[[Progress], None] | None, done: int, total: int, kept: int, elapsed: float) -> None:
-    if progress:
-        progress(Progress(done, total, kept, seconds_left(done, total, kept, elapsed)))
-
-
-def _run(function: Work[Any, Any], left: Sequence[tuple[int, Any, int]], jobs: int, ray: str | None) -> Results:
-    values = [(item, seed) for _, item, seed in left]
+def _run(function: Work[Any, Any], remaining: Sequence[tuple[int, Any, int]], jobs: int, ray: str | None) -> Results:
+    arguments = [(item, seed) for _, item, seed in remaining]
     with ExitStack() as stack:
         if ray is not None:
-            results = on_ray(function, values, ray)
-        elif jobs > 1 and len(left) > 1:
-            results = stack.enter_context(ProcessPool(min(jobs, len(left)))).run(function, values)
+            results = on_ray(function, arguments, ray)
+        elif jobs > 1 and len(remaining) > 1:
+            results = stack.enter_context(ProcessPool(min(jobs, len(remaining)))).run(function, arguments)
         else:
-            results = ((place, function(*each)) for place, each in enumerate(values))
+            results = ((place, function(*each)) for place, each in enumerate(arguments))
         stack.callback(results.close)
-        for number, result in results:
-            yield left[number][0], result
+        for place, result in results:
+            yield remaining[place][0], result

@@ -1,4 +1,4 @@
-"""Integrity of the catalog: every check runs on the data itself; what is odd but right is explained in `explained.csv`."""
+"""Integrity checks of the catalog's data; odd but correct values are explained in `explained.csv`."""
 
 from whichgpu.catalog.checks.run import CheckReport, check_catalog
 

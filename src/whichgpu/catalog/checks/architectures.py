@@ -1,28 +1,23 @@
-"""Checks of the constants of architectures: every one has a source or is marked as assumed, and targets exist."""
+"""Checks of architecture constants: each has a source or is marked as assumed, and targets exist."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.tables import Finding, Row, Table
+from whichgpu.base.messages import msg
+from whichgpu.catalog.tables import Fault, Finding, Row, Tables, table_findings
 
-Tables = Mapping[str, Table]
 NO_CONSTANTS = ("id", "parent", "assumed", "note", "sources", "recorded", "checked")
 INSTRUCTIONS = ("dp4a", "mma", "wgmma", "tcgen05", "tma", "multimem")
 
 
 def architectures(tables: Tables) -> list[Finding]:
-    """Constants without a source are marked as assumed with a reason, and rows below an architecture are known targets."""
+    """Constants without a source that are not marked as assumed with a reason, and rows with an unknown target."""
     targets = {row["id"] for row in tables["targets"].rows}
-    return [
-        Finding("architectures", row["id"], *fault)
-        for row in tables["architectures"].rows
-        for fault in (*_sources(row), *_words(row, targets))
-    ]
+    return table_findings(tables, "architectures", lambda row: (*_sources(row), *_words(row, targets)))
 
 
-def _sources(row: Row) -> Iterator[tuple[str, str, Message]]:
+def _sources(row: Row) -> Iterator[Fault]:
     filled = [column for column, cell in row.items() if column not in NO_CONSTANTS and cell not in (None, ())]
     unsourced = [column for column in filled if column not in row["assumed"]]
     if unsourced and not row["sources"]:
@@ -34,7 +29,7 @@ def _sources(row: Row) -> Iterator[tuple[str, str, Message]]:
         yield "required", "note", msg("finding.required")
 
 
-def _words(row: Row, targets: set[str]) -> Iterator[tuple[str, str, Message]]:
+def _words(row: Row, targets: set[str]) -> Iterator[Fault]:
     for word in row["instructions"]:
         if word not in INSTRUCTIONS:
             yield "unknown-word", "instructions", msg("finding.unknown-word", word=word)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 
 from whichgpu.base.dates import first_day, last_day
-from whichgpu.base.messages import Message, msg
-from whichgpu.catalog.tables import Finding, Row, Table, row_key
+from whichgpu.base.messages import msg
+from whichgpu.catalog.checks.structure import Ranges, out_of_range
+from whichgpu.catalog.tables import Fault, Finding, Row, Tables, table_findings
 
-Tables = Mapping[str, Table]
-Fault = tuple[str, str, Message]
-
-INSTANCE_RANGES: dict[str, tuple[int, int]] = {
+INSTANCE_RANGES: Ranges = {
     "gpus": (0, 1024),
     "vcpus": (1, 4096),
     "ram_gib": (1, 32768),
@@ -22,7 +20,7 @@ INSTANCE_RANGES: dict[str, tuple[int, int]] = {
     "interconnect_gbs": (1, 20000),
     "cpu_sockets": (1, 128),
 }
-CPU_RANGES: dict[str, tuple[int, int]] = {
+CPU_RANGES: Ranges = {
     "cores": (1, 512),
     "threads": (1, 1024),
     "base_clock_mhz": (800, 6000),
@@ -35,20 +33,17 @@ CPU_RANGES: dict[str, tuple[int, int]] = {
     "sockets_max": (1, 16),
     "tdp_watts": (5, 1000),
 }
-REGION_RANGES: dict[str, tuple[int, int]] = {"latitude": (-60, 75), "longitude": (-180, 180)}
+REGION_RANGES: Ranges = {"latitude": (-60, 75), "longitude": (-180, 180)}
 
 
 def instances(tables: Tables) -> list[Finding]:
-    """Counts, memory per GPU, dates and links of machines make sense beside the GPU they name."""
+    """Counts, memory per GPU, dates and links of instances that contradict their GPU."""
     gpus = {row["id"]: row for row in tables["gpus"].rows}
-    return [
-        Finding("instances", row_key("instances", row), check, column, detail)
-        for row in tables["instances"].rows
-        for check, column, detail in (*_ranges(row, INSTANCE_RANGES), *_instance(row, gpus.get(row["gpu"])))
-    ]
+    return table_findings(tables, "instances", lambda row: _instance(row, gpus.get(row["gpu"])))
 
 
 def _instance(row: Row, gpu: Row | None) -> Iterator[Fault]:
+    yield from out_of_range(row, INSTANCE_RANGES)
     if row["first_seen"] and row["last_seen"] and first_day(row["first_seen"]) > last_day(row["last_seen"]):
         yield "seen-order", "last_seen", msg("finding.seen-order", first=row["first_seen"], last=row["last_seen"])
     if row["gpus"] is not None and row["gpus"] <= 0:
@@ -72,37 +67,30 @@ def _instance(row: Row, gpu: Row | None) -> Iterator[Fault]:
 
 
 def cpus(tables: Tables) -> list[Finding]:
-    """Threads follow cores, and every number is one a processor can have."""
-    found = []
-    for row in tables["cpus"].rows:
-        faults = list(_ranges(row, CPU_RANGES))
-        cores, threads = row["cores"], row["threads"]
-        if cores and threads and not cores <= threads <= 2 * cores:
-            faults.append(("threads", "threads", msg("finding.threads", cores=cores, threads=threads)))
-        base, boost = row["base_clock_mhz"], row["boost_clock_mhz"]
-        if base and boost and base > boost:
-            faults.append(("clock-order", "boost_clock_mhz", msg("finding.clock-order", base=base, boost=boost)))
-        found += [Finding("cpus", row["id"], *fault) for fault in faults]
-    return found
+    """Implausible numbers of processors, and thread counts and clocks that contradict each other."""
+    return table_findings(tables, "cpus", _cpu)
+
+
+def _cpu(row: Row) -> Iterator[Fault]:
+    yield from out_of_range(row, CPU_RANGES)
+    cores, threads = row["cores"], row["threads"]
+    if cores and threads and not cores <= threads <= 2 * cores:
+        yield "threads", "threads", msg("finding.threads", cores=cores, threads=threads)
+    base, boost = row["base_clock_mhz"], row["boost_clock_mhz"]
+    if base and boost and base > boost:
+        yield "clock-order", "boost_clock_mhz", msg("finding.clock-order", base=base, boost=boost)
 
 
 def regions(tables: Tables) -> list[Finding]:
-    """Coordinates are on inhabited land as far as numbers tell, and countries are two capitals."""
-    found = []
-    for row in tables["regions"].rows:
-        faults = list(_ranges(row, REGION_RANGES))
-        if row["country"] and not re.fullmatch(r"[A-Z]{2}", row["country"]):
-            faults.append(("country", "country", msg("finding.country", country=row["country"])))
-        if (row["latitude"] is None) != (row["longitude"] is None):
-            faults.append(("coordinates", "latitude", msg("finding.coordinates")))
-        if row["opened"] and row["closed"] and first_day(row["opened"]) > last_day(row["closed"]):
-            faults.append(("seen-order", "closed", msg("finding.seen-order", first=row["opened"], last=row["closed"])))
-        found += [Finding("regions", row_key("regions", row), *fault) for fault in faults]
-    return found
+    """Implausible coordinates, country codes that are not two capitals, and dates in the wrong order."""
+    return table_findings(tables, "regions", _region)
 
 
-def _ranges(row: Row, ranges: Mapping[str, tuple[int, int]]) -> Iterator[Fault]:
-    for column, (low, high) in ranges.items():
-        value = row[column]
-        if value is not None and not low <= value <= high:
-            yield "implausible", column, msg("finding.implausible", value=value, low=low, high=high)
+def _region(row: Row) -> Iterator[Fault]:
+    yield from out_of_range(row, REGION_RANGES)
+    if row["country"] and not re.fullmatch(r"[A-Z]{2}", row["country"]):
+        yield "country", "country", msg("finding.country", country=row["country"])
+    if (row["latitude"] is None) != (row["longitude"] is None):
+        yield "coordinates", "latitude", msg("finding.coordinates")
+    if row["opened"] and row["closed"] and first_day(row["opened"]) > last_day(row["closed"]):
+        yield "seen-order", "closed", msg("finding.seen-order", first=row["opened"], last=row["closed"])

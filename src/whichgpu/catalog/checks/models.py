@@ -1,4 +1,4 @@
-"""Checks of models: configs that can be read, names that mean one model, counts that fit name and config."""
+"""Checks of models: valid configs, unambiguous names, parameter counts that fit name and config."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import msg
 from whichgpu.catalog.model import model_key, model_names, parse_config
-from whichgpu.catalog.tables import Finding, Row, Table
+from whichgpu.catalog.tables import Fault, Finding, Row, Tables, table_findings
 
-Tables = Mapping[str, Table]
-Fault = tuple[str, str, Message]
+PARAMETER_RANGE = (10**5, 10**13)  # plausible (assumed)
+SIZE_TOLERANCE = 0.35  # Makers round freely: Gemma 2 2B has 2.61 billion.
+IMAGE_RANGE = (16, 4096)  # pixels, plausible (assumed)
 
-PARAMETERS = (10**5, 10**13)
-SIZE_TOLERANCE = 0.35  # makers round freely: Gemma 2 2B has 2.61 billion
-IMAGE = (16, 4096)
-
-_SIZE = re.compile(r" (\d+(?:\.\d+)?)([MB])(?=$|[ ,-])")  # a size of its own: neither 8x7B nor A3B
+_SIZE = re.compile(r" (\d+(?:\.\d+)?)([MB])(?=$|[ ,-])")  # A size as a word of its own: neither 8x7B nor A3B.
 _UNITS = {"M": 10**6, "B": 10**9}
 
 
 def models(tables: Tables) -> list[Finding]:
-    """Each config is a JSON object, and each count one that its name and config allow."""
-    return [Finding("models", row["id"], *fault) for row in tables["models"].rows for fault in _faults(row)]
+    """Invalid configs, and parameter counts that contradict the name or config."""
+    return table_findings(tables, "models", _faults)
 
 
 def names(tables: Tables) -> list[Finding]:
-    """No id, name or alias means two models."""
+    """Ids, names and aliases that mean two models."""
     owners: dict[str, str] = {}
     found = []
     for row in tables["models"].rows:
@@ -57,14 +54,14 @@ def _faults(row: Row) -> Iterator[Fault]:
 
 
 def _traced(config: Mapping[str, Any]) -> bool:
-    """Whether an operator table and an image are named."""
-    low, high = IMAGE
+    """Whether a config names an operator table and a plausible image size."""
+    low, high = IMAGE_RANGE
     image = config.get("image")
     return isinstance(image, int) and low <= image <= high and bool(config.get("table"))
 
 
 def _size(count: int, name: str) -> Iterator[Fault]:
-    low, high = PARAMETERS
+    low, high = PARAMETER_RANGE
     if not low <= count <= high:
         yield "implausible", "parameters", msg("finding.implausible", value=count, low=low, high=high)
     elif size := _SIZE.search(name):
@@ -74,7 +71,7 @@ def _size(count: int, name: str) -> Iterator[Fault]:
 
 
 def _embedding(config: Mapping[str, Any]) -> int:
-    """Parameters in the embedding alone, which any count must exceed; 0 where the config has none."""
+    """Parameters of the embedding alone, which any count must exceed; 0 if the config has none."""
     width = next((config[key] for key in ("hidden_size", "n_embd", "d_model") if key in config), 0)
     vocabulary = config.get("vocab_size", 0)
     return width * vocabulary if isinstance(width, int) and isinstance(vocabulary, int) else 0

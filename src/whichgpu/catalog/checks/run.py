@@ -1,4 +1,4 @@
-"""Run every check over every table and set aside what is explained."""
+"""Run all checks over all tables and separate the explained findings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.checks import architectures, engines, gpus, hosts, models, prices, structure
 from whichgpu.catalog.schema import DATA_DIR, schema
-from whichgpu.catalog.tables import Finding, Row, Table, read_table
+from whichgpu.catalog.tables import Finding, Row, Table, Tables, read_table
 
-Tables = Mapping[str, Table]
 CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
     structure.keys,
     structure.references,
@@ -49,28 +48,28 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(Displayable):
-    """How many rows were checked, what was found, and what of it is explained."""
+    """Rows checked by table, open findings, and findings with their explanation."""
 
     rows: Mapping[str, int]
     findings: tuple[Finding, ...]
     explained: tuple[tuple[Finding, str], ...]
-    altered: tuple[str, ...] = ()  # bundled files that are not as they were released: in a checkout somebody may have meant it
+    altered: tuple[str, ...] = ()  # bundled files that differ from the release; in a checkout that may be intended
 
     @property
     def ok(self) -> bool:
-        """Nothing unexplained."""
+        """Whether there are no open findings."""
         return not self.findings
 
 
 def check_catalog(folder: Path, today: date) -> CheckReport:
-    """Check all tables in a folder; files that cannot be read as tables are findings too.
+    """Check all tables in a folder; unreadable files are findings too.
 
-    With the bundled folder, every bundled file is held against its digest.
+    For the bundled folder, every bundled file is compared with its digest.
     """
     changed = altered_files() if folder == DATA_DIR else ()
     if changed and not running_from_checkout():
-        told = tuple(Finding("files", name, "altered", "", msg("finding.altered")) for name in changed)
-        return CheckReport({}, told, (), changed)
+        findings = tuple(Finding("files", name, "altered", "", msg("finding.altered")) for name in changed)
+        return CheckReport({}, findings, (), changed)
     return replace(_checked(folder, today), altered=changed)
 
 
@@ -82,7 +81,7 @@ def _checked(folder: Path, today: date) -> CheckReport:
             tables[name] = read_table(folder, name)
         except DataError as error:
             unreadable.append(Finding(name, "", "unreadable", "", error.message))
-    if unreadable:  # the other checks look across tables: they would only repeat this
+    if unreadable:  # The other checks compare tables and would only repeat this.
         return CheckReport({name: len(table.rows) for name, table in tables.items()}, tuple(unreadable), ())
     found = [finding for table in tables.values() for finding in table.findings]
     found += structure.dates(tables, today)
@@ -90,13 +89,13 @@ def _checked(folder: Path, today: date) -> CheckReport:
         try:
             found += check(tables)
         except (ArithmeticError, ValueError, TypeError, AttributeError, KeyError) as problem:
-            # values so odd that arithmetic on them fails; other findings say which, but this must never pass as sound
+            # Other findings name the values on which arithmetic fails, but the check must never count as passed.
             detail = msg("finding.check-failed", why=f"{type(problem).__name__}: {problem}")
             found.append(Finding("catalog", "", "check-failed", check.__name__, detail))
-    return _sort_out(found, tables)
+    return _report(found, tables)
 
 
-def _sort_out(found: list[Finding], tables: Tables) -> CheckReport:
+def _report(found: list[Finding], tables: Tables) -> CheckReport:
     reasons = tables["explained"].rows
     used: set[int] = set()
     open_findings: list[Finding] = []
@@ -117,7 +116,5 @@ def _sort_out(found: list[Finding], tables: Tables) -> CheckReport:
 
 
 def _explains(reason: Row, finding: Finding) -> bool:
-    return (
-        (reason["table"], reason["key"], reason["check"]) == (finding.table, finding.key, finding.check)
-        and reason["column"] in (None, finding.column)
-    )  # fmt: skip
+    same = (reason["table"], reason["key"], reason["check"]) == (finding.table, finding.key, finding.check)
+    return same and reason["column"] in (None, finding.column)

@@ -1,20 +1,21 @@
-"""Checks any table must pass: unique keys, references that exist, dates that have come."""
+"""Checks of every table: unique keys, valid references, no dates in the future."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
+from functools import partial
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.messages import msg
 from whichgpu.catalog.schema import Field, schema
-from whichgpu.catalog.tables import Finding, Row, Table, row_key
+from whichgpu.catalog.tables import Fault, Finding, Row, Tables, row_key, table_findings
 
-Tables = Mapping[str, Table]
+Ranges = Mapping[str, tuple[int, int]]  # lowest and highest plausible value by column
 
 
 def keys(tables: Tables) -> list[Finding]:
-    """No two rows of a table bear one key."""
+    """Rows of a table with the same key."""
     found = []
     for table in tables.values():
         seen: set[str] = set()
@@ -27,55 +28,60 @@ def keys(tables: Tables) -> list[Finding]:
 
 
 def references(tables: Tables) -> list[Finding]:
-    """What a row points at exists."""
+    """References to rows that do not exist."""
     ids = {name: {row.get("id") for row in table.rows} for name, table in tables.items()}
-    found = []
-    for name, table in tables.items():
-        columns = [field for field in schema()[name].values() if field.refers_to]
-        for row in table.rows:
-            for field in columns:
-                for id in _pointed(row, field):
-                    if id not in ids[field.refers_to or ""]:
-                        detail = msg("finding.unknown-reference", id=id, table=field.refers_to or "")
-                        check = f"unknown-{(field.refers_to or '').removesuffix('s')}"
-                        found.append(Finding(name, row_key(name, row), check, field.column, detail))
-    return found
+
+    def faults(row: Row, fields: list[Field]) -> Iterator[Fault]:
+        for field in fields:
+            other = field.refers_to or ""
+            for id in _referred_ids(row, field):
+                if id not in ids[other]:
+                    detail = msg("finding.unknown-reference", id=id, table=other)
+                    yield f"unknown-{other.removesuffix('s')}", field.column, detail
+
+    fields = {name: [field for field in schema()[name].values() if field.refers_to] for name in tables}
+    return [finding for name in tables for finding in table_findings(tables, name, partial(faults, fields=fields[name]))]
 
 
 def dates(tables: Tables, today: date) -> list[Finding]:
-    """No date lies in the future, and none was checked before it was recorded."""
-    found = []
-    for name, table in tables.items():
-        columns = [field.column for field in schema()[name].values() if field.type == "date"]
-        for row in table.rows:
-            for column in columns:
-                if row[column] and first_day(row[column]) > today:
-                    detail = msg("finding.future-date", date=row[column])
-                    found.append(Finding(name, row_key(name, row), "future-date", column, detail))
-            recorded, checked = row.get("recorded"), row.get("checked")
-            if recorded and checked and last_day(checked) < first_day(recorded):
-                detail = msg("finding.checked-before", checked=checked, recorded=recorded)
-                found.append(Finding(name, row_key(name, row), "checked-before", "checked", detail))
-    return found
+    """Dates in the future, and rows checked before they were recorded."""
+
+    def faults(row: Row, columns: list[str]) -> Iterator[Fault]:
+        for column in columns:
+            if row[column] and first_day(row[column]) > today:
+                yield "future-date", column, msg("finding.future-date", date=row[column])
+        recorded, checked = row.get("recorded"), row.get("checked")
+        if recorded and checked and last_day(checked) < first_day(recorded):
+            yield "checked-before", "checked", msg("finding.checked-before", checked=checked, recorded=recorded)
+
+    columns = {name: [field.column for field in schema()[name].values() if field.type == "date"] for name in tables}
+    return [finding for name in tables for finding in table_findings(tables, name, partial(faults, columns=columns[name]))]
 
 
 def filled(tables: Tables) -> list[Finding]:
-    """No table but that of explanations is empty."""
+    """Empty tables, except the explanations."""
     empty = [name for name, table in tables.items() if not table.rows and name != "explained"]
     return [Finding(name, "", "empty-table", "", msg("finding.empty-table")) for name in empty]
 
 
 def addresses(tables: Tables) -> list[Finding]:
-    """Addresses are web addresses, or pages of our own under docs/ for what we measured ourselves."""
-    return [
-        Finding(name, row_key(name, row), "address", "url", msg("finding.address", url=row["url"]))
-        for name in ("sources", "providers")
-        for row in tables[name].rows
-        if row["url"] and not row["url"].startswith(("https://", "http://", "docs/"))
-    ]
+    """URLs that are neither web addresses nor pages of our own under docs/."""
+    return table_findings(tables, "sources", _address) + table_findings(tables, "providers", _address)
 
 
-def _pointed(row: Row, field: Field) -> tuple[str, ...]:
+def _address(row: Row) -> Iterator[Fault]:
+    if row["url"] and not row["url"].startswith(("https://", "http://", "docs/")):
+        yield "address", "url", msg("finding.address", url=row["url"])
+
+
+def out_of_range(row: Row, ranges: Ranges) -> Iterator[Fault]:
+    """Faults of the cells outside the plausible range of their column."""
+    for column, (low, high) in ranges.items():
+        if row[column] is not None and not low <= row[column] <= high:
+            yield "implausible", column, msg("finding.implausible", value=row[column], low=low, high=high)
+
+
+def _referred_ids(row: Row, field: Field) -> tuple[str, ...]:
     value = row[field.column]
     if value is None:
         return ()

@@ -1,1 +1,1 @@
-"""Engines: one record per engine, read from `data/engines/<id>.csv`."""
+"""Engine records, one per engine, read from `data/engines/<id>.csv`."""

@@ -1,4 +1,4 @@
-"""An engine: the software that runs a model; what it does, and on which GPUs."""
+"""Engines (the software that runs a model): the tasks they do and the GPUs they support."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.tables import Row
 
-# yes: its present release does. earlier: only an older one did. unsure: nobody says. no: it cannot.
+# yes: the current release supports the GPU; earlier: only an older one did; unsure: not documented; no: unsupported.
 Support = Literal["yes", "earlier", "unsure", "no"]
-ORDER: tuple[Support, ...] = ("yes", "earlier", "unsure", "no")
+SUPPORT_ORDER: tuple[Support, ...] = ("yes", "earlier", "unsure", "no")
 SAME_TASK = {"finetune": "train", "embed": "forward"}
-DRAWS = "opencl"  # GPUs that have it draw too, and so have a Vulkan driver
-# No binary was made for it, but those for the capability before carry code a newer GPU translates for itself.
-TRANSLATES = (7, 0)
+GRAPHICS_API = "opencl"  # GPUs with OpenCL also have a graphics driver, and with it Vulkan.
+# From this compute capability on, binaries carry PTX that a newer GPU compiles just in time.
+PTX_CAPABILITY = (7, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Engine:
     maker: str
     what: str
     tasks: tuple[str, ...]
-    models: str  # any, or text: only models that read or write text
+    models: str  # `any`, or `text`: only models that read or write text
     precisions: tuple[str, ...]
     interfaces: tuple[str, ...]
     framework: str | None
@@ -42,43 +41,38 @@ class Engine:
     checked: str
 
 
-def build_engine(row: Row) -> Engine:
-    """The engine of a table row."""
-    return Engine(**{name: row[name] for name in Engine.__dataclass_fields__})
-
-
-def engine_does(engine: Engine, task: str, text: bool = True) -> bool:
-    """Whether an engine does a task, on a model that reads or writes text or on another."""
+def supports_task(engine: Engine, task: str, text: bool = True) -> bool:
+    """Whether an engine runs a task on a text model (`text`) or on another model."""
     return SAME_TASK.get(task, task) in engine.tasks and (text or engine.models == "any")
 
 
-def engine_runs_on(engine: Engine, gpu: Gpu) -> bool:
-    """Whether it may run there: false only where it cannot."""
-    return support(engine, gpu) != "no"
+def may_run_on(engine: Engine, gpu: Gpu) -> bool:
+    """Whether an engine may run on a GPU: False only if it is known not to."""
+    return engine_support(engine, gpu) != "no"
 
 
-def support(engine: Engine, gpu: Gpu) -> Support:
-    """How sure it is that an engine runs on a GPU: the interface they share, and the framework the engine is built on."""
+def engine_support(engine: Engine, gpu: Gpu) -> Support:
+    """Support level of an engine on a GPU, from their shared interfaces and the engine's framework."""
     if gpu.software is None:
         return "unsure"
     shared = [interface for interface in engine.interfaces if interface in gpu.software.api]
-    if "vulkan" in engine.interfaces and DRAWS in gpu.software.api:
+    if "vulkan" in engine.interfaces and GRAPHICS_API in gpu.software.api:
         shared.append("vulkan")
-    ways = [_way(engine, gpu, interface) for interface in shared]
-    best: Support = min(ways, key=ORDER.index) if ways else "no"
-    return max(best, _framework(engine, gpu), key=ORDER.index)
+    levels = [_interface_support(engine, gpu, interface) for interface in shared]
+    best: Support = min(levels, key=SUPPORT_ORDER.index) if levels else "no"
+    return max(best, _framework_support(engine, gpu), key=SUPPORT_ORDER.index)
 
 
-def _way(engine: Engine, gpu: Gpu, interface: str) -> Support:
-    """Support by one interface alone."""
+def _interface_support(engine: Engine, gpu: Gpu, interface: str) -> Support:
+    """Support level through one interface alone."""
     if interface == "cuda":
-        return _capable(engine, gpu.compute_capability)
+        return _cuda_support(engine, gpu.compute_capability)
     if interface == "rocm" and engine.amd_targets:
         return "yes" if gpu.target in engine.amd_targets else "unsure"
     return "unsure" if interface == "vulkan" else "yes"
 
 
-def _capable(engine: Engine, capability: str | None) -> Support:
+def _cuda_support(engine: Engine, capability: str | None) -> Support:
     own = _number(capability)
     if own is None:
         return "unsure"
@@ -90,18 +84,18 @@ def _capable(engine: Engine, capability: str | None) -> Support:
     return "earlier" if ever is not None and own >= ever else "no"
 
 
-def _framework(engine: Engine, gpu: Gpu) -> Support:
-    """What the framework's own binaries run on, where the engine needs them."""
+def _framework_support(engine: Engine, gpu: Gpu) -> Support:
+    """Support level of the framework that the engine is built on."""
     if engine.framework is None or gpu.software is None:
         return "yes"
     last: str | None = getattr(gpu.software, f"{engine.framework}_last")
     if last == "none":
-        return "unsure" if (_number(gpu.compute_capability) or (0, 0)) >= TRANSLATES else "no"
+        return "unsure" if (_number(gpu.compute_capability) or (0, 0)) >= PTX_CAPABILITY else "no"
     return "unsure" if last is None else "yes" if last == "current" else "earlier"
 
 
 def _number(capability: str | None) -> tuple[int, int] | None:
-    """A compute capability that can be compared.
+    """Parse a compute capability to a comparable pair.
 
     >>> _number("7.5") < _number("12.0")
     True

@@ -1,4 +1,4 @@
-"""Engine records as files: `engines/<id>.csv` of a data folder, a line per value with its unit, source and first year."""
+"""Files `engines/<id>.csv` of a data folder: a line per value with its unit, source and first year."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from whichgpu.catalog.csvfile import Line, read_cells
 FOLDER = "engines"
 
 
-class Entry(NamedTuple):
-    """One line of a record; `since` is empty where the value always held."""
+class RecordLine(NamedTuple):
+    """A line of a record; `since` is empty if the value always applied."""
 
     field: str
     since: str
@@ -23,26 +23,26 @@ class Entry(NamedTuple):
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The records of a data folder."""
+    """Record files of a data folder."""
     return sorted((folder / FOLDER).glob("*.csv"))
 
 
-def read_record(path: Path) -> tuple[Entry, ...]:
-    """The lines of one record."""
-    _, lines = read_cells(path, Entry._fields)
-    return tuple(Entry(*cells) for _, cells in lines)
+def read_record(path: Path) -> tuple[RecordLine, ...]:
+    """Lines of a record."""
+    _, lines = read_cells(path, RecordLine._fields)
+    return tuple(RecordLine(*cells) for _, cells in lines)
 
 
-def read_records(folder: Path) -> dict[str, tuple[Entry, ...]]:
-    """All records by engine, in the order of lists; an error where there is none."""
+def read_records(folder: Path) -> dict[str, tuple[RecordLine, ...]]:
+    """All records by engine, in display order; raise if there is none."""
     found = {path.stem: read_record(path) for path in record_files(folder)}
     if not found:
-        read_cells(folder / FOLDER)  # says why it cannot be read
+        read_cells(folder / FOLDER)  # This raises with the reason.
     return dict(sorted(found.items(), key=lambda item: (len(value_of(item[1], "order")), value_of(item[1], "order"))))
 
 
 def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], list[Line]]:
-    """The facts of all engines as a table: a header, and a line for each engine with the cells of these columns."""
+    """Facts of all engines as a table: a header, and a line per engine with these columns."""
     records = read_records(folder).items()
     return [*columns], [
         (place, [id if column == "id" else value_of(lines, column) for column in columns])
@@ -50,6 +50,6 @@ def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], lis
     ]
 
 
-def value_of(lines: Sequence[Entry], field: str) -> str:
-    """The first value of a field; empty where the record has none."""
+def value_of(lines: Sequence[RecordLine], field: str) -> str:
+    """First value of a field; empty if the record has none."""
     return next((line.value for line in lines if line.field == field), "")

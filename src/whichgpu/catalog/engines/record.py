@@ -1,25 +1,25 @@
-"""What an engine is to the estimates: the fields of a record `data/engines/<id>.csv` beyond the facts that `engines` lists.
+"""Engine properties that estimates use: the fields of `data/engines/<id>.csv` beyond the facts in the table `engines`.
 
-A record holds one value per line with its unit and source, and the year it holds from where it changed; the structs below are the
-record as of one year. Sizes are bytes. A section that says `like` takes what it leaves out from that engine's section.
+A file has one value per line with unit, source and first year; the structs below are the record as of one year. Sizes are
+bytes. A section with `like` inherits the other values from that engine's section.
 """
 
 from typing import Literal
 
 import msgspec
 
-# Thresholds and the value up to each: (limit, value), first match counts.
+# Thresholds and the value below each: (limit, value); the first match counts.
 Steps = tuple[tuple[float, float], ...]
 Style = Literal["framework", "compiled", "serving"]
 Fusion = Literal["none", "inductor", "tensorrt", "cudnn-norm"]
 ImageLayout = Literal["as-given", "channels-first", "channels-last", "channels-last-in-16-bits"]
-# device-share: a share of the GPU (vLLM); static-share: weights and cache get a share of what was free (SGLang);
-# free-share: the cache gets a share of what the model leaves (TensorRT-LLM).
+# device-share: share of the GPU (vLLM); static-share: weights and KV cache get a share of free memory (SGLang);
+# free-share: the KV cache gets a share of what the model leaves free (TensorRT-LLM).
 Reservation = Literal["none", "device-share", "static-share", "free-share"]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a record."""
+    """Section of a record."""
 
 
 class KernelTraits(Section, frozen=True):
@@ -31,19 +31,19 @@ class KernelTraits(Section, frozen=True):
         True  # inputs of low-precision GEMMs are quantised by the kernel that makes them, attention aside
     )
     weight_only_gemm: Literal["tinygemm", "marlin", "gguf"] = "tinygemm"  # kernel for GEMMs with weight-only quantisation
-    routing_kernels: int = 18  # that find a token's experts and sort tokens to them, beyond the GEMMs
-    fused_experts: bool = False  # a kernel made for MoE, not the framework's grouped GEMM
+    routing_kernels: int = 18  # that route and sort tokens to experts, beyond the GEMMs
+    fused_experts: bool = False  # a fused MoE kernel, not the framework's grouped GEMM
     separate_residual: bool = False  # the residual add is a kernel of its own
     fused_activation: bool = False  # an activation is the epilogue of its GEMM
     sampling_kernels: int = 3  # on the logits
     calls_per_kernel: float = 1.0  # framework calls, where the host launches each kernel
-    unfused_graph: bool = False  # nothing is fused and a prompt's attention scores are in memory (llama.cpp until 2025)
+    unfused_graph: bool = False  # nothing is fused; prefill attention scores are in memory (llama.cpp until 2025)
 
 
 class EngineMemory(Section, frozen=True):
-    """Memory the engine takes by default; a user's own settings replace these values."""
+    """Default memory settings; the user's own settings replace these values."""
 
-    managed: bool = False  # the engine has its own pool, sized by a step nobody sees; otherwise PyTorch's caching allocator
+    managed: bool = False  # own memory pool, sized by a profiling step; otherwise PyTorch's caching allocator
     reservation: Reservation = "none"  # what is taken at start
     share: float = 0.0
     share_by_gpus: Steps = ()  # from so many GPUs on
@@ -54,21 +54,21 @@ class EngineMemory(Section, frozen=True):
     kernels_beside_share: bool = False
     collectives_beside_share: bool = False
     block_tokens: int = 1  # of the KV cache
-    windowed_cache: bool = False  # layers with a sliding window keep no more than the window
-    whole_prompts: bool = False  # a prompt is one step, of at least `least_batched_tokens`
+    windowed_cache: bool = False  # sliding-window layers cache no more than the window
+    whole_prompts: bool = False  # prefill is one step, of at least `least_batched_tokens`
     least_batched_tokens: int = 0
-    chunk: int = 0  # most tokens of a step; 0: prompts run whole
+    chunk: int = 0  # most tokens of a step; 0: no chunked prefill
     chunk_offline: int = 0  # the same for offline batches, and on large GPUs
     chunk_large: int = 0
     chunk_large_offline: int = 0
     chunk_by_memory: Steps = ()  # by the GPU's GiB
     large_gpu: float = 0.0  # memory from which a GPU counts as large; 0: none does
-    large_gpu_except: tuple[str, ...] = ()  # families that never do
+    large_gpu_except: tuple[str, ...] = ()  # families that never count as large
     sampled_rows: int = 0  # sequences the profile step samples for
-    logit_bytes: int = 0  # of a logit, beside the logit itself
-    last_logits_only: bool = False  # a prompt's last token alone has logits
+    logit_bytes: int = 0  # of copies of a logit
+    last_logits_only: bool = False  # logits of the last input token only
     logits_of_all_tokens: bool = False
-    score_bytes: int = 0  # of an attention score that is written out; 0: by precision
+    score_bytes: int = 0  # of a materialised attention score; 0: by precision
     activation_bytes: int = 0  # of an activation; 0: by precision
     embedding_on_host: bool = False
     graph: float = 0.0  # CUDA graphs: once, per layer, per sequence of the largest graph
@@ -83,7 +83,7 @@ class EngineMemory(Section, frozen=True):
 
     @property
     def capped(self) -> bool:
-        """Whether model and cache together are held to a share of the GPU."""
+        """Whether model and KV cache together are limited to a share of the GPU."""
         return self.reservation in ("device-share", "static-share")
 
 
@@ -100,20 +100,20 @@ class EngineLimits(Section, frozen=True):
 
 
 class HostCosts(Section, frozen=True):
-    """Host work of a serving engine that launches every kernel itself; no cost to one that replays graphs."""
+    """Host work of a serving engine without CUDA graphs; zero for one that replays graphs."""
 
     launches_each_kernel: bool = False
-    residual_adds: float = 0.0  # calls a layer beyond the kernels of newer releases
-    views: float = 0.0  # cheap calls a layer
-    prompt_copies: float = 0.0  # calls per attention over a prompt
-    shared_head_copies: float = 0.0  # the same where heads share keys and values
+    residual_adds: float = 0.0  # calls per layer beyond those of newer releases
+    views: float = 0.0  # cheap calls per layer
+    prompt_copies: float = 0.0  # calls per prefill attention
+    shared_head_copies: float = 0.0  # the same with GQA or MQA
     worker_call: float = 0.0  # seconds to hand one worker its step
 
 
 class ServeCommand(Section, frozen=True):
     """The command line that starts one replica; an option the engine lacks is empty."""
 
-    command: str = ""  # with {model}; empty: none is known
+    command: str = ""  # with {model}; empty: unknown
     package: str = ""  # on PyPI
     tensor_parallel: str = ""
     max_sequences: str = ""
@@ -124,27 +124,27 @@ class ServeCommand(Section, frozen=True):
 
 
 class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One engine as of one year."""
+    """An engine as of one year."""
 
     id: str
     name: str
-    order: int  # place in lists
-    style: Style  # engines of one style launch and fuse alike; one never measured is taken to be like its style
+    order: int  # position in lists
+    style: Style  # unmeasured engines launch and fuse like others of their style
     synonyms: tuple[str, ...] = ()
-    default_for: tuple[str, ...] = ()  # tasks of language models it is the default of; gguf: such files; any: everything else
-    compared_for: tuple[str, ...] = ()  # training, inference: `recommend` compares it with the default there
-    measured_for: tuple[str, ...] = ()  # tasks that `measure` and `verify` can run under it
+    default_for: tuple[str, ...] = ()  # tasks of language models; gguf: such files; any: everything else
+    compared_for: tuple[str, ...] = ()  # training or inference: where `recommend` compares it with the default
+    measured_for: tuple[str, ...] = ()  # tasks that `measure` and `verify` can run with it
     attention: Literal["flash", "sdpa", "eager"] = "sdpa"
     eager: bool = (
         False  # runs the model's own code as written: intermediates in memory, adapters apart, a cache that is copied to grow
     )
-    operator_by_operator: bool = False  # fuses nothing of a transformer in inference
-    captures_graphs: bool = False  # the host starts a whole step; otherwise every kernel
+    operator_by_operator: bool = False  # no fusion of transformer operators in inference
+    captures_graphs: bool = False  # CUDA graphs: the host launches a whole step, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
     half_gradients: bool = False  # mixed precision keeps 16-bit gradients
-    fusion: Fusion = "none"  # of networks known by their operators
+    fusion: Fusion = "none"  # of traced networks
     image_layout: ImageLayout = "as-given"
-    half: str = ""  # 16-bit type of networks, whatever is asked
+    half: str = ""  # 16-bit type of traced networks, whatever the request says
     kernels: KernelTraits = KernelTraits()
     memory: EngineMemory = EngineMemory()
     limits: EngineLimits = EngineLimits()
@@ -153,7 +153,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def step_below(steps: Steps, size: float) -> float:
-    """The value of the first limit above a size.
+    """Value of the first limit above a size.
 
     >>> step_below(((20.0, 2048.0), (35.0, 4096.0)), 24.0)
     4096.0

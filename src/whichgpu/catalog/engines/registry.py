@@ -1,4 +1,4 @@
-"""Engine records: read once from `data/engines`, and asked for by engine and year."""
+"""Look-up of bundled engine records by engine and year."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import msgspec
 from whichgpu.base.messages import msg
 from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.engines.engine import Engine
-from whichgpu.catalog.engines.files import FOLDER, Entry, read_records, value_of
+from whichgpu.catalog.engines.files import FOLDER, RecordLine, read_records, value_of
 from whichgpu.catalog.engines.record import EngineRecord, Section, Steps
 from whichgpu.catalog.schema import DATA_DIR
-from whichgpu.catalog.tables import bad_data
+from whichgpu.catalog.tables import bad_data_error
 
 SCALES = {"MiB": MIB, "GiB": GIB}
-FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # read by the catalog's table of engines
+FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # The catalog's table of engines has these.
 
 
 @cache
-def engine_entries() -> Mapping[str, tuple[Entry, ...]]:
-    """Lines of the bundled records by engine, in the order of lists."""
+def engine_entries() -> Mapping[str, tuple[RecordLine, ...]]:
+    """Lines of the bundled records by engine, in display order."""
     return read_records(DATA_DIR)
 
 
 def engine_ids() -> tuple[str, ...]:
-    """Engines a request can name."""
+    """Engines that a request can name."""
     return tuple(engine_entries())
 
 
 @lru_cache(maxsize=1024)
 def engine_record(name: str | None = None, year: int | None = None) -> EngineRecord:
-    """An engine as of a year: the newest where none is given; without a name, the default engine.
+    """Record of an engine (or of the default engine) as of a year (or the newest).
 
     >>> engine_record("vllm", 2024).memory.share, engine_record("vllm").memory.share
     (0.9, 0.92)
@@ -43,37 +43,37 @@ def engine_record(name: str | None = None, year: int | None = None) -> EngineRec
         return build_record(id, engine_entries(), year)
     except ValueError as problem:
         detail = msg("finding.bad-record", why=str(problem))
-        raise bad_data(str(DATA_DIR / FOLDER / f"{id}.csv"), id, "value", detail) from problem
+        raise bad_data_error(str(DATA_DIR / FOLDER / f"{id}.csv"), id, "value", detail) from problem
 
 
-def build_record(id: str, records: Mapping[str, Sequence[Entry]], year: int | None = None) -> EngineRecord:
-    """The record of an engine out of the lines of all; a ValueError where a line is not what it should be."""
+def build_record(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None = None) -> EngineRecord:
+    """Build the record of an engine from the lines of all; raise ValueError for an invalid line."""
     return msgspec.convert(_fields(id, records, year), EngineRecord, strict=False)
 
 
 @cache
 def default_engine(use: str = "any") -> str:
-    """The engine taken for a task where nobody names one: see `default_for` of the record."""
+    """Default engine of a task: see `default_for` of the record."""
     uses = {use: id for id, lines in engine_entries().items() for use in value_of(lines, "default_for").split(";")}
     return uses.get(use) or uses["any"]
 
 
 @cache
 def engine_synonyms() -> Mapping[str, str]:
-    """Engines by other names of theirs, written without dashes and dots."""
+    """Engines by synonym, written without dashes and dots."""
     named = {id: value_of(lines, "synonyms").split(";") for id, lines in engine_entries().items()}
     return {word: id for id, words in named.items() for word in words if word}
 
 
-def _fields(id: str, records: Mapping[str, Sequence[Entry]], year: int | None) -> dict[str, Any]:
-    """Values by field, and those of sections by section and field."""
+def _fields(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
+    """Values by field; a section is a nested mapping."""
     own = {line.field for line in records[id] if "." not in line.field} - FACTS
     tree: dict[str, Any] = {name: _typed(EngineRecord, name, _as_of(records[id], name, year)) for name in own}
     sections = {line.field.partition(".")[0] for line in records[id] if "." in line.field}
     return tree | {"id": id} | {name: _section(id, name, records, year) for name in sections}
 
 
-def _section(id: str, section: str, records: Mapping[str, Sequence[Entry]], year: int | None) -> dict[str, Any]:
+def _section(id: str, section: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
     lines, kind = records[id], _types(EngineRecord)[section]
     like = value_of(lines, f"{section}.like")
     values = _section(like, section, records, year) if like else {}
@@ -83,14 +83,14 @@ def _section(id: str, section: str, records: Mapping[str, Sequence[Entry]], year
     return values
 
 
-def _as_of(lines: Sequence[Entry], field: str, year: int | None) -> Entry:
-    """The line that holds in a year; before the first, the first."""
+def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordLine:
+    """Line that applies in a year; the earliest one for years before it."""
     dated = sorted((line for line in lines if line.field == field), key=lambda line: line.since)
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 
 
-def _typed(kind: type[Section | EngineRecord], name: str, line: Entry) -> Any:
-    """A cell as JSON would hold it: lists by `;`, pairs by `:`, sizes in bytes."""
+def _typed(kind: type[Section | EngineRecord], name: str, line: RecordLine) -> Any:
+    """Convert a cell to JSON types: lists split at `;`, pairs at `:`, sizes in bytes."""
     type_ = _types(kind).get(name)
     if type_ in (tuple[str, ...], Steps, dict[str, str]):
         parts = line.value.split(";") if line.value else []

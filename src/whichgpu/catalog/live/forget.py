@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.live.store import transaction
+from whichgpu.catalog.live.price_store import transaction
 
 
 def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:

@@ -40,7 +40,7 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.units import significant
 from whichgpu.catalog.currency import DollarRates
 from whichgpu.catalog.find import exact_instances, find_gpu, find_provider
-from whichgpu.catalog.live.rows import EVERYWHERE, HOURS_A_MONTH, amount, share
+from whichgpu.catalog.live.rows import ANY_REGION, HOURS_PER_MONTH, parse_discount, parse_price
 from whichgpu.catalog.offer import TERMS, Observation
 from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
@@ -94,7 +94,7 @@ def read_overlay(named: Path | None, catalog: Catalog, today: date) -> Overlay |
         raise UsageError(problem.kind, msg("error.in-file", path=str(path), what=problem.message), problem.hint) from problem
 
 
-def lay_over(offers: Iterable[Observation], overlay: Overlay | None, day: date) -> tuple[Observation, ...]:
+def apply_overlay(offers: Iterable[Observation], overlay: Overlay | None, day: date) -> tuple[Observation, ...]:
     """List prices less the user's discounts, with the contracts and owned machines that hold on a day."""
     if overlay is None:
         return tuple(offers)
@@ -105,8 +105,8 @@ def lay_over(offers: Iterable[Observation], overlay: Overlay | None, day: date) 
 def _discounted(offer: Observation, off: Decimal | None) -> Observation:
     if not off or offer.standing != "list":
         return offer
-    upfront = None if offer.upfront is None else amount(offer.upfront * (1 - off))
-    return replace(offer, price=amount(offer.price * (1 - off)), upfront=upfront, standing="discounted", discount=off)
+    upfront = None if offer.upfront is None else parse_price(offer.upfront * (1 - off))
+    return replace(offer, price=parse_price(offer.price * (1 - off)), upfront=upfront, standing="discounted", discount=off)
 
 
 def _holds(offer: Observation, day: date) -> bool:
@@ -153,14 +153,14 @@ def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observat
         raise unknown_word("term", term, TERMS)
     price = _hourly(str(_needed(row, "price")))
     name = instance or f"{gpus:g}x {gpu}"
-    return _offer(row, provider, name, gpu, gpus, term, price, str(row.get("region", EVERYWHERE)), today, "contract")
+    return _offer(row, provider, name, gpu, gpus, term, price, str(row.get("region", ANY_REGION)), today, "contract")
 
 
 def _owned(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
     gpu, gpus = find_gpu(catalog, str(_needed(row, "gpu"))).id, _count(row.get("gpus", 1))
     price = _hourly(str(_needed(row, "cost")))
     name = str(row.get("name") or f"{gpus:g}x {gpu}")
-    return _offer(row, "owned", name, gpu, gpus, "owned", price, str(row.get("region", EVERYWHERE)), today, "owned")
+    return _offer(row, "owned", name, gpu, gpus, "owned", price, str(row.get("region", ANY_REGION)), today, "owned")
 
 
 def _offer(
@@ -186,7 +186,7 @@ def _offer(
         gpus=int(gpus) if gpus == int(gpus) else gpus,
         term=term,
         payment=None,
-        price=amount(price.amount),
+        price=parse_price(price.amount),
         currency=price.currency,
         upfront=None,
         includes="gpu+host",
@@ -220,14 +220,14 @@ def _rows(document: Mapping[str, Any], key: str, known: tuple[str, ...]) -> list
 
 def _share(name: str, value: object) -> Decimal:
     try:
-        return share(value)
+        return parse_discount(value)
     except (ValueError, ArithmeticError) as problem:
         raise _wrong(name, msg("error.bad-discount", text=str(value))) from problem
 
 
 def _hourly(text: str) -> Money:
     money, period = parse_money(text)
-    return Money(money.amount / HOURS_A_MONTH, money.currency) if period == "month" else money
+    return Money(money.amount / HOURS_PER_MONTH, money.currency) if period == "month" else money
 
 
 def _count(value: object) -> float:

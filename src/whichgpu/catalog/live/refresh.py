@@ -11,26 +11,31 @@ from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.version import __version__
 from whichgpu.catalog.live.http import Client
-from whichgpu.catalog.live.keep import keep
+from whichgpu.catalog.live.price_store import (
+    check_writable,
+    open_for_reading,
+    open_for_writing_lazily,
+    store_path,
+    translate_sqlite_errors,
+)
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import Ask, Batch, PriceSource, Validators
+from whichgpu.catalog.live.rows import PriceBatch, PriceSource, SourceRequest, Validators
+from whichgpu.catalog.live.save import save_batch
+from whichgpu.catalog.live.source_tables import FOLDER
 from whichgpu.catalog.live.sources import find_source, source_names
-from whichgpu.catalog.live.store import check_writable, reading, store_path, told, writing_later
-from whichgpu.catalog.live.tables import FOLDER
-from whichgpu.catalog.live.take import Taken
+from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
 AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SourceProblem:
     """What went wrong with a source, or with one part of it."""
 
     scope: str | None
@@ -39,48 +44,32 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RefreshOutcome:
     """What came of asking one source."""
 
     source: str
-    taken: tuple[Taken, ...]
-    problems: tuple[Problem, ...]
+    taken: tuple[BatchSummary, ...]
+    problems: tuple[SourceProblem, ...]
 
 
-class Progress(Protocol):
-    """Whoever wants to be told how far each source is."""
-
-    def began(self, source: str) -> None:
-        """A source is being asked."""
-        ...
-
-    def went_on(self, source: str, done: int, total: int | None) -> None:
-        """So many bytes of an answer have come, of so many where that is known."""
-        ...
-
-    def ended(self, source: str, failed: bool) -> None:
-        """A source has answered, or has failed."""
-        ...
-
-
-class Silence:
-    """Nobody wants to be told."""
+class RefreshProgress:
+    """Receiver of progress events of a refresh; this base class ignores them."""
 
     def began(self, source: str) -> None:
-        """Say nothing."""
+        """Note that a source is being requested."""
 
     def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Say nothing."""
+        """Note how many bytes of a body have arrived, of how many if the server says."""
 
     def ended(self, source: str, failed: bool) -> None:
-        """Say nothing."""
+        """Note that a source has answered or failed."""
 
 
 class _Stopped(Exception):
     """The user has had enough."""
 
 
-def chosen_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[PriceSource, ...]:
+def select_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[PriceSource, ...]:
     """The sources named; without names all that need no key, or have theirs, and are no great load."""
     if names:
         found = tuple(find_source(name) for name in dict.fromkeys(names))
@@ -111,9 +100,9 @@ def refresh(
     regions: tuple[str, ...] = (),
     currency: str = "USD",
     keys: Mapping[str, str] | None = None,
-    progress: Progress = Silence(),  # noqa: B008 - holds nothing
+    progress: RefreshProgress = RefreshProgress(),  # noqa: B008 - stateless
     trusting: bool = False,
-) -> tuple[Outcome, ...]:
+) -> tuple[RefreshOutcome, ...]:
     """Ask the sources and keep what they give. Raises only where the store cannot be written at all."""
     import httpx  # noqa: F401 - say so once, before anyone is asked, where it is not installed
 
@@ -121,7 +110,7 @@ def refresh(
     check_writable(folder)  # say so once, before anyone is asked
     keys, stop = os.environ if keys is None else keys, Event()
 
-    def one(source: PriceSource) -> Outcome:
+    def one(source: PriceSource) -> RefreshOutcome:
         progress.began(source.name)
         outcome = _asked(source, resolver, catalog, today, folder, regions, currency, keys, progress, trusting, stop)
         progress.ended(source.name, bool(outcome.problems))
@@ -144,13 +133,13 @@ def _asked(
     regions: tuple[str, ...],
     currency: str,
     keys: Mapping[str, str],
-    progress: Progress,
+    progress: RefreshProgress,
     trusting: bool,
     stop: Event,
-) -> Outcome:
+) -> RefreshOutcome:
     """One source, batch by batch; every error becomes a problem of its outcome."""
-    taken: list[Taken] = []
-    problems: list[Problem] = []
+    taken: list[BatchSummary] = []
+    problems: list[SourceProblem] = []
 
     def went_on(done: int, total: int | None) -> None:
         if stop.is_set():
@@ -162,37 +151,37 @@ def _asked(
             raise _Stopped
 
     try:
-        with writing_later(folder) as store:
+        with open_for_writing_lazily(folder) as store:
             client = Client(known=_known(folder, catalog), progress=went_on, sleep=pause)
-            ask = Ask(client, today, regions, currency, keys, resolver.machine_of, catalog.instances)
-            reader = reader_of(catalog)
+            ask = SourceRequest(client, today, regions, currency, keys, resolver.machine_of, catalog.instances)
+            reader = reader_digest(catalog)
             try:
                 for batch in source.batches(ask):
                     try:
                         # a look after a failed one must not hide what that one would have brought
-                        fair = begun(replace(batch, validators=()) if problems else batch)
-                        with told(store_path(folder) or Path()):
-                            taken.append(keep(store(), fair, resolver, today, reader, trusting))
+                        fair = read_first_row(replace(batch, validators=()) if problems else batch)
+                        with translate_sqlite_errors(store_path(folder) or Path()):
+                            taken.append(save_batch(store(), fair, resolver, today, reader, trusting))
                     except Exception as problem:
                         problems.append(_problem(batch, source.name, problem))
             finally:
                 client.close()
     except Exception as problem:
         problems.append(_problem(None, source.name, problem))
-    return Outcome(source.name, tuple(taken), tuple(problems))
+    return RefreshOutcome(source.name, tuple(taken), tuple(problems))
 
 
-def _problem(batch: Batch | None, source: str, problem: Exception) -> Problem:
+def _problem(batch: PriceBatch | None, source: str, problem: Exception) -> SourceProblem:
     scope = batch.scope if batch else None
     if isinstance(problem, WhichGpuError):
-        return Problem(scope, problem.kind, problem.message)
+        return SourceProblem(scope, problem.kind, problem.message)
     if isinstance(problem, _Stopped):
-        return Problem(scope, "stopped", msg("error.stopped", name=source))
+        return SourceProblem(scope, "stopped", msg("error.stopped", name=source))
     why = problem.strerror or str(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
-    return Problem(scope, "source-failed", msg("error.source-failed", name=source, why=why))
+    return SourceProblem(scope, "source-failed", msg("error.source-failed", name=source, why=why))
 
 
-def reader_of(catalog: Catalog) -> str:
+def reader_digest(catalog: Catalog) -> str:
     """Names the tables rows are read with: when they change, answers we already know are asked for again."""
     digest = blake2b(__version__.encode(), digest_size=12)
     for path in (*sorted(FOLDER.glob("*.csv")), catalog.folder / "gpus.csv", catalog.folder / "instances.csv"):
@@ -200,7 +189,7 @@ def reader_of(catalog: Catalog) -> str:
     return digest.hexdigest()
 
 
-def begun(batch: Batch) -> Batch:
+def read_first_row(batch: PriceBatch) -> PriceBatch:
     """The same with its first row read: a source that cannot be reached fails here, before a store is made for it."""
     first = list(islice(batch.rows, 1))
     return replace(batch, rows=chain(first, batch.rows))
@@ -208,7 +197,7 @@ def begun(batch: Batch) -> Batch:
 
 def _known(folder: Path | None, catalog: Catalog) -> dict[str, Validators]:
     """What the store's last looks said that makes the next ones conditional."""
-    with reading(folder) as connection:
+    with open_for_reading(folder) as connection:
         rows = [] if connection is None else connection.execute("SELECT url, etag, modified, reader FROM validator").fetchall()
-    reader = reader_of(catalog)
+    reader = reader_digest(catalog)
     return {url: Validators(url, etag, modified) for url, etag, modified, made_by in rows if made_by == reader}

@@ -18,7 +18,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.live.references import ReferencePrices
 from whichgpu.catalog.live.rows import OfferRow
-from whichgpu.catalog.live.tables import name_rules, upstreams
+from whichgpu.catalog.live.source_tables import name_rules, upstreams
 from whichgpu.catalog.store import Catalog
 
 TOLERANCE = 0.12  # between marketed, reported and decimal sizes of one memory; the next size is at least a third away
@@ -27,7 +27,7 @@ FEWEST_GPUS, MOST_GPUS = 0.001, 100_000  # of one offer: the smallest slice sold
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ResolvedGpu:
     """What a row is about: a variant and how many of it; below 1 a slice."""
 
     gpu: Gpu
@@ -35,7 +35,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Rejection:
     """Why a row cannot be told to be about a variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
 
     reason: str
@@ -50,15 +50,15 @@ class Resolver:
         self._machines = {(row.provider, name.lower()): row for row in catalog.instances for name in (row.instance, *row.aliases)}
         # where the name of a machine may tell what is in it; elsewhere rows that differ in it alone are worked out once
         self._telling = {rule.provider for rule in name_rules() if rule.instance} | {market for market, _ in upstreams()}
-        self._known: dict[tuple[object, ...], Variant | Doubt] = {}
+        self._known: dict[tuple[object, ...], ResolvedGpu | Rejection] = {}
         self._named: dict[str, tuple[Gpu, ...]] = {}
 
-    def resolve(self, row: OfferRow) -> Variant | Doubt:
+    def resolve(self, row: OfferRow) -> ResolvedGpu | Rejection:
         """The variant of a row, or the doubt about it."""
         telling = not row.accelerator or row.provider in self._telling or (row.provider, row.instance.lower()) in self._machines
         key = (row.provider, row.instance if telling else "", row.accelerator, row.count, row.memory_mib, row.names)
         if row.count is not None and not FEWEST_GPUS <= row.count <= MOST_GPUS:  # nor is it where the count is no number
-            return Doubt("gpus", f"{row.count:g}")
+            return Rejection("gpus", f"{row.count:g}")
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= MOST_KEPT:
@@ -80,20 +80,20 @@ class Resolver:
         """The machine as the catalog knows it, whatever the source says is in it."""
         return self._machines.get((provider, instance.lower()))
 
-    def _work_out(self, row: OfferRow) -> Variant | Doubt:
+    def _work_out(self, row: OfferRow) -> ResolvedGpu | Rejection:
         machine = self._machines.get((row.provider, row.instance.lower())) or self._resold(row)
         if machine is not None:
             return self._of_machine(row, machine)
         found = self._by_rule(row) or self._by_name(row, (*row.names, row.accelerator), 1.0)
         if found is None:
-            return Doubt("unknown-gpu", row.accelerator or row.instance)
+            return Rejection("unknown-gpu", row.accelerator or row.instance)
         return self._checked(row, found)
 
-    def _of_machine(self, row: OfferRow, machine: Instance) -> Variant | Doubt:
-        found = Variant(self._catalog.gpu_in(machine), machine.gpus)
+    def _of_machine(self, row: OfferRow, machine: Instance) -> ResolvedGpu | Rejection:
+        found = ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus)
         whole = found.gpus >= 1
         if whole and row.count is not None and abs(row.count - found.gpus) > 0.001:
-            return Doubt("count", f"{row.instance}: {row.count:g} / {found.gpus:g}")
+            return Rejection("count", f"{row.instance}: {row.count:g} / {found.gpus:g}")
         return self._checked(row, found)
 
     def _resold(self, row: OfferRow) -> Instance | None:
@@ -109,7 +109,7 @@ class Resolver:
                 return found
         return None
 
-    def _by_rule(self, row: OfferRow) -> Variant | None:
+    def _by_rule(self, row: OfferRow) -> ResolvedGpu | None:
         count = 1.0 if row.count is None else row.count
         for rule in name_rules():
             if rule.provider and rule.provider != row.provider:
@@ -126,28 +126,28 @@ class Resolver:
                 if found is not None:
                     return found
             elif rule.gpus == "n/2":
-                return Variant(self._catalog.gpu_by_id[rule.gpu], count * int(groups["n"]) / 2)
+                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * int(groups["n"]) / 2)
             elif rule.gpus == "n":
-                return Variant(self._catalog.gpu_by_id[rule.gpu], count * int(groups["n"]))
+                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * int(groups["n"]))
             else:
-                return Variant(self._catalog.gpu_by_id[rule.gpu], count * float(rule.gpus or 1))
+                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * float(rule.gpus or 1))
         return None
 
-    def _by_captured(self, row: OfferRow, name: str, count: float) -> Variant | None:
+    def _by_captured(self, row: OfferRow, name: str, count: float) -> ResolvedGpu | None:
         """A name cut out of the instance's: as the catalog lists one such GPU, else by the name itself."""
         for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in _sizes(row)), name):
             machine = self._machines.get((row.provider, key.lower()))
             if machine is not None:
-                return Variant(self._catalog.gpu_in(machine), machine.gpus * count)
+                return ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus * count)
         return self._by_name(row, (name.replace("_", " "),), 1.0)
 
-    def _by_name(self, row: OfferRow, names: tuple[str, ...], share: float) -> Variant | None:
+    def _by_name(self, row: OfferRow, names: tuple[str, ...], share: float) -> ResolvedGpu | None:
         for name in names:
             found = self._candidates(name)
             if len(found) > 1 and row.memory_mib:
                 found = tuple(gpu for gpu in found if _fits(row.memory_mib, gpu.memory_marketed_bytes / MIB))
             if len(found) == 1:
-                return Variant(found[0], (1.0 if row.count is None else row.count) * share)
+                return ResolvedGpu(found[0], (1.0 if row.count is None else row.count) * share)
         return None
 
     def _candidates(self, name: str) -> tuple[Gpu, ...]:
@@ -156,23 +156,23 @@ class Resolver:
         return self._named[name]
 
     @staticmethod
-    def _in_reason(found: Variant | Doubt) -> Variant | Doubt:
+    def _in_reason(found: ResolvedGpu | Rejection) -> ResolvedGpu | Rejection:
         """A name may multiply the count: `TPU v4-8` is four chips."""
-        if isinstance(found, Variant) and not FEWEST_GPUS <= found.gpus <= MOST_GPUS:
-            return Doubt("gpus", f"{found.gpus:g}")
+        if isinstance(found, ResolvedGpu) and not FEWEST_GPUS <= found.gpus <= MOST_GPUS:
+            return Rejection("gpus", f"{found.gpus:g}")
         return found
 
-    def _checked(self, row: OfferRow, found: Variant) -> Variant | Doubt:
+    def _checked(self, row: OfferRow, found: ResolvedGpu) -> ResolvedGpu | Rejection:
         """The memory a source states is a witness: where it speaks against the variant, neither is believed."""
         if not row.memory_mib:
             return found
         whole = found.gpu.memory_marketed_bytes / MIB
         if any(_fits(row.memory_mib, size) for size in _expected(row, found, whole)):
             return found
-        return Doubt("memory", f"{row.accelerator or row.instance}: {row.memory_mib:g} / {whole:g} MiB")
+        return Rejection("memory", f"{row.accelerator or row.instance}: {row.memory_mib:g} / {whole:g} MiB")
 
 
-def _expected(row: OfferRow, found: Variant, whole: float) -> Iterator[float]:
+def _expected(row: OfferRow, found: ResolvedGpu, whole: float) -> Iterator[float]:
     yield whole
     units = row.count or 1.0
     if found.gpus < units:  # a slice: its share of the memory

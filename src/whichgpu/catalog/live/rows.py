@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from whichgpu.catalog.host import Instance
+from whichgpu.catalog.offer import ANY_REGION as ANY_REGION
 
 if TYPE_CHECKING:
     from whichgpu.catalog.live.http import Client
 
 MICRO = Decimal("0.000001")
-MachineOf = Callable[[str, str], Instance | None]
-EVERYWHERE = "any"  # the region of an offer that is the same in all, or does not say
-HOURS_A_MONTH = 730
+InstanceLookup = Callable[[str, str], Instance | None]
+HOURS_PER_MONTH = 730
 LARGEST = Decimal(10) ** 12  # of any currency, an hour
 
 
@@ -44,7 +44,7 @@ class OfferRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedRow:
     """A row that could not even be read, and why; it goes to quarantine as it stands."""
 
     reason: str
@@ -52,7 +52,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Read:
+class ReadCounts:
     """What has been read of a batch so far: the source counts here while its rows are taken."""
 
     rows: int = 0  # lines or items
@@ -70,7 +70,7 @@ class Validators:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PriceBatch:
     """One look at one part of a source.
 
     `complete`: all there is, so that what is missing is no longer listed. `seen`: the day the prices were true;
@@ -79,12 +79,12 @@ class Batch:
 
     source: str
     scope: str
-    rows: Iterator[OfferRow | Refused]
+    rows: Iterator[OfferRow | RejectedRow]
     seen: date
     content: date | None = None
     complete: bool = True
     unchanged: bool = False  # the server says so: the last batch of this scope stands
-    read: Read = field(default_factory=Read)
+    read: ReadCounts = field(default_factory=ReadCounts)
     validators: tuple[Validators, ...] = ()
     seen_of_digest: Mapping[str, date] = field(default_factory=dict)  # days by content, for content known to be old
 
@@ -94,7 +94,7 @@ def _unknown_machine(*_: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SourceRequest:
     """What a source is asked for, and what it may use."""
 
     client: Client
@@ -102,7 +102,7 @@ class Ask:
     regions: tuple[str, ...] = ()  # () is the source's usual ones
     currency: str = "USD"
     keys: Mapping[str, str] = field(default_factory=dict)  # environment
-    machine_of: MachineOf = _unknown_machine  # what the catalog knows of a machine
+    machine_of: InstanceLookup = _unknown_machine  # what the catalog knows of a machine
     machines: tuple[Instance, ...] = ()  # all it knows
 
 
@@ -124,12 +124,12 @@ class PriceSource(Protocol):
         """Whether it is asked only when named."""
         ...
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
         """Batches as they come; an error ends this source only, and what was yielded before it stands."""
         ...
 
 
-def priced(row: OfferRow, term: str, price: Decimal, instance: str | None = None, includes: str = "gpu+host") -> OfferRow:
+def row_at_price(row: OfferRow, term: str, price: Decimal, instance: str | None = None, includes: str = "gpu+host") -> OfferRow:
     """The same row at a price on a term; `dataclasses.replace` takes four times as long."""
     return OfferRow(
         row.provider,
@@ -146,10 +146,10 @@ def priced(row: OfferRow, term: str, price: Decimal, instance: str | None = None
     )
 
 
-def amount(value: object) -> Decimal:
+def parse_price(value: object) -> Decimal:
     """A price as a decimal without float noise or trailing zeros; a ValueError where it is none.
 
-    >>> amount("5.8854999999999995"), amount("4.0"), amount(12)
+    >>> parse_price("5.8854999999999995"), parse_price("4.0"), parse_price(12)
     (Decimal('5.8855'), Decimal('4'), Decimal('12'))
     """
     return _amount(value if isinstance(value, str | Decimal) else str(value))
@@ -167,10 +167,10 @@ def _amount(value: str | Decimal) -> Decimal:
     return rounded.quantize(Decimal(1)) if rounded == rounded.to_integral_value() else rounded
 
 
-def share(value: object) -> Decimal:
+def parse_discount(value: object) -> Decimal:
     """A discount as a share of 1: 0.15, "15%" or nothing; a ValueError outside 0 to 1.
 
-    >>> share("15%"), share(None)
+    >>> parse_discount("15%"), parse_discount(None)
     (Decimal('0.15'), Decimal('0'))
     """
     if value in (None, ""):

@@ -1,1 +1,1 @@
-"""Cities, countries, and the distance of a region."""
+"""Cities, countries, and distances to regions."""

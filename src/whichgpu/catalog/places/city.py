@@ -1,4 +1,4 @@
-"""Cities by their names in any of the languages: 서울, 首尔 and Seoul are one."""
+"""Cities by name in any language: 서울, 首尔 and Seoul are the same."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from whichgpu.base.messages import SOURCE_LANGUAGE, language, languages
 from whichgpu.base.names import normalized_name, squash, unaccented
 
 
-def city_called(cities: Iterable[str], typed: str) -> str | None:
-    """The one of these cities that is meant, with or without the marks on its letters; None where there is none such.
+def find_city(cities: Iterable[str], typed: str) -> str | None:
+    """The city of that name, with or without accents; None if there is none.
 
-    >>> city_called(("São Paulo", "Seoul"), "sao paulo"), city_called(("São Paulo", "Seoul"), "서울"), city_called((), "Seoul")
+    >>> find_city(("São Paulo", "Seoul"), "sao paulo"), find_city(("São Paulo", "Seoul"), "서울"), find_city((), "Seoul")
     ('São Paulo', 'Seoul', None)
     """
     known = tuple(cities)

@@ -1,4 +1,4 @@
-"""Countries by code, name and short name (`DE`, `Germany`, `UK`), in any of the languages; continents and unions as theirs."""
+"""Countries by code, name and short name (`DE`, `Germany`, `UK`) in any language; continents and unions of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.catalog.schema import DATA_DIR
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """A country with its ISO 3166 code, what else it is called, and where it lies."""
+    """A country with its ISO 3166 code, other names, continent and union."""
 
     code: str
     name: str
@@ -25,13 +25,13 @@ class Country:
 
 @cache
 def countries() -> tuple[Country, ...]:
-    """All our regions lie in, and some more. Ours alone, as the schema is: a user's data folder cannot change them."""
+    """All bundled countries, whatever data folder the user names."""
     _, rows = read_cells(DATA_DIR / "countries.csv")
     return tuple(Country(code, name, tuple(also.split(";")) if also else (), *where) for _, (code, name, also, *where) in rows)
 
 
 def countries_named(name: str) -> tuple[str, ...]:
-    """Codes of the country or the countries a name means; () where it names none.
+    """Codes of the countries that a name means; () if it is no country or group.
 
     >>> countries_named("uk"), countries_named("Holland"), countries_named("Oceania"), countries_named("us-east-1")
     (('GB',), ('NL',), ('AU', 'NZ'), ())
@@ -44,7 +44,7 @@ def countries_named(name: str) -> tuple[str, ...]:
 
 
 def is_group(name: str) -> bool:
-    """Whether a name means a continent or a union, whose countries an answer should tell."""
+    """Whether a name means a continent or a union, so that an answer should list its countries."""
     said = normalized_name(name)
     if not said.isascii():
         return any(said in _spoken(group) for group in groups())
@@ -53,7 +53,7 @@ def is_group(name: str) -> bool:
 
 @cache
 def groups() -> dict[str, tuple[str, ...]]:
-    """Names of groups of countries, and the continents, unions or countries each is made of."""
+    """Continents, unions or countries that make up each named group."""
     _, rows = read_cells(DATA_DIR / "country_groups.csv")
     return {name: tuple(parts.split(";")) for _, (name, parts) in rows}
 
@@ -68,7 +68,7 @@ def _by_name() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _by_spoken_name() -> dict[str, tuple[str, ...]]:
-    """The same in scripts of their own and with the marks on their letters: 한국, 韩国, Hàn Quốc. Read where one is typed."""
+    """Codes by names in other scripts or with accents: 한국, 韩国, Hàn Quốc."""
     known = {text: _codes(parts) for group, parts in groups().items() for text in _spoken(group)}
     for one in countries():
         known |= dict.fromkeys((*_spoken(one.name), *map(normalized_name, one.also)), (one.code,))
@@ -76,7 +76,7 @@ def _by_spoken_name() -> dict[str, tuple[str, ...]]:
 
 
 def _spoken(name: str) -> tuple[str, ...]:
-    """What each language calls it."""
+    """Names of a country or group in all other languages."""
     return tuple(normalized_name(language(code).fact(name)) for code in languages() if code != SOURCE_LANGUAGE)
 
 

@@ -1,4 +1,4 @@
-"""How far regions are from a city, and how long a round trip there takes."""
+"""Distance from a city to regions, and the round-trip time."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash, unknown_word
 from whichgpu.catalog.host import Region
-from whichgpu.catalog.places.city import city_called
-from whichgpu.catalog.pricing import Latency
+from whichgpu.catalog.places.city import find_city
+from whichgpu.catalog.pricing import MeasuredLatency
 
 EARTH_KM = 6371.0
-FIBRE_KM_S = 200_000.0  # light in glass, two thirds of its speed in vacuum
-# Cables are no great circles: most routes are 1.1 to 2.5 times as long, 1.6 as a rule; routers add a few milliseconds.
+FIBRE_KM_S = 200_000.0  # speed of light in glass, two thirds of that in vacuum
+# Cable length relative to the great circle, and seconds added by routers: low, typical and high (assumed).
 DETOUR, ROUTERS_S = (1.1, 1.6, 2.5), (0.001, 0.003, 0.020)
 
 Point = tuple[float, float]
 
 
 def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
-    """The city of that name and where it is; any city of our regions will do, or `37.57,126.98`."""
+    """Name and coordinates of a city that has a region, or of `37.57,126.98`."""
     if (point := _coordinates(city)) is not None:
         return city.strip(), point
     known = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
-    name = city_called(known, city)
+    name = find_city(known, city)
     latitude, longitude = known.get(name or "", (None, None))
     if name and latitude is not None and longitude is not None:
         return name, (latitude, longitude)
@@ -46,7 +46,7 @@ def _coordinates(text: str) -> Point | None:
 
 
 def distance_km(a: Point, b: Point) -> float:
-    """Along the great circle.
+    """Great-circle distance in km.
 
     >>> round(distance_km((37.57, 126.98), (35.68, 139.77)))  # Seoul to Tokyo
     1160
@@ -56,8 +56,8 @@ def distance_km(a: Point, b: Point) -> float:
     return 2 * EARTH_KM * asin(sqrt(h))
 
 
-def round_trip(city: str, point: Point, region: Region, measured: Iterable[Latency]) -> Figure | None:
-    """Seconds there and back: as somebody measured, else from the distance; None where the region's place is not known."""
+def round_trip(city: str, point: Point, region: Region, measured: Iterable[MeasuredLatency]) -> Figure | None:
+    """Round-trip time in seconds: measured, or modelled from the distance; None if the region's coordinates are unknown."""
     for one in measured:
         if (squash(one.city), one.provider, one.region) == (squash(city), region.provider, region.region):
             return Figure.exact(float(one.milliseconds / 1000), "s", "measured", one.sources)

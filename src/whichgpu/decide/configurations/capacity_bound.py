@@ -60,14 +60,14 @@ def hopes(workload: Workload, batches: Floats, tokens: Floats, first: Floats, to
     return np.where(kept, rate, 0.0)
 
 
-def waits(workload: Workload, way: Configuration) -> tuple[float, float]:
+def expected_latency(workload: Workload, way: Configuration) -> tuple[float, float]:
     """Seconds to the first token and between tokens at the rate asked for: simulated, or by formulas."""
-    if way.served is not None:
-        return way.served.ttft, way.served.tpot
+    if way.simulation is not None:
+        return way.simulation.ttft, way.simulation.tpot
     first = way.ttft or 0.0
     if workload.rate is None or not way.capacity:
         return first, way.seconds
-    copies = max(way.fewest, ceil(workload.rate / way.capacity - 1e-9))
+    copies = max(way.min_replicas, ceil(workload.rate / way.capacity - 1e-9))
     return first, at_load(workload, way, workload.rate / copies)
 
 

@@ -1,4 +1,4 @@
-"""One way to run the work on a group of GPUs, and the best way of each group."""
+"""A configuration of a workload on a group of GPUs, or why a group has none."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
-# What a GPU without units for the usual precision runs in instead.
-INSTEAD = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
+# Precisions tried in turn on a GPU that lacks units for the default one.
+FALLBACKS = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRequest:
-    """The work: a request with its defaults, which of its fields the user gave, and its model."""
+    """A workload with its defaults filled in, the fields the user gave, and its model."""
 
     workload: Workload
     given: frozenset[str]
@@ -26,33 +26,33 @@ class WorkloadRequest:
     bare: Workload  # as the user spelled it
 
     def precision_on(self, gpu: Gpu) -> str:
-        """What this GPU computes in: as asked, or else the first usual one it has units for."""
+        """Return the precision a GPU computes in: as given, else the first default it has units for."""
         usual = self.workload.precision or "bf16"
         if "precision" in self.given:
             return usual
-        choices = INSTEAD.get(usual, (usual,))
-        able = (name for name in choices if computes_fast(gpu, name))
-        return next(able, choices[-1])
+        choices = FALLBACKS.get(usual, (usual,))
+        return next((name for name in choices if computes_fast(gpu, name)), choices[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSimulation:
-    """What a simulation of one copy of the model showed: seconds at the percentile asked for, of so many requests."""
+    """Simulated latencies of one replica: seconds at the percentile asked for."""
 
-    rate: float  # requests a second of one copy
+    rate: float  # requests a second
     ttft: float
     tpot: float
     requests: int
-    fast: tuple[float, float] = (0.0, 0.0)  # both where steps are as short as they may be
-    slow: tuple[float, float] = (0.0, 0.0)  # and as long
+    fast: tuple[float, float] = (0.0, 0.0)  # ttft and tpot with the shortest steps of the time's range
+    slow: tuple[float, float] = (0.0, 0.0)  # and with the longest
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Seconds are of a step, a pass, or between one sequence's tokens; `rate` is work a second of the whole group.
+    """Layout, batch and precision on a group, with times and memory.
 
-    `capacity` is requests a second it stands with its objectives kept, where it serves; `most` the rate beyond which no
-    simulation is asked; `served` what one showed. Once simulated, `capacity` is the share of the rate asked for that a copy gets.
+    `seconds` are of a training step, a forward pass, or between the tokens of one sequence; `rate` is work a second of the whole
+    group. Of a service, `capacity` is the requests a second at which the group keeps its objectives: by queueing formulas, and
+    once simulated its share of the rate asked for. `rate_bound` is an upper bound on it.
     """
 
     precision: str
@@ -64,26 +64,26 @@ class Configuration:
     seconds: float
     rate: float
     unit: str
-    need: int
+    need: int  # bytes on each GPU
     usable: int
     fits: Verdict
     bound: str
-    kind: str  # whose ranges apply: train, forward, generate
+    kind: str  # whose error ranges apply: train, forward, generate
     ttft: float | None = None
     capacity: float | None = None
-    most: float | None = None
-    served: ReplicaSimulation | None = None
-    read: float = 0.0  # seconds of one prompt alone, where it serves
-    floor: float = 0.0  # seconds that bytes over bandwidth or FLOPs over peak take at the least, where known
-    bears: float | None = None  # requests a second beyond which simulation or formulas say that an objective fails
-    fewest: int = 1  # copies at the least, where so many GPUs are asked for
-    lightest: float = 0.0  # the same between the tokens of a sequence that has a copy to itself
-    curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds, rate: what the group could do otherwise
+    rate_bound: float | None = None
+    simulation: ReplicaSimulation | None = None
+    prefill: float = 0.0  # seconds of one prompt alone, of a service
+    floor: float = 0.0  # least seconds physics allows: bytes over bandwidth or FLOPs over peak; 0 if unknown
+    max_rate: float | None = None  # requests a second beyond which simulation or formulas say that an objective fails
+    min_replicas: int = 1  # to make up the number of GPUs asked for
+    min_tpot: float = 0.0  # least seconds between tokens of a sequence alone on a replica
+    curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds and rate of other batches
 
 
 @dataclass(frozen=True, slots=True)
 class Infeasibility:
-    """Why a group cannot do it: `memory`, `layout` or `latency`; `short` is how far off, as a share of what there is."""
+    """Why a group cannot do the work: `memory`, `layout` or `latency`; `short` is the share by which it misses."""
 
     reason: str
     short: float

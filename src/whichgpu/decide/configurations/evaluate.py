@@ -34,7 +34,7 @@ def _generated(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupRes
 
     work = _work(replace(asked, workload=replace(asked.workload, rate=None if asked.workload.rate is None else 1.0)))
     keys = [(work, _key(group)) for group in groups]
-    known = [_ALONE.known(key) for key in keys]  # taken out at once: what is put in may push them out
+    known = [_ALONE.peek(key) for key in keys]  # taken out at once: what is put in may push them out
     new = [group for group, one in zip(groups, known, strict=True) if one is None]
     told = iter(generate(asked, new))
     found = [one or ((next(told),), (asked, group)) for group, one in zip(groups, known, strict=True)]

@@ -12,12 +12,12 @@ from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.fit import adapts_by_default, needed, verdict
+from whichgpu.estimate.fit import adapts_by_default, required_memory, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import SAMPLES
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Shape
@@ -87,7 +87,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
     if key not in needs:
         one = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size) * passes, accumulation=passes)
         alone = replace(one, micro_batch=int(size) if passes > 1 else None)
-        needs[key] = needed(memory(alone, shape, gpu), alone)
+        needs[key] = required_memory(estimate_memory(alone, shape, gpu), alone)
     return needs[key]
 
 
@@ -115,7 +115,7 @@ def _seconds(asked: WorkloadRequest, one: Workload, groups: Sequence[Group], siz
     gpus = [group.gpu for group in groups]
     shape = (len(gpus), len(sizes))
     if one.gpus == 1 or not one.training:  # copies that only run do not speak to one another
-        grid = evaluate(replace(one, gpus=1, nodes=1, parallel=Parallel()), asked.shape, gpus, sizes, asked.calibration)
+        grid = evaluate_grid(replace(one, gpus=1, nodes=1, parallel=Parallel()), asked.shape, gpus, sizes, asked.calibration)
         wall, flops, moved, floor = grid.seconds.wall, grid.flop_seconds, grid.byte_seconds, grid.floor
     else:
         devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
@@ -145,7 +145,7 @@ def _best(
         at = int(np.flatnonzero(fitting)[-1])  # the largest micro-batch that fits, as every command takes it
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
-    done, unit = work(replace(workload, batch=batch), asked.shape)
+    done, unit = work_per_step(replace(workload, batch=batch), asked.shape)
     return Configuration(
         precision=workload.precision or "fp32", parallel=Parallel(dp=gpus), batch=batch,
         micro_batch=int(sizes[at]) if workload.training else None, accumulation=int(rounds[at]), checkpointing="none",

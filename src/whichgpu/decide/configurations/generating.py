@@ -12,12 +12,12 @@ from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.capacity_bound import hopes, stands
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.fit import needed, verdict
+from whichgpu.estimate.fit import required_memory, verdict
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import CONCURRENCY
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer, as_transformer
@@ -113,7 +113,7 @@ def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Float
     def at(place: int) -> Floats:
         if place not in counted:
             one = _laid(workload, tp, pp, sizes[place])
-            figure = needed(memory(one, shape), one)
+            figure = required_memory(estimate_memory(one, shape), one)
             counted[place] = np.array([figure.low, figure.value, figure.high])
         return counted[place]
 
@@ -143,12 +143,12 @@ def _timed(
 ) -> Copies:
     one, gpus = _laid(workload, tp, pp, 1), [group.gpu for group in devices]
     if tp * pp == 1:
-        grid = evaluate(one, shape, gpus, sizes, asked.calibration)
-        wall, first, floor = grid.seconds.wall, grid.first, grid.floor
+        grid = evaluate_grid(one, shape, gpus, sizes, asked.calibration)
+        wall, first, floor = grid.seconds.wall, grid.ttft, grid.floor
         flops, moved = grid.flop_seconds, grid.byte_seconds
     else:
         told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
-        wall, first, floor = told.breakdown.wall, told.first, told.floor
+        wall, first, floor = told.breakdown.wall, told.ttft, told.floor
         flops, moved = told.flop_seconds, told.byte_seconds
     assert first is not None
     shaped = np.broadcast_to
@@ -203,7 +203,7 @@ def _best(
         at = int(np.argmax(score))
         way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
         if most is not None:
-            way = replace(way, most=max(most, way.capacity or 0.0), read=read)
+            way = replace(way, rate_bound=max(most, way.capacity or 0.0), prefill=read)
         if best is None or _better(way, best, workload):
             best = way
     return best or reason
@@ -272,5 +272,5 @@ def _way(
         bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
         ttft=float(first[at]) if workload.serving else None,
         capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]),
-        lightest=float(one.floor[place, 0]), curve=curve,
+        min_tpot=float(one.floor[place, 0]), curve=curve,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from whichgpu.decide.configurations.configuration import Configuration, Workload
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS
 from whichgpu.estimate.group.group_calibration import load_group_calibration
-from whichgpu.estimate.time.answer import BASES, SOURCE
+from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ def time_range(asked: WorkloadRequest, group: Group, way: Configuration) -> Time
     engine, gpu, fitted = asked.workload.engine or default_engine(), group.gpu, asked.calibration
     alone_tier = fitted.tier(engine, gpu, way.kind, asked.workload.precision or "")
     tier: str = alone_tier
-    low, high = fitted.spread(alone_tier, way.kind, gpu.id, engine)
-    basis: Basis = BASES.get(alone_tier, "modelled")
-    sources = (SOURCE, *fitted.sources_of(engine, gpu.id))
+    low, high = fitted.log_range(alone_tier, way.kind, gpu.id, engine)
+    basis: Basis = BASIS_BY_TIER.get(alone_tier, "modelled")
+    sources = (CALIBRATION_SOURCE, *fitted.sources_of(engine, gpu.id))
     if way.parallel.tp * way.parallel.pp > 1 or (group.gpus > 1 and asked.workload.training):
         groups = load_group_calibration()
         alone = (low, high) if tier in OTHER_KINDS else None
         tier = together = groups.tier(engine, gpu)
-        low, high = groups.spread(together, way.kind)
+        low, high = groups.log_range(together, way.kind)
         if alone:
             low, high = min(low, alone[0]), max(high, alone[1])
         basis = "modelled" if together == "group-other" else "calibrated"

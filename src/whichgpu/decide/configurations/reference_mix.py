@@ -12,17 +12,17 @@ import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.mix import MixItem
+from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
-from whichgpu.estimate.fit import needed, verdict
+from whichgpu.estimate.fit import required_memory, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
-from whichgpu.estimate.time.grid import evaluate
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
@@ -32,7 +32,7 @@ from whichgpu.workload.workload import Parallel, Workload
 BASE = "v100-sxm-16gb"
 
 
-def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
+def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
     """Each group's speed: the weighted geometric mean over the mix of how many times one V100 it is."""
     names = indices(task, day)
     items = [item for item in catalog.reference_mix if item.index in names]
@@ -52,7 +52,7 @@ def mixed(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calib
         precision = _precision(items[0], group.gpu)
         if precision not in first:
             workload, shape = _asked(items[0], precision, catalog)
-            first[precision] = workload, needed(memory(workload, shape), workload)
+            first[precision] = workload, required_memory(estimate_memory(workload, shape), workload)
         found.append(_way(*first[precision], group, exp(float(gains[place]))))
     return found
 
@@ -82,7 +82,7 @@ def _item(
     """Log of the speed against one V100, and which groups lack the memory."""
     base = catalog.gpu_by_id[BASE]
     workload, shape = _asked(item, _precision(item, base), catalog)
-    alone = float(evaluate(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
+    alone = float(evaluate_grid(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
     classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     asked: dict[str, Workload] = {}
     for place, group in enumerate(groups):
@@ -94,11 +94,11 @@ def _item(
     told = np.full(len(groups), -np.inf)
     refused: list[GroupResult | None] = [None] * len(groups)
     least = {precision: replace(own, batch=1) for precision, own in asked.items()}  # a smaller batch is the usual way out
-    needs = {precision: needed(memory(own, shape), own) for precision, own in least.items()}
+    needs = {precision: required_memory(estimate_memory(own, shape), own) for precision, own in least.items()}
     for (precision, gpus, machines), places in classes.items():
         own, chosen = asked[precision], [groups[place] for place in places]
         if gpus == 1:
-            wall = evaluate(own, shape, [one.gpu for one in chosen], calibration=calibration).seconds.wall[:, 0]
+            wall = evaluate_grid(own, shape, [one.gpu for one in chosen], calibration=calibration).seconds.wall[:, 0]
         else:
             many = replace(own, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), batch=(own.batch or 1) * gpus)
             devices = Devices.of([one.gpu for one in chosen], [one.fabric for one in chosen], calibration)

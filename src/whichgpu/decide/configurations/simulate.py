@@ -74,16 +74,16 @@ class Simulator:
         self._servers: dict[Hashable, tuple[Server, ServiceTimes]] = {}
         self._tried: dict[Hashable, ReplicaSimulation | None] = {}
 
-    def hopes(self, group: Group, way: Configuration) -> GroupResult:
+    def bounded(self, group: Group, way: Configuration) -> GroupResult:
         """The way with as few copies as formulas about the steps it was chosen by allow: no simulation will do with fewer."""
         if (copy := self._copy(group, way)) is None:
             return Infeasibility("memory", 0.0)
         if way.parallel.pp > 1:
-            return replace(way, capacity=way.most)
+            return replace(way, capacity=way.rate_bound)
         copies = self._least(way, _hoped(copy, way), LEEWAY)
         return Infeasibility("latency", 0.0) if copies is None else replace(way, capacity=_shared(self._rate / copies))
 
-    def bears(self, group: Group, way: Configuration) -> GroupResult:
+    def simulated(self, group: Group, way: Configuration) -> GroupResult:
         """The way with the fewest copies that keep the objectives."""
         self.prepare([(group, way)])
         if (key := _key(group, way)) not in self._servers:
@@ -109,7 +109,9 @@ class Simulator:
             for factor in (sure.low, sure.high)
         )
         borne = self._borne(way, server, pace, copies)
-        return replace(way, capacity=_shared(self._rate / copies), served=replace(served, fast=fast, slow=slow), bears=borne)
+        return replace(
+            way, capacity=_shared(self._rate / copies), simulation=replace(served, fast=fast, slow=slow), max_rate=borne
+        )
 
     def _borne(self, way: Configuration, server: Server, pace: ServiceTimes, copies: int) -> float:
         """Requests a second that a copy bears: by formula, which knows nothing of first tokens; these are simulated."""
@@ -147,7 +149,9 @@ class Simulator:
 
     def _range(self, way: Configuration) -> tuple[int, int]:
         """Copies at the least and at the most that are thought of."""
-        fewest, sure = (max(way.fewest, ceil(self._rate / each - 1e-9)) for each in (way.most or inf, way.capacity or inf))
+        fewest, sure = (
+            max(way.min_replicas, ceil(self._rate / each - 1e-9)) for each in (way.rate_bound or inf, way.capacity or inf)
+        )
         return fewest, ceil(sure * FARTHEST + 0.5)
 
     def _least(self, way: Configuration, pace: ServiceTimes, leeway: float = 1.0) -> int | None:
@@ -197,9 +201,9 @@ def _hoped(copy: _Copy, way: Configuration) -> ServiceTimes:
     means = _means(copy.workload)
     places = np.array([batch / way.parallel.dp for batch, _, _ in way.curve])
     seconds = np.array([one for _, one, _ in way.curve])
-    steps = seconds - way.read * places / means.output
+    steps = seconds - way.prefill * places / means.output
     shade = steps * ceil(means.prompt / copy.lane.max_batched_tokens)
-    return ServiceTimes(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.read - shade))
+    return ServiceTimes(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.prefill - shade))
 
 
 def _may_hold(workload: Workload, pace: ServiceTimes, rate: float, leeway: float) -> bool:
@@ -283,7 +287,7 @@ def _servers(asked: WorkloadRequest, copies: Sequence[_Copy]) -> Iterator[Server
         (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
         for copy in copies
     ]
-    known = [_TIMED.known(key) for key in keys]  # taken out at once: what is put in may push them out
+    known = [_TIMED.peek(key) for key in keys]  # taken out at once: what is put in may push them out
     new = [copy.group for copy, one in zip(copies, known, strict=True) if one is None]
     timed: Iterator[tuple[Floats, Floats]] = iter(())
     if new:

@@ -16,7 +16,7 @@ from whichgpu.estimate.group.layout_memory import LayoutMemory
 from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.time.answer import work
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer, as_transformer
@@ -194,7 +194,7 @@ def _best(
     if not held:
         return Infeasibility("memory" if np.isfinite(least) else "layout", least / mine - 1.0)
     one = max(_preferred(held) if by_defaults else held, key=lambda one: one.batch / one.seconds[place])
-    done, unit = work(replace(workload, batch=int(one.batch)), shape)
+    done, unit = work_per_step(replace(workload, batch=int(one.batch)), shape)
     seconds = float(one.seconds[place])
     need = Figure(one.need, one.need * (1 - SURE), one.need * (1 + SURE), "byte", "modelled")
     return Configuration(

@@ -1,4 +1,4 @@
-"""What to start the fleet with: counts, tensor-parallel size and largest batch, as vLLM, SGLang and SkyPilot take them."""
+"""Commands and service files that start a fleet with vLLM, SGLang or SkyPilot."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from whichgpu.catalog.engines.registry import default_engine, engine_ids, engine_record
 
-SKYPILOT = "skypilot"  # which starts the default server
+SKYPILOT = "skypilot"  # starts the default engine
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
-PORT = 8000
+PORT = 8000  # of the engine
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One group of copies to start: the same whatever starts it."""
+    """Options of one group of replicas, the same for every tool."""
 
     group: str  # a name for files and services
     model: str
@@ -32,10 +32,10 @@ class Hint:
     instance: str
     region: str
     spot: bool
-    earlier: dict[str, str] = field(default_factory=dict)  # by engine: which releases run there, where the present one does not
+    earlier: dict[str, str] = field(default_factory=dict)  # by engine: releases that run on a GPU the present one does not
 
     def command(self, engine: str) -> list[str]:
-        """The words that start one replica under an engine."""
+        """The command line that starts one replica under an engine."""
         serve = engine_record(engine).serve
         options = {
             serve.tensor_parallel: self.tensor_parallel_size,
@@ -49,7 +49,7 @@ class Hint:
         return words + [option for precision, option in serve.precision.items() if precision == self.dtype]
 
     def skypilot(self) -> dict[str, Any]:
-        """A service of SkyServe that keeps so many replicas up."""
+        """A SkyServe service that keeps the group's replicas running."""
         server = default_engine("serve")
         resources: dict[str, Any] = {"accelerators": f"{_sky_gpu(self.gpu)}:{self.gpus_per_copy}", "ports": PORT}
         if self.provider in CLOUDS:
@@ -71,12 +71,12 @@ class Hint:
         }
 
     def _setup(self, server: str) -> str:
-        """The present release, or the earlier one that whoever starts it names."""
+        """Installation of the present release, or of an earlier one named in an environment variable."""
         package = engine_record(server).serve.package
         if server not in self.earlier:
             return f"pip install {package}"
-        refused = f"the present release does not run on {self.gpu}: name an earlier one"
-        return f'pip install "{package}==${{{_version(server)}:?{refused}}}"'
+        reason = f"the present release does not run on {self.gpu}: name an earlier one"
+        return f'pip install "{package}==${{{_version(server)}:?{reason}}}"'
 
 
 def tools() -> tuple[str, ...]:
@@ -85,9 +85,9 @@ def tools() -> tuple[str, ...]:
 
 
 def launch_files(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
-    """Files by name: a script of commands for an engine, a service each for SkyPilot."""
+    """Files by name: a script of commands for an engine, one service per group for SkyPilot."""
     if tool == SKYPILOT:
-        return {f"{hint.group}.yaml": _remark(hint) + yaml(hint.skypilot()) for hint in hints}
+        return {f"{hint.group}.yaml": _release_comment(hint) + yaml(hint.skypilot()) for hint in hints}
     lines = ["#!/bin/sh", "# Each command is one copy; start it so many times, a load balancer in front."]
     for hint in hints:
         lines += [f"# {hint.copies} of these, each on {hint.gpus_per_copy}x {hint.gpu} ({hint.provider} {hint.instance})"]
@@ -97,7 +97,7 @@ def launch_files(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
     return {f"{tool}.sh": "\n".join(lines) + "\n"}
 
 
-def _remark(hint: Hint) -> str:
+def _release_comment(hint: Hint) -> str:
     server = default_engine("serve")
     if server not in hint.earlier:
         return ""
@@ -105,12 +105,12 @@ def _remark(hint: Hint) -> str:
 
 
 def _version(server: str) -> str:
-    """The variable that names a release."""
+    """The environment variable that names a release."""
     return f"{engine_record(server).serve.package.upper()}_VERSION"
 
 
 def yaml(value: dict[str, Any], depth: int = 0) -> str:
-    """Plain YAML of nested mappings; strings are quoted as JSON, which YAML takes.
+    """Format nested mappings as YAML, with strings quoted as in JSON.
 
     >>> print(yaml({"name": "a", "resources": {"ports": 8000, "use_spot": True}}), end="")
     name: "a"
@@ -127,13 +127,13 @@ def yaml(value: dict[str, Any], depth: int = 0) -> str:
     return text
 
 
-SKY = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a100-sxm-40gb": "A100", "a100-pcie-40gb": "A100"}
+SKYPILOT_GPUS = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a100-sxm-40gb": "A100", "a100-pcie-40gb": "A100"}
 
 
 def _sky_gpu(gpu: str) -> str:
-    """SkyPilot's name of a GPU: the family, which tells memory sizes apart for the A100 alone."""
-    if gpu in SKY:
-        return SKY[gpu]
+    """SkyPilot's name of a GPU: its family, with the memory size for the A100 only."""
+    if gpu in SKYPILOT_GPUS:
+        return SKYPILOT_GPUS[gpu]
     parts = gpu.split("-")
     if parts[0] == "rtx":
         return "".join([parts[0].upper(), *(part.upper() for part in parts[1:])])

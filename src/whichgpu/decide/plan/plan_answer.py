@@ -179,7 +179,7 @@ class CheckRow:
     foresight: bool = False  # they hold only behind a router that knows how long answers get
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PlanAnswer(Displayable):
     """The plan. `bound` is what no plan of all offers looked at can cost less than; `gap` the distance to it, as a share."""
 
@@ -198,20 +198,20 @@ class PlanAnswer(Displayable):
     bill: tuple[BillRow, ...]
     levels: tuple[LevelRow, ...]
     alone: tuple[AloneRow, ...]
-    jobs: tuple[JobRow, ...]
-    owned: tuple[OwnedRow, ...]
+    jobs: tuple[JobRow, ...] = ()
+    owned: tuple[OwnedRow, ...] = ()
     breaks_first: tuple[Message, ...]
-    simulation: tuple[CheckRow, ...]
-    curve: tuple[CurvePoint, ...]
-    timeline: tuple[HourPoint, ...]
-    own: tuple[OwnRow, ...]
-    hints: tuple[Any, ...]
+    simulation: tuple[CheckRow, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
+    timeline: tuple[HourPoint, ...] = ()
+    own: tuple[OwnRow, ...] = ()
+    hints: tuple[Any, ...] = ()
     offers: int
     columns: int
     program: int  # columns in the program
     seconds: float
     assumptions: tuple[Message, ...]
-    warnings: tuple[Message, ...]
+    warnings: tuple[Message, ...] = ()
     sources: tuple[Any, ...] = ()
     verify: str = ""
     verify_note: Message | None = None  # what that command measures, and what not

@@ -1,8 +1,10 @@
-"""From a solved problem to rows people read: groups and why each is there, the bill, hours, owned GPUs, jobs."""
+"""Rows of the answer from a solved problem: groups and why each is chosen, the bill, levels, hours, owned GPUs, jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
@@ -13,30 +15,23 @@ from whichgpu.decide.configurations.configuration import Configuration, Workload
 from whichgpu.decide.configurations.groups import Group
 from whichgpu.decide.configurations.ranges import TimeRange, time_range
 from whichgpu.decide.market import Market
-from whichgpu.decide.plan.plan_answer import (
-    BillRow,
-    GroupRow,
-    HourPoint,
-    JobRow,
-    LevelRow,
-    OwnedRow,
-    Serves,
-    money,
-)
-from whichgpu.decide.plan.solver.build import Column, Formulation
+from whichgpu.decide.plan.capacity import ReplicaCapacity
+from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, HourPoint, JobRow, LevelRow, OwnedRow, Serves, money
+from whichgpu.decide.plan.simulate import max_batch
+from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.growth import utilisation
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.supply import GpuPool
-from whichgpu.decide.plan.verify import max_batch
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
-SHOWN = 1e-4  # share of a bucket below which it is not worth telling
+MIN_SHARE = 1e-4  # of a bucket that a row shows
+PER_THOUSAND = 3.6  # divides a price per hour of one request per second into one of a thousand requests
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """Whose a machine is."""
+class OfferLabel:
+    """Where a machine comes from."""
 
     provider: str
     instance: str
@@ -47,164 +42,146 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows:
-    """A plan on its way to being told. `market` knows the offers; None where there are none."""
+    """The rows of a plan's answer."""
 
     formulation: Formulation
     solution: Solution
-    market: Market | None
+    market: Market
     currency: str
 
     @property
     def busiest(self) -> int:
-        """The level with most to do."""
-        return int(np.argmax(self.formulation.problem.demand.sum(axis=1)))
+        """The level with the most requests."""
+        return self.formulation.problem.busiest
 
-    def offer(self, gpu_pool: GpuPool, way: int) -> Offer:
-        """Of one way of a stand."""
-        machine = gpu_pool.machines[way]
-        if machine.row is None or self.market is None:
-            return Offer("owned", gpu_pool.gpu.name, "", "", gpu_pool.gpu.sources[0] if gpu_pool.gpu.sources else "")
-        table, row = self.market.table, int(self.market.rows[machine.row])
-        from datetime import date
-
+    def _offer(self, gpu_pool: GpuPool, option: int) -> OfferLabel:
+        place = gpu_pool.offers[option].row
+        if place is None:
+            return OfferLabel("owned", gpu_pool.gpu.name, "", "", gpu_pool.gpu.sources[0] if gpu_pool.gpu.sources else "")
+        table, row = self.market.table, int(self.market.rows[place])
         seen = date.fromordinal(min(int(table.days[1][row]), self.market.day.toordinal())).isoformat()
-        return Offer(
-            table.word("provider", row), table.word("instance", row), table.word("region", row), seen, table.word("source", row)
-        )
+        provider, instance, region, source = (table.word(name, row) for name in ("provider", "instance", "region", "source"))
+        return OfferLabel(provider, instance, region, seen, source)
 
     def groups(self) -> tuple[GroupRow, ...]:
-        """Copies at the busiest level, dearest first."""
-        level, problem = self.busiest, self.formulation.problem
-        work = utilisation(problem, self.solution.copies[level].astype(float), self.solution.shares[level], level)
-        rows = [self._group(int(j), float(work[j])) for j in np.flatnonzero(self.solution.copies[level] > 0)]
+        """Groups of replicas at the busiest level, dearest first."""
+        level, counts = self.busiest, self.solution.counts[self.busiest]
+        busy = utilisation(self.formulation.problem, counts.astype(float), self.solution.shares[level], level)
+        rows = [self._group(int(j), float(busy[j])) for j in np.flatnonzero(counts > 0)]
         return tuple(sorted(rows, key=lambda row: (-float(row.cost_per_hour.amount), row.gpu)))
 
-    def _group(self, j: int, work: float) -> GroupRow:
-        formulation, level = self.formulation, self.busiest
-        column, problem = formulation.columns[j], formulation.problem
-        work *= formulation.ease[column.model] if formulation.ease else 1.0
-        gpu_pool, one = formulation.gpu_pools[column.pool_index], formulation.served[column.model]
-        count = int(self.solution.copies[level, j])
-        gpus = count * int(problem.uses[j])
-        way, machines, price = self._stands_on(j)
-        offer = self.offer(gpu_pool, way)
-        sure = sure_of(one.asked, gpu_pool, column.replica.tp)
-        start = formulation.starts[column.model]
-        rates = problem.demand[level] * self.solution.shares[level, j]
+    def _group(self, j: int, busy: float) -> GroupRow:
+        formulation, level, problem = self.formulation, self.busiest, self.formulation.problem
+        column, shares = formulation.columns[j], self.solution.shares[level, j]
+        busy *= formulation.rate_factors[column.model] if formulation.rate_factors else 1.0
+        gpu_pool, model = formulation.gpu_pools[column.pool_index], formulation.models[column.model]
+        count, tp = int(self.solution.counts[level, j]), column.replica.tp
+        option, machines, price = self._machines_of(j)
+        offer = self._offer(gpu_pool, option)
+        step_range = replica_range(model.request, gpu_pool, tp)
+        start = formulation.first_buckets[column.model]
+        rates = problem.demand[level] * shares
         rate = float(rates.sum())
-        serves = tuple(
-            Serves(one.traffic.buckets[b - start].name, float(self.solution.shares[level, j, b]), float(rates[b]))
-            for b in np.flatnonzero(self.solution.shares[level, j] > SHOWN).tolist()
-        )
-        told = money(price, self.currency).amount
+        amount, low, high = (money(price * factor, self.currency).amount for factor in (1.0, step_range.low, step_range.high))
         return GroupRow(
-            model=one.name,
+            model=model.name,
             gpu=gpu_pool.gpu.id,
             gpu_name=gpu_pool.gpu.name,
-            gpus=gpus,
-            copies=count * column.copies,
-            gpus_per_copy=column.replica.tp,
+            gpus=count * int(problem.uses[j]),
+            copies=count * column.replicas,
+            gpus_per_copy=tp,
             machines=machines if not gpu_pool.owned else 0,
             provider=offer.provider,
             instance=offer.instance,
             region=offer.region,
-            term=gpu_pool.machines[way].term,
+            term=gpu_pool.offers[option].term,
             precision=column.replica.precision,
-            parallel=Parallel(dp=count * column.copies, tp=column.replica.tp),
+            parallel=Parallel(dp=count * column.replicas, tp=tp),
             batch=max_batch(column),
             rate=rate,
-            capacity=sure.rate(rate / work if work > 0 else 0.0, "requests/s"),
-            utilisation=work,
-            cost_per_hour=Cost(
-                told, money(price * sure.low, self.currency).amount, money(price * sure.high, self.currency).amount, self.currency
+            capacity=step_range.rate(rate / busy if busy > 0 else 0.0, "requests/s"),
+            utilisation=busy,
+            cost_per_hour=Cost(amount, low, high, self.currency),
+            serves=tuple(
+                Serves(model.traffic.buckets[b - start].name, float(shares[b]), float(rates[b]))
+                for b in np.flatnonzero(shares > MIN_SHARE).tolist()
             ),
-            serves=serves,
-            copies_by_level=tuple(int(n) * column.copies for n in self.solution.copies[:, j]),
-            because=self._because(j, column),
+            copies_by_level=tuple(int(n) * column.replicas for n in self.solution.counts[:, j]),
+            because=(self._reason(j),),
             price_observed_at=offer.observed,
             gpus_per_machine=gpu_pool.pool.size if not gpu_pool.owned else 0,
         )
 
-    def _stands_on(self, j: int) -> tuple[int, int, float]:
-        """The way most of a column's machines are had, how many of them it stands on, and its part of their bill.
+    def _machines_of(self, j: int) -> tuple[int, int, float]:
+        """The price option of most of a column's machines, how many of them it uses, and its part of their bill.
 
-        Columns of a pool stand one after the other; two that share a machine both stand on it, and share its price.
+        Columns of a pool are placed one after the other; two that share a machine both count it, and share its price.
         """
         level, problem = self.busiest, self.formulation.problem
         p = int(problem.pool_of[j])
         pool, size = problem.pools[p], problem.pools[p].size
-        ways = sorted((w, n) for (at, q, w), n in self.solution.machines.items() if at == level and q == p)
-        held = {int(k): int(self.solution.copies[level, k] * problem.uses[k]) for k in np.flatnonzero(problem.pool_of == p)}
-        start = sum(gpus for k, gpus in held.items() if k < j)
-        end = start + held[j]
+        options = sorted((w, n) for (at, q, w), n in self.solution.machines.items() if at == level and q == p)
+        gpus = {int(k): int(self.solution.counts[level, k] * problem.uses[k]) for k in np.flatnonzero(problem.pool_of == p)}
+        start = sum(count for k, count in gpus.items() if k < j)
+        end = start + gpus[j]
         parts, first = [], 0
-        for w, n in ways:
+        for w, n in options:
             parts.append((min(end, first + n * size) - max(start, first), w))
             first += n * size
-        spent = sum(pool.options[w].price * n for w, n in ways)
-        return max(parts)[1], -(-end // size) - start // size, spent * held[j] / max(1, sum(held.values()))
+        spent = sum(pool.options[w].price * n for w, n in options)
+        return max(parts)[1], -(-end // size) - start // size, spent * gpus[j] / max(1, sum(gpus.values()))
 
-    def _because(self, j: int, column: Column) -> tuple[Message, ...]:
-        """Where it is the cheapest, against the cheapest other kind in the plan or on offer."""
+    def _reason(self, j: int) -> Message:
+        """Why a column is in the plan: its cost per thousand requests against that of the cheapest other kind of GPU."""
         problem, level = self.formulation.problem, self.busiest
-        mine = np.flatnonzero(self.solution.shares[level, j] > SHOWN)
-        prices = np.array([min(way.price for way in pool.options) / pool.size for pool in problem.pools])
-        each = prices[problem.pool_of] * problem.uses
-        with np.errstate(divide="ignore", invalid="ignore"):
-            cost = np.where(problem.rates > 0, each[:, None] / problem.rates, np.inf)[:, mine] / 3.6  # of a thousand requests
-        gpu = problem.pools[int(problem.pool_of[j])].gpu
-        others = np.array([problem.pools[int(p)].gpu != gpu for p in problem.pool_of])
-        gpu_pool = self.formulation.gpu_pools[column.pool_index]
+        mine = np.flatnonzero(self.solution.shares[level, j] > MIN_SHARE)
+        cost = problem.cost_per_request()[:, mine] / PER_THOUSAND
+        gpu_pool = self.formulation.gpu_pools[int(problem.pool_of[j])]
         if gpu_pool.owned:
-            return (msg("plan.because-owned", gpu=gpu_pool.gpu.name),)
-        if not others.any() or not np.isfinite(cost[others]).any():
-            return (msg("plan.because-only", gpu=gpu_pool.gpu.name),)
+            return msg("plan.because-owned", gpu=gpu_pool.gpu.name)
+        others = np.flatnonzero([problem.pools[int(p)].gpu != gpu_pool.gpu.id for p in problem.pool_of])
+        others = others[np.isfinite(cost[others]).all(axis=1)]
+        if not len(mine) or not len(others):
+            return msg("plan.because-only", gpu=gpu_pool.gpu.name)
         weights = (problem.demand[level] * self.solution.shares[level, j])[mine]
-        rest = cost[others]
-        finite = np.isfinite(rest).all(axis=1)
         ours = float((cost[j] * weights).sum() / weights.sum())
-        if not finite.any():
-            return (msg("plan.because-only", gpu=gpu_pool.gpu.name),)
-        totals = np.where(finite, (np.where(np.isfinite(rest), rest, 0.0) * weights).sum(axis=1) / weights.sum(), np.inf)
+        totals = (cost[others] * weights).sum(axis=1) / weights.sum()
         best = int(np.argmin(totals))
-        other = self.formulation.gpu_pools[int(problem.pool_of[np.flatnonzero(others)[best]])]
-        name = "plan.because-cheapest" if ours <= totals[best] else self._dearer(int(np.flatnonzero(others)[best]))
-        return (
-            msg(
-                name,
-                gpu=gpu_pool.gpu.name,
-                ours=significant(ours),
-                theirs=significant(float(totals[best])),
-                other=other.gpu.name,
-                currency=self.currency,
-            ),
+        cheapest = int(others[best])
+        return msg(
+            "plan.because-cheapest" if ours <= totals[best] else self._why_dearer(cheapest),
+            gpu=gpu_pool.gpu.name,
+            ours=significant(ours),
+            theirs=significant(float(totals[best])),
+            other=self.formulation.gpu_pools[int(problem.pool_of[cheapest])].gpu.name,
+            currency=self.currency,
         )
 
-    def _dearer(self, cheaper: int) -> str:
-        """Why a column serves what another would for less: no more of that are there or allowed, or machines come whole."""
+    def _why_dearer(self, cheaper: int) -> str:
+        """Message id of why a cheaper column is not used instead: all owned in use, a quota, or machines come whole."""
         problem, level = self.formulation.problem, self.busiest
         p, uses = int(problem.pool_of[cheaper]), int(problem.uses[cheaper])
-        gpus = dict.fromkeys(range(len(problem.pools)), 0)
-        for (at, q, _), n in self.solution.machines.items():
-            gpus[q] += n * problem.pools[q].size if at == level else 0
-        if self.formulation.gpu_pools[p].owned and gpus[p] + uses > problem.pools[p].options[0].most:
+        if self.formulation.gpu_pools[p].owned and self._gpus(level, {p}) + uses > problem.pools[p].options[0].most:
             return "plan.because-used-up"
         for quota in problem.quotas:
-            if p in quota.pools and sum(gpus[q] for q in quota.pools) + uses > quota.most:
+            if p in quota.pools and self._gpus(level, quota.pools) + uses > quota.most:
                 return "plan.because-quota"
         return "plan.because-whole"
 
+    def _gpus(self, level: int, pools: frozenset[int] | set[int] | None = None) -> int:
+        return self.solution.gpus_at(self.formulation.problem, level, pools)
+
     def bill(self) -> tuple[BillRow, ...]:
-        """Machines by offer."""
-        found: dict[tuple[int, int], list[int]] = {}
+        """Machines by offer, dearest first."""
         problem = self.formulation.problem
+        by_option: dict[tuple[int, int], list[int]] = {}
         for (level, p, w), n in self.solution.machines.items():
-            found.setdefault((p, w), [0] * problem.levels)[level] = n
+            by_option.setdefault((p, w), [0] * problem.levels)[level] = n
         rows = []
-        for (p, w), counts in found.items():
-            gpu_pool, way = self.formulation.gpu_pools[p], problem.pools[p].options[w]
-            offer = self.offer(gpu_pool, w)
-            spent = way.price * (max(counts) if way.committed else float(np.dot(counts, problem.hours)))
+        for (p, w), counts in by_option.items():
+            gpu_pool, option = self.formulation.gpu_pools[p], problem.pools[p].options[w]
+            offer = self._offer(gpu_pool, w)
+            spent = option.price * (max(counts) if option.committed else float(np.dot(counts, problem.hours)))
             rows.append(
                 BillRow(
                     provider=offer.provider,
@@ -213,10 +190,10 @@ class AnswerRows:
                     gpu=gpu_pool.gpu.id,
                     gpu_name=gpu_pool.gpu.name,
                     gpus_per_machine=gpu_pool.pool.size,
-                    term=gpu_pool.machines[w].term,
+                    term=gpu_pool.offers[w].term,
                     machines=max(counts),
                     machines_by_level=tuple(counts),
-                    price=money(gpu_pool.machines[w].price, self.currency),
+                    price=money(gpu_pool.offers[w].price, self.currency),
                     cost_per_hour=money(spent, self.currency),
                     cost_per_month=money(spent * MONTH_HOURS, self.currency),
                     price_observed_at=offer.observed,
@@ -226,134 +203,115 @@ class AnswerRows:
         return tuple(sorted(rows, key=lambda row: -row.cost_per_hour.amount))
 
     def levels(self) -> tuple[LevelRow, ...]:
-        """Hours of like load."""
+        """Levels of load with their GPUs and cost per hour."""
         problem, rows = self.formulation.problem, []
         for level in range(problem.levels):
-            rates = {}
-            for m, one in enumerate(self.formulation.served):
-                start = self.formulation.starts[m]
-                rates[one.name] = float(problem.demand[level, start : start + len(one.traffic.buckets)].sum())
-            rows.append(
-                LevelRow(float(problem.hours[level]), rates, self._gpus(level), money(self.cost_at(level), self.currency))
-            )
+            rates = {
+                one.name: float(problem.demand[level, self.formulation.buckets_of(m)].sum())
+                for m, one in enumerate(self.formulation.models)
+            }
+            cost = money(self._cost_at(level), self.currency)
+            rows.append(LevelRow(float(problem.hours[level]), rates, self._gpus(level), cost))
         return tuple(rows)
 
-    def cost_at(self, level: int) -> float:
-        """What an hour of a level costs."""
-        problem = self.formulation.problem
-        return sum(problem.pools[p].options[w].price * n for (at, p, w), n in self.solution.machines.items() if at == level)
-
-    def _gpus(self, level: int) -> int:
-        problem = self.formulation.problem
-        return sum(problem.pools[p].size * n for (at, p, _), n in self.solution.machines.items() if at == level)
+    def _cost_at(self, level: int) -> float:
+        """Cost of an hour at a level of load."""
+        pools = self.formulation.problem.pools
+        return sum(pools[p].options[w].price * n for (at, p, w), n in self.solution.machines.items() if at == level)
 
     def timeline(self) -> tuple[HourPoint, ...]:
-        """Every hour of the curve."""
-        rates = np.sum(
-            [np.resize(one.traffic.hourly, len(self.formulation.hour_level)) for one in self.formulation.served], axis=0
-        )
-        rows = []
-        for hour, level in enumerate(self.formulation.hour_level.tolist()):
-            kinds: dict[str, int] = {}
-            for (at, p, _), n in self.solution.machines.items():
-                if at == level:
-                    gpu_pool = self.formulation.gpu_pools[p]
-                    kinds[gpu_pool.gpu.name] = kinds.get(gpu_pool.gpu.name, 0) + n * gpu_pool.pool.size
-            rows.append(HourPoint(hour, float(rates[hour]), level, kinds, money(self.cost_at(level), self.currency)))
+        """Every hour of the load curve."""
+        formulation, rows = self.formulation, []
+        names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
+        rates = np.sum([np.resize(one.traffic.hourly, len(formulation.hour_level)) for one in formulation.models], axis=0)
+        for hour, level in enumerate(formulation.hour_level.tolist()):
+            gpus = {names[gpu]: n for gpu, n in self.solution.gpus_by_kind(formulation.problem, level).items()}
+            rows.append(HourPoint(hour, float(rates[hour]), level, gpus, money(self._cost_at(level), self.currency)))
         return tuple(rows)
 
     def owned(self) -> tuple[OwnedRow, ...]:
-        """Every owned GPU: its role, or why it has none."""
-        rows = []
-        level, problem = self.busiest, self.formulation.problem
+        """Owned GPUs: the roles of those in use, and why the others are idle."""
+        level, problem, columns = self.busiest, self.formulation.problem, self.formulation.columns
+        counts, rows = self.solution.counts[level], []
         for p, gpu_pool in enumerate(self.formulation.gpu_pools):
             if not gpu_pool.owned:
                 continue
-            mine = [int(j) for j in np.flatnonzero(problem.pool_of == p) if self.solution.copies[level, j] > 0]
+            mine = [int(j) for j in np.flatnonzero(problem.pool_of == p) if counts[j] > 0]
+            names = [self.formulation.models[columns[j].model].name for j in mine]
             roles = [
-                msg(
-                    "plan.role-serves",
-                    model=self.formulation.served[self.formulation.columns[j].model].name,
-                    n=int(self.solution.copies[level, j]),
-                    tp=self.formulation.columns[j].replica.tp,
-                )
-                for j in mine
+                msg("plan.role-serves", model=name, n=int(counts[j]), tp=columns[j].replica.tp)
+                for j, name in zip(mine, names, strict=True)
             ]
-            for k, job in enumerate(problem.jobs):
-                roles += [msg("plan.role-job", name=job.name) for at, share in self.solution.jobs[k] if at == p and share > 0]
-            used = sum(int(self.solution.copies[level, j] * problem.uses[j]) for j in mine)
-            worked = [
-                gpu_pool.widest for k in range(len(problem.jobs)) for at, share in self.solution.jobs[k] if at == p and share > 0
+            working = [
+                job.name for k, job in enumerate(problem.jobs) for at, share in self.solution.jobs[k] if at == p and share > 0
             ]
-            used = max([used, *worked])
-            have = int(problem.pools[p].options[0].most)
-            reasons = self._idle(p, have - used) if used < have else ()
-            rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, have, used, tuple(roles), reasons))
+            roles += [msg("plan.role-job", name=name) for name in working]
+            serving = sum(int(counts[j] * problem.uses[j]) for j in mine)
+            used = max(serving, gpu_pool.gpus_per_job if working else 0)
+            count = int(problem.pools[p].options[0].most)
+            reasons = self._idle_reasons(p, count - used) if used < count else ()
+            rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, count, used, tuple(roles), reasons))
         return tuple(rows)
 
-    def _idle(self, p: int, left: int) -> tuple[Message, ...]:
-        """Why GPUs of a pool have nothing to serve: they cannot, they miss the objective, or others do it for less."""
-        reasons = []
-        for m, one in enumerate(self.formulation.served):
-            copies = self.formulation.copies[m][p]
-            able = [copy for copy in copies if copy.rates.any()]
-            if not one.runs_on(self.formulation.gpu_pools[p].gpu):
-                assert one.engine is not None
-                reasons.append(msg("plan.idle-engine", engine=one.engine.name, model=one.name))
-            elif not copies or all(copy.short == "memory" and not copy.rates.any() for copy in copies):
-                reasons.append(msg("plan.idle-memory", model=one.name))
-            elif not able:
-                late = [copy for copy in copies if copy.short not in ("", "memory")] or list(copies)
-                near = min(late, key=lambda copy: copy.off)
-                limit = getattr(one.goals, f"{near.short}_max", None) if near.short else None
-                reasons.append(
-                    msg(
-                        "plan.idle-late",
-                        model=one.name,
-                        goal=msg(f"plan.goal-{near.short or 'latency'}"),
-                        limit=format_seconds(limit),
-                        over=f"{near.off:.0%}",
-                    )
-                    if limit
-                    else msg("plan.idle-slow", model=one.name)
-                )
-            elif min(copy.tp for copy in able) > left:
-                reasons.append(msg("plan.idle-few", model=one.name, tp=min(copy.tp for copy in able)))
-            else:
-                reasons.append(msg("plan.idle-unneeded", model=one.name))
-        return tuple(reasons)
+    def _idle_reasons(self, p: int, idle: int) -> tuple[Message, ...]:
+        """Why idle GPUs of a pool do not serve each model."""
+        gpu, models = self.formulation.gpu_pools[p].gpu, self.formulation.models
+        return tuple(
+            _idle_reason(one, self.formulation.replicas[m][p], idle)
+            if one.runs_on(gpu) or one.engine is None
+            else msg("plan.idle-engine", engine=one.engine.name, model=one.name)
+            for m, one in enumerate(models)
+        )
 
     def jobs(self) -> tuple[JobRow, ...]:
-        """Where jobs run."""
+        """Jobs with where they run, how long, and their cost."""
         rows = []
         problem = self.formulation.problem
         for job, places in zip(problem.jobs, self.solution.jobs, strict=False):
             for p, share in places:
                 gpu_pool = self.formulation.gpu_pools[p]
-                prices = [way.price for way in gpu_pool.pool.options]
+                prices = [option.price for option in gpu_pool.pool.options]
                 w = prices.index(min(prices))
-                offer = self.offer(gpu_pool, w)
+                offer, cost = self._offer(gpu_pool, w), prices[w] * float(job.hours[p]) * share
                 rows.append(
                     JobRow(
                         job.name,
                         gpu_pool.gpu.name,
-                        gpu_pool.widest if gpu_pool.owned else gpu_pool.pool.size,
+                        gpu_pool.gpus_per_job,
                         offer.provider,
                         offer.instance,
-                        gpu_pool.machines[w].term,
+                        gpu_pool.offers[w].term,
                         share,
                         float(job.wall[p]) * share,
                         job.window,
-                        money(gpu_pool.pool.options[w].price * float(job.hours[p]) * share, self.currency),
+                        money(cost, self.currency),
                         offer.region,
                         offer.observed,
-                        money(gpu_pool.pool.options[w].price * float(job.hours[p]) * share / problem.horizon, self.currency),
+                        money(cost / problem.horizon, self.currency),
                     )
                 )
         return tuple(rows)
 
 
-def sure_of(asked: WorkloadRequest, gpu_pool: GpuPool, tp: int) -> TimeRange:
-    """How sure a copy's times are."""
-    way = Configuration("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
-    return time_range(asked, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), way)
+def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: int) -> Message:
+    """Why GPUs do not serve a model: too little memory, too slow, too few, or served elsewhere for less."""
+    able = [one for one in replicas if one.rates.any()]
+    if not able:
+        if all(one.short == "memory" for one in replicas):
+            return msg("plan.idle-memory", model=model.name)
+        late = [one for one in replicas if one.short not in ("", "memory")] or list(replicas)
+        near = min(late, key=lambda one: one.off)
+        limit = getattr(model.objectives, f"{near.short}_max", None) if near.short else None
+        if not limit:
+            return msg("plan.idle-slow", model=model.name)
+        values = {"goal": msg(f"plan.goal-{near.short}"), "limit": format_seconds(limit), "over": f"{near.off:.0%}"}
+        return msg("plan.idle-late", model=model.name, **values)
+    if (tp := min(one.tp for one in able)) > idle:
+        return msg("plan.idle-few", model=model.name, tp=tp)
+    return msg("plan.idle-unneeded", model=model.name)
+
+
+def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, tp: int) -> TimeRange:
+    """The 90% range of a replica's step times."""
+    layout = Configuration("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
+    return time_range(request, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), layout)

@@ -1,6 +1,6 @@
-"""Throughput somebody measured, instead of estimates: a price and requests a second for each size of request and GPU.
+"""Measured throughput instead of estimates: a price and requests per second for each size of request and GPU.
 
-Two spellings are read: `rate, mix, gpus: {name: {price, requests_per_second}}`, and the profiles of AIBrix's optimizer,
+Two formats are read: `rate, mix, gpus: {name: {price, requests_per_second}}`, and the profiles of AIBrix's optimizer,
 `gpu_info: {name: {cost, tputs}}, workload_distribution` with `indexes(out,in)`.
 """
 
@@ -19,12 +19,12 @@ from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.decide.plan.solver.problem import Floats, Pool, PriceOption, Problem
 
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26  # of the file
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """`mix` sums to one over the buckets; `rates` are requests a second of one GPU by name; `rate` where the file has one."""
+    """`mix` sums to one over the buckets; `rates` are requests per second of one GPU by name; `rate` is the file's, if any."""
 
     name: str
     prices: Mapping[str, float]
@@ -36,7 +36,7 @@ class Profiles:
     def problem(
         self, rate: float | None, headroom: float, slices: int | None, most: Mapping[str, float] | None = None
     ) -> Problem:
-        """The problem at a rate; `most` limits GPUs by name."""
+        """The problem at a rate of requests per second; `most` limits GPUs by name."""
         rate = rate if rate is not None else self.rate
         if rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
@@ -60,25 +60,25 @@ class Profiles:
 
 
 def read_profiles(path: Path) -> Profiles:
-    """A file of profiles; an error that says what is wrong with it."""
+    """Read a file of profiles."""
     try:
-        content = json.loads(read_regular_file(path, MOST_BYTES))
+        content = json.loads(read_regular_file(path, MAX_BYTES))
     except OSError as problem:
         raise _bad(path.name, msg("plan.unreadable", why=problem.strerror or str(problem))) from problem
     except (ValueError, RecursionError) as problem:
         raise _bad(path.name, msg("plan.unreadable", why=str(problem)[:200])) from problem
     if not isinstance(content, dict):
         raise _bad(path.name, msg("plan.profiles-shape"))
-    return read(path.name, content)
+    return parse_profiles(path.name, content)
 
 
-def read(name: str, content: Mapping[str, Any]) -> Profiles:
-    """Profiles of a parsed document."""
+def parse_profiles(name: str, content: Mapping[str, Any]) -> Profiles:
+    """Read the profiles of a parsed document."""
     if "gpu_info" in content:
-        cards, price, speed, mix = content["gpu_info"], "cost", "tputs", content.get("workload_distribution")
+        gpus, price, speed, mix = content["gpu_info"], "cost", "tputs", content.get("workload_distribution")
     else:
-        cards, price, speed, mix = content.get("gpus"), "price", "requests_per_second", content.get("mix")
-    if not isinstance(cards, dict) or not cards or mix is None:
+        gpus, price, speed, mix = content.get("gpus"), "price", "requests_per_second", content.get("mix")
+    if not isinstance(gpus, dict) or not gpus or mix is None:
         raise _bad(name, msg("plan.profiles-shape"))
     shares = _table(name, "mix", mix)
     with np.errstate(over="ignore"):
@@ -86,13 +86,13 @@ def read(name: str, content: Mapping[str, Any]) -> Profiles:
     if not 0 < whole < np.inf:
         raise _bad(name, msg("plan.profiles-empty"))
     prices, rates = {}, {}
-    for gpu, facts in cards.items():
-        if not isinstance(facts, dict) or price not in facts or speed not in facts:
+    for gpu, record in gpus.items():
+        if not isinstance(record, dict) or price not in record or speed not in record:
             raise _bad(name, msg("plan.profiles-gpu", gpu=str(gpu), price=price, speed=speed))
-        table = _table(name, str(gpu), facts[speed])
+        table = _table(name, str(gpu), record[speed])
         if table.shape != shares.shape:
             raise _bad(name, msg("plan.profiles-size", gpu=str(gpu)))
-        prices[str(gpu)] = _number(name, str(gpu), facts[price])
+        prices[str(gpu)] = _number(name, str(gpu), record[price])
         rates[str(gpu)] = table.ravel()
     rate = content.get("rate")
     return Profiles(
@@ -114,16 +114,16 @@ def _number(name: str, what: str, value: Any) -> float:
 
 def _table(name: str, what: str, values: Any) -> Floats:
     try:
-        told = np.array(values, dtype=float)
+        table = np.array(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as problem:
         raise _bad(name, msg("plan.profiles-number", what=what)) from problem
-    if not np.isfinite(told).all() or (told < 0).any():
+    if not np.isfinite(table).all() or (table < 0).any():
         raise _bad(name, msg("plan.profiles-number", what=what))
-    return told
+    return table
 
 
 def _labels(content: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Names of the buckets: answer and prompt lengths where they are told."""
+    """Names of the buckets: input and output lengths if the file has them."""
     match content.get("indexes(out,in)"):
         case [list() as answers, list() as prompts] if (len(answers), len(prompts)) == shape:
             return tuple(f"{prompt} in, {answer} out" for answer in answers for prompt in prompts)

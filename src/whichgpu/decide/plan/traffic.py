@@ -1,7 +1,8 @@
-"""Traffic as a plan sees it: buckets of requests by prompt and answer length, and how many come in each hour."""
+"""Traffic of a model: buckets of requests by input and output tokens, and requests per second in each hour."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,26 +10,28 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.decide.plan.question import RequestedModel
 from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.estimate.serving.load import Lengths
-from whichgpu.workload.traces.reader import Trace
+from whichgpu.workload.traces.reader import Trace, cached_trace
 
-DRAWN = 20_000  # requests that stand for a distribution
-LEAST_DRAWN = 500  # of a distribution, for every value of a histogram
-SIDES = 8  # classes of prompts, and of answers, at most
-RARE = 0.002  # buckets with less than this share of the requests join their neighbours, unless they are longer
-LONG = 2 * 3600.0  # seconds from which a trace tells hours apart
-PARTS = 12  # a shorter one is planned for its busiest twelfth
-FEW = 10 * PARTS  # with fewer requests its mean: a part of less than ten is busiest by chance
-LEAST = 10  # requests from which a rate is drawn at all
-MOST_HOURS = 400  # of a curve looked at one by one
+DEFAULT_RATE = 1.0  # requests per second if neither a rate nor a trace is given
+SAMPLES = 20_000  # requests drawn from a distribution
+MIN_SAMPLES = 500  # drawn for every value of a histogram on the other side
+MAX_CLASSES = 8  # of input lengths, and of output lengths
+RARE = 0.002  # Buckets with a smaller share of the requests join their neighbours, unless their requests are longer.
+LONG_TRACE = 2 * 3600.0  # seconds from which a trace is planned hour by hour
+PARTS = 12  # A shorter trace is planned for its busiest twelfth.
+FEW_REQUESTS = 10 * PARTS  # With fewer, a trace is planned for its mean: parts of less than ten are busiest by chance.
+MIN_REQUESTS = 10  # of a trace whose rate is used
+MAX_ENDS = 400  # of levels tried, among the hours of a curve
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Requests that are alike: from–to tokens of prompt and answer, their means, and their share of all requests.
+    """A class of requests: ranges and means of its input (prompt) and output tokens, and its share of all requests.
 
-    `longest` is the most input and output tokens of one request; 0 where the requests themselves are not known.
+    `longest` is the most input and output tokens of one request; 0 if the requests themselves are not known.
     """
 
     prompt_from: int
@@ -47,38 +50,38 @@ class Bucket:
 
     @property
     def name(self) -> str:
-        """In words of numbers: `257-512 in, 65-128 out`."""
+        """The ranges of tokens: `257-512 in, 65-128 out`."""
         return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Buckets, requests a second in each hour (one for a steady rate), and what the busiest moments were taken from."""
+    """Buckets, and requests per second in each hour (one value for a steady rate)."""
 
     buckets: tuple[Bucket, ...]
     hourly: tuple[float, ...]
-    mean: float  # requests a second over all
-    peak_of: str = "rate"  # rate, hours, parts: what `hourly` is made of
+    mean: float  # requests per second
+    peak_of: str = "rate"  # source of `hourly`: rate, hours, or parts of a trace
     trace: Trace | None = None
 
     @property
     def few(self) -> int | None:
-        """Requests of the trace its rate is drawn from, where they are too few to be sure of it."""
-        return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW else None
+        """Requests of a trace that has too few for a reliable rate; else None."""
+        return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW_REQUESTS else None
 
     @property
     def peak(self) -> float:
-        """The most in any hour."""
+        """Requests per second in the busiest hour."""
         return max(self.hourly)
 
     @property
     def prompt(self) -> float:
-        """Mean tokens of a prompt."""
+        """Mean input tokens of a request."""
         return sum(one.prompt * one.share for one in self.buckets)
 
     @property
     def output(self) -> float:
-        """Mean tokens of an answer."""
+        """Mean output tokens of a request."""
         return sum(one.output * one.share for one in self.buckets)
 
     @property
@@ -86,26 +89,46 @@ class Traffic:
         """Most tokens of a request."""
         return max(one.prompt_to + one.output_to for one in self.buckets)
 
+    def named_shares(self, buckets: Sequence[int]) -> list[tuple[str, float]]:
+        """Names of some buckets and their shares of the requests."""
+        return [(self.buckets[b].name, self.buckets[b].share) for b in buckets]
+
+
+def model_traffic(model: RequestedModel, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
+    """Traffic of a model with its trace, histograms or mean lengths, at its rate or the default one."""
+    if model.trace is not None:
+        return trace_traffic(cached_trace(model.trace), rate, model.hourly)
+    sides = ((seq_in, model.in_spread, model.in_histogram), (seq_out, model.out_spread, model.out_histogram))
+    prompts, outputs = (
+        Lengths.histogram(tuple(histogram), tuple(histogram.values())) if histogram else Lengths(float(mean), spread)
+        for mean, spread, histogram in sides
+    )
+    return traffic_of(rate if rate is not None or model.hourly else DEFAULT_RATE, prompts, outputs, model.hourly, seed)
+
 
 def traffic_of(
-    rate: float | None, prompts: Lengths, outputs: Lengths, hourly: tuple[float, ...] = (), seed: int = 0, sides: int = SIDES
+    rate: float | None,
+    prompts: Lengths,
+    outputs: Lengths,
+    hourly: tuple[float, ...] = (),
+    seed: int = 0,
 ) -> Traffic:
-    """Of lengths and a rate, or rates by the hour; with both, the hours are scaled to that mean rate."""
+    """Traffic of distributions of lengths and a rate, or rates by the hour; with both, the hours are scaled to that mean."""
     chance = np.random.default_rng([seed, 2])
     if prompts.spread and outputs.spread:
-        buckets = bucket_requests(prompts.draw(chance, DRAWN), outputs.draw(chance, DRAWN), sides)
+        buckets = bucket_requests(prompts.draw(chance, SAMPLES), outputs.draw(chance, SAMPLES))
     else:  # A histogram's own lengths and shares, each with all lengths of the other side.
-        count = max(LEAST_DRAWN, DRAWN // max(1, len(prompts.values), len(outputs.values)))
-        (read, read_shares), (written, written_shares) = (one.weighted(chance, count) for one in (prompts, outputs))
-        pairs = (np.repeat(read, len(written)), np.tile(written, len(read)))
-        buckets = bucket_requests(*pairs, sides, np.outer(read_shares, written_shares).ravel())
+        count = max(MIN_SAMPLES, SAMPLES // max(1, len(prompts.values), len(outputs.values)))
+        (inputs, in_shares), (outs, out_shares) = (one.weighted(chance, count) for one in (prompts, outputs))
+        pairs = (np.repeat(inputs, len(outs)), np.tile(outs, len(inputs)))
+        buckets = bucket_requests(*pairs, shares=np.outer(in_shares, out_shares).ravel())
     curve, mean = _curve(rate, hourly)
     return Traffic(buckets, curve, mean, "hours" if hourly else "rate")
 
 
-def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = (), sides: int = SIDES) -> Traffic:
-    """Of a trace: its lengths, and its own hours unless a rate or hours are given. `rate` is the mean the trace is scaled to."""
-    buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs), sides)
+def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = ()) -> Traffic:
+    """Traffic of a trace: its lengths, and its own hours unless hours are given, scaled to a mean `rate` if one is given."""
+    buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs))
     if hourly:
         curve, mean = _curve(rate, hourly)
         return Traffic(buckets, curve, mean, "hours", trace)
@@ -114,17 +137,17 @@ def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = 
         if rate is None:
             raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
         return Traffic(buckets, (rate,), rate, "rate", trace)
-    if rate is None and len(trace) < LEAST:
+    if rate is None and len(trace) < MIN_REQUESTS:
         message = msg("error.trace-too-few", name=trace.name, n=len(trace))
-        raise UsageError("trace-too-few", message, msg("hint.trace-too-few", least=LEAST))
+        raise UsageError("trace-too-few", message, msg("hint.trace-too-few", least=MIN_REQUESTS))
     scale = 1.0 if rate is None else rate / own
     times, span = np.asarray(trace.times), trace.span
-    if span >= LONG:
+    if span >= LONG_TRACE:
         count = int(np.ceil(span / 3600.0))
         counts = np.histogram(times, bins=count, range=(0.0, count * 3600.0))[0]
-        whole = counts[:-1] if span < count * 3600.0 and count > 1 else counts  # an hour cut short says little
+        whole = counts[:-1] if span < count * 3600.0 and count > 1 else counts  # An hour cut short says little.
         return Traffic(buckets, tuple((scale * whole / 3600.0).tolist()), scale * own, "hours", trace)
-    if len(trace) < FEW:
+    if len(trace) < FEW_REQUESTS:
         return Traffic(buckets, (scale * own,), scale * own, "rate", trace)
     counts = np.histogram(times, bins=PARTS, range=(0.0, span))[0]
     return Traffic(buckets, (float(scale * counts.max() * PARTS / span),), scale * own, "parts", trace)
@@ -143,17 +166,17 @@ def _curve(rate: float | None, hourly: tuple[float, ...]) -> tuple[tuple[float, 
 
 
 def bucket_requests(
-    prompts: np.ndarray, outputs: np.ndarray, sides: int = SIDES, shares: np.ndarray | None = None
+    prompts: np.ndarray, outputs: np.ndarray, max_classes: int = MAX_CLASSES, shares: np.ndarray | None = None
 ) -> tuple[Bucket, ...]:
-    """Classes of prompt length times classes of answer length, with what each holds; `shares` are those of the requests."""
+    """Buckets of classes of input lengths times classes of output lengths; `shares` weight the requests."""
     weights = np.full(len(prompts), 1.0 / len(prompts)) if shares is None else shares
-    rows, columns = _edges(prompts, sides), _edges(outputs, sides)
-    at = np.searchsorted(rows, prompts, side="left") - 1
-    to = np.searchsorted(columns, outputs, side="left") - 1
-    reads, writes = _ends(rows, at, prompts, shares is not None), _ends(columns, to, outputs, shares is not None)
+    rows, columns = _edges(prompts, max_classes), _edges(outputs, max_classes)
+    row, column = np.searchsorted(rows, prompts, side="left") - 1, np.searchsorted(columns, outputs, side="left") - 1
+    in_ranges = _ranges(rows, row, prompts, shares is not None)
+    out_ranges = _ranges(columns, column, outputs, shares is not None)
     width = len(columns) - 1
-    place = at * width + to
-    share, read, written = (
+    place = row * width + column
+    share, inputs, outs = (
         np.bincount(place, values, minlength=(len(rows) - 1) * width)
         for values in (weights, weights * prompts, weights * outputs)
     )
@@ -161,10 +184,10 @@ def bucket_requests(
     np.maximum.at(longest, place, np.ceil(prompts + outputs).astype(np.int64))
     found = [
         Bucket(
-            *reads[cell // width],
-            *writes[cell % width],
-            float(read[cell] / share[cell]),
-            float(written[cell] / share[cell]),
+            *in_ranges[cell // width],
+            *out_ranges[cell % width],
+            float(inputs[cell] / share[cell]),
+            float(outs[cell] / share[cell]),
             float(share[cell]),
             int(longest[cell]),
         )
@@ -173,35 +196,35 @@ def bucket_requests(
     return _without_rare(found)
 
 
-def _ends(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) -> list[tuple[int, int]]:
-    """First and last length of each class: of the values in it where these are all there are, else of the class itself."""
+def _ranges(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) -> list[tuple[int, int]]:
+    """First and last length of each class: of its values if `exact`, else of the class itself."""
     if not exact:
         return [(int(low) + 1, int(high)) for low, high in pairwise(edges)]
     mine = [values[at == place] for place in range(len(edges) - 1)]
     return [(int(one.min()), int(one.max())) if len(one) else (0, 0) for one in mine]
 
 
-def _edges(values: np.ndarray, sides: int) -> np.ndarray:
-    """Ends of classes: powers of two within what there is, drawn wider where they would be too many."""
+def _edges(values: np.ndarray, max_classes: int) -> np.ndarray:
+    """Edges of classes: powers of two within the range of the values, wider if there would be too many."""
     low, high = int(values.min()), int(values.max())
     if low == high:
         return np.array([low - 1, low])
     first, last = np.floor(np.log2(max(1, low))), np.ceil(np.log2(high))
-    count = int(min(sides, max(1, last - first)))
+    count = int(min(max_classes, max(1, last - first)))
     inner = np.unique(np.round(2.0 ** np.linspace(first, last, count + 1))).astype(np.int64)
     return np.unique(np.concatenate([[low - 1], inner[(inner > low) & (inner < high)], [high]]))
 
 
 def _without_rare(found: list[Bucket]) -> tuple[Bucket, ...]:
-    """Rare buckets joined to their nearest neighbours, so that nothing is forgotten and little is rounded.
+    """Buckets with the rare ones joined to their nearest neighbours.
 
-    A rare bucket with longer requests than its neighbour stays apart: a GPU has to hold the longest request of a bucket.
+    A rare bucket with longer requests than its neighbour stays apart: a GPU must hold the longest request of a bucket.
     """
     common = [one for one in found if one.share >= RARE]
     if not common:
         return tuple(found)
     joined = {id(one): [one] for one in common}
-    kept = list(common)
+    result = list(common)
     for one in found:
         if one.share >= RARE:
             continue
@@ -209,8 +232,8 @@ def _without_rare(found: list[Bucket]) -> tuple[Bucket, ...]:
         if one.longest <= near.longest:
             joined[id(near)].append(one)
         else:
-            kept.append(one)
-    ordered = sorted(kept, key=lambda one: one.prompt + 4 * one.output)
+            result.append(one)
+    ordered = sorted(result, key=lambda one: one.prompt + 4 * one.output)
     return tuple(_joined(joined.get(id(one), [one])) for one in ordered)
 
 
@@ -231,14 +254,15 @@ def _joined(buckets: list[Bucket]) -> Bucket:
 
 
 def load_levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.ndarray]:
-    """Hours of like load as one level: rates [levels, curves], the share of the hours each holds, and the level of every hour.
+    """Group hours of similar load into levels: rates [levels, curves], each level's share of the hours, and every hour's level.
 
-    A level plans for the busiest of its hours; hours are parted so that least is planned for in vain. Busiest level first.
+    A level is planned for its busiest hour; levels are chosen to waste the least. The busiest level comes first.
     """
-    whole = np.stack(_even(curves), axis=1)
+    size = max(len(one) for one in curves)
+    whole = np.stack([np.resize(one, size) for one in curves], axis=1)  # Shorter curves repeat.
     utilisation = (whole / np.maximum(whole.max(axis=0), 1e-12)).mean(axis=1)
     order = np.argsort(-utilisation, kind="stable")
-    parts = _parted(utilisation[order], most)
+    parts = _level_ends(utilisation[order], most)
     rates, shares, of = [], [], np.zeros(len(utilisation), dtype=np.int64)
     for place, (low, high) in enumerate(pairwise(parts)):
         mine = order[low:high]
@@ -248,16 +272,10 @@ def load_levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.nda
     return np.array(rates), np.array(shares), of
 
 
-def _even(curves: list[Floats]) -> list[Floats]:
-    """All as long as the longest, come again from their beginning."""
-    size = max(len(one) for one in curves)
-    return [np.resize(one, size) for one in curves]
-
-
-def _parted(utilisation: Floats, most: int) -> list[int]:
-    """Ends of the parts of a falling row that waste least when each is counted at its first."""
+def _level_ends(utilisation: Floats, most: int) -> list[int]:
+    """Ends of at most `most` parts of a falling sequence that waste least if each is counted at its first value."""
     count = len(utilisation)
-    ends = np.unique(np.linspace(0, count, min(count, MOST_HOURS) + 1).round().astype(int)).tolist()
+    ends = np.unique(np.linspace(0, count, min(count, MAX_ENDS) + 1).round().astype(int)).tolist()
     total = np.concatenate([[0.0], np.cumsum(utilisation)])
     cost = {0: (0.0, [0])}
     best = cost

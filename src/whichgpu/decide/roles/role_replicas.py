@@ -20,8 +20,8 @@ from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool, Role
 from whichgpu.estimate.serving.load import longest_request, mean_lengths
 from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.server import Server, server_of
-from whichgpu.estimate.time.answer import time_of
 from whichgpu.estimate.time.fallbacks import usual_precision
+from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.workload import Parallel, Workload
 
 DEGREES = (1, 2, 4, 8, 16)
@@ -194,5 +194,5 @@ def step_time(served: ModelLoad, kind: GpuKind, degree: int) -> Figure:
     """A time whose range is that of the copy's steps."""
     workload = replace(workload_for(served, kind, degree), task="serve", batch=8)
     if degree == 1:
-        return time_of(workload, served.shape, kind.gpu).time
+        return estimate_time(workload, served.shape, kind.gpu).time
     return group_time_of(workload, served.shape, kind.gpu, kind.instance)[0].time

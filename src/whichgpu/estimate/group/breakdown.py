@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichgpu.estimate.time.combine import soft_maximum
-from whichgpu.estimate.time.terms import FORWARD_CALL
+from whichgpu.estimate.time.terms import FORWARD_CALL_SECONDS
 
 if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
 
-# Terms that measurements may correct, by the names of the fit.
+# TimeTerms that measurements may correct, by the names of the fit.
 TERMS = ("latency", "volume", "beside", "straggle", "launch", "step", "copies", "threads")
 # Values before correction (assumed; the fit multiplies them).
 CONTENTION = 0.1  # seconds of work lost per second of overlapped communication, which takes SMs and bandwidth
 STRAGGLE = 0.015  # standard deviation of equal GPUs' times for the same work, as a share of it
-LAUNCH_SECONDS = FORWARD_CALL  # of the host, per framework call of an engine without CUDA graphs
+LAUNCH_SECONDS = FORWARD_CALL_SECONDS  # of the host, per framework call of an engine without CUDA graphs
 SYNC_SECONDS = 1e-4  # per step, in which several processes synchronise
 TENSOR_COPY_SECONDS = 90e-6  # of `DataParallel` threads, per parameter tensor
 # Shares of a replica's framework calls that wait for other replicas' threads: Python's lock, and autograd's own threads.

@@ -25,8 +25,8 @@ from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
 from whichgpu.estimate.group.step import Devices, lowered_pass, pass_breakdown
 from whichgpu.estimate.group.traffic import inference_collectives
-from whichgpu.estimate.time.grid import in_hand
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.grid import scheduled_sequences
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
@@ -65,7 +65,7 @@ class EngineSteps:
         task = replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(task, sequences)
         ops = rank_pass(task, self.shape, micro_batch, 1.0, cached)
-        return self._seconds(task, ops, micro_batch, 1.0, in_hand(self.workload, sequences), pipeline, shape)
+        return self._seconds(task, ops, micro_batch, 1.0, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
         """Seconds of a prefill chunk and one token of each of `batch` sequences in one step, on the first device."""
@@ -84,14 +84,14 @@ class EngineSteps:
         decoding = (sequences > 0).astype(float)
         tokens_ops = rank_pass(token, self.shape, np.maximum(micro_batch, 1.0), 1.0, seen)
         ops += [op.times(decoding) for op in tokens_ops if op.kind == "decode_attention"]
-        return self._seconds(task, ops, 1.0, rows, in_hand(self.workload, sequences), pipeline, shape)
+        return self._seconds(task, ops, 1.0, rows, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
     def _seconds(
         self, task: Workload, ops: list[Op], batch: Number, tokens: Number, running: Number, pipeline: Number,
         shape: tuple[int, ...],
     ) -> Array:  # fmt: skip
         collectives = inference_collectives(task, self.shape, batch, tokens)
-        lowered = Lowered(tuple(ops))
+        lowered = LoweredStep(tuple(ops))
         # Corrections are those of generation: engines were measured on whole answers.
         one = lowered_pass(task, self.shape, self.devices, lowered, collectives, "generate", running, pipeline)
         wall = pass_breakdown(self.workload, one, self.devices).wall

@@ -15,10 +15,10 @@ from whichgpu.estimate.group.breakdown import StepBreakdown
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
-from whichgpu.estimate.time.answer import SOURCE, TimeEstimate, work
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import OVERHEAD_SHARE
+from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE, TimeEstimate, work_per_step
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -54,13 +54,13 @@ def group_time_of(
     low, high = _log_range(devices, grid, gpu, workload.precision or "")
     basis: Basis = "modelled" if tier == "group-other" else "calibrated"
     own_sources = devices.calibration.sources_of(grid.engine, gpu.id), devices.groups.sources_of(grid.engine)
-    sources = tuple(dict.fromkeys((SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
+    sources = tuple(dict.fromkeys((CALIBRATION_SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
 
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
 
     wall, floor = seconds["wall"], float(grid.floor[0, 0])
-    done, unit = work(workload, shape)
+    done, unit = work_per_step(workload, shape)
     time = figure(wall, floor)
     facts = GroupTime(
         layout=layout_words(workload.parallel),
@@ -78,11 +78,11 @@ def group_time_of(
         time_device=figure(wall - seconds["waiting"], floor),
         time_host=figure(seconds["host"]),
         throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
-        ttft=figure(float(grid.first[0, 0])) if workload.serving and grid.first is not None else None,
+        ttft=figure(float(grid.ttft[0, 0])) if workload.serving and grid.ttft is not None else None,
         tpot=time if workload.serving else None,
         bound=_bound(grid, seconds),
         tier=tier,
-        calibrated=str(devices.groups.made.get("date", "")),
+        calibrated=str(devices.groups.provenance.get("date", "")),
         warnings=(*precision_warnings(workload, gpu), *grid.notes, *_remarks(workload, gpu, fabric, instance, facts)),
     )
     return estimate, facts
@@ -101,10 +101,10 @@ def layout_words(parallel: Parallel) -> str:
 
 def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
     """Log factors of the group's range, widened to the single GPU's if nothing of its kind was measured."""
-    low, high = devices.groups.spread(devices.groups.tier(grid.engine, gpu), grid.kind)
+    low, high = devices.groups.log_range(devices.groups.tier(grid.engine, gpu), grid.kind)
     single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if single in OTHER_KINDS:
-        own = devices.calibration.spread(single, grid.kind, engine=grid.engine)
+        own = devices.calibration.log_range(single, grid.kind, engine=grid.engine)
         return min(low, own[0]), max(high, own[1])
     return low, high
 

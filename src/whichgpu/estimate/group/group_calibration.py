@@ -1,6 +1,6 @@
 """Corrections of a group's step by engine, year and link, fitted to measurements, and 90% ranges.
 
-The data file is written by `tools/calibration/fit_groups.py`; it states its evidence, date and command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
-from whichgpu.estimate.time.fitted import Fitted, Nearness, read_fitted
+from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, read_corrections
 
-DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
+DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
@@ -59,12 +59,10 @@ class GroupSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupCalibration(Fitted):
+class GroupCalibration(CorrectionTables):
     """Fitted corrections of a group's step."""
 
-    cache: dict[GroupSetting, list[float]] = field(
-        default_factory=dict, compare=False
-    )  # multipliers by setting, in order of TERMS
+    cache: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers in order of TERMS
 
     def log_multiplier(self, setting: GroupSetting, term: str) -> float:
         """Log multiplier of a term, summed over levels; an engine's unmeasured year takes the nearest measured one."""
@@ -91,7 +89,7 @@ class GroupCalibration(Fitted):
         """Evidence tier: this GPU measured in groups under this engine, a related one or another engine, or neither."""
         return TIERS[self.nearness(engine, gpu)]
 
-    def spread(self, tier: Tier, task: str) -> tuple[float, float]:
+    def log_range(self, tier: Tier, task: str) -> tuple[float, float]:
         """Log factors of the 90% range."""
         table = self.ranges.get(tier, {})
         low, high = table.get(task, table.get("any", UNKNOWN_RANGE))
@@ -107,6 +105,6 @@ NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 
 
 @cache
-def load_group_calibration(path: Path = DATA_FILE) -> GroupCalibration:
+def load_group_calibration(folder: Path = DATA_FOLDER) -> GroupCalibration:
     """Read the fitted corrections."""
-    return read_fitted(path, GroupCalibration)
+    return read_corrections(folder, GroupCalibration)

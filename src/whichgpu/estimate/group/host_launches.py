@@ -15,10 +15,10 @@ from whichgpu.catalog.engines.record import HostCosts
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.traffic import Collective
-from whichgpu.estimate.time.calibration import Calibration, setting_of
-from whichgpu.estimate.time.grid import NEWEST
-from whichgpu.estimate.time.lower.host import VIEW
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.calibration import Calibration, correction_key
+from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR
+from whichgpu.estimate.time.lower.host_calls import VIEW_CALL_WEIGHT
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -32,13 +32,13 @@ def lacks_cuda_graphs(workload: Workload) -> bool:
     return _costs(workload).launches_each_kernel
 
 
-def framework_calls(workload: Workload, shape: Shape, lowered: Lowered, collectives: Sequence[Collective]) -> Array:
+def framework_calls(workload: Workload, shape: Shape, lowered: LoweredStep, collectives: Sequence[Collective]) -> Array:
     """Framework calls of a pass: its kernels and collectives, and what this engine version calls besides, [batches]."""
     costs, beside, copies = _costs(workload), 0.0, 0.0
     if isinstance(shape, Transformer):
         copies = costs.shared_head_copies * (shape.kv_heads < shape.heads)
         biases = float(shape.out_bias) + float(shape.mlp_bias)  # added in calls of their own after an all-reduce
-        beside = (costs.residual_adds + biases + costs.views * VIEW) * (shape.layers / workload.parallel.pp)
+        beside = (costs.residual_adds + biases + costs.views * VIEW_CALL_WEIGHT) * (shape.layers / workload.parallel.pp)
     kernels = _total(op.count for op in lowered.ops)
     prefills = _total(op.count for op in lowered.ops if op.kind == "attention")
     calls = kernels + _total(one.count for one in collectives) + prefills * (costs.prompt_copies + copies)
@@ -50,7 +50,7 @@ def call_cost_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -
 
     The year is that of the measurements whose host is known: those of other years reflect their machines as well.
     """
-    settings = [setting_of(gpu, default_engine(), NEWEST, "forward", unit) for gpu in gpus]
+    settings = [correction_key(gpu, default_engine(), NEWEST_SOFTWARE_YEAR, "forward", unit) for gpu in gpus]
     return np.exp([[calibration.log_multiplier(setting, "forward_calls")] for setting in settings])
 
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from whichgpu.estimate.fit import needed
+from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.group.collectives import Array
-from whichgpu.estimate.memory.dispatch import check_training, memory
-from whichgpu.estimate.memory.overhead import context, workspace
+from whichgpu.estimate.memory.dispatch import check_training, estimate_memory
+from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.training.operators import WIDTHS, Widths
-from whichgpu.estimate.memory.training.transformer import Step, allocated_parts
-from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
+from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
+from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
+from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -43,23 +43,23 @@ class LayoutMemory:
         self._trained = "adapters" if workload.lora_rank else "weights"  # part that has gradients
 
     @property
-    def _widths(self) -> Widths:
+    def _widths(self) -> ElementWidths:
         return WIDTHS[self.workload.precision or "bf16"]
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        """Bytes needed at each micro-batch."""
+        """Bytes required_memory at each micro-batch."""
         if isinstance(self.shape, Transformer) and self.workload.training:
             return self._on_lines(self.shape, parallel, checkpointing, micro, accumulation)
         needs = []
         for size, rounds in zip(micro, accumulation, strict=True):
             one = apply_layout(self.workload, parallel, int(size), int(rounds), checkpointing)
-            needs.append(needed(memory(one, self.shape), one).value)
+            needs.append(required_memory(estimate_memory(one, self.shape), one).value)
         return np.array(needs)
 
     def _on_lines(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
         once = self._one_pipeline_end(self._line(shape, parallel, checkpointing), shape, parallel)
         layers = float(len(stage_layers(shape.layers, parallel.pp, 0)))
-        in_pipeline = np.array([in_flight(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
+        in_pipeline = np.array([in_flight_micro_batches(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
         saved = self._saved_bytes(shape, parallel, checkpointing) * layers * micro * (in_pipeline - 1.0)
         gathered = self._gathered_bytes(once, parallel)
         several = accumulation > 1
@@ -68,7 +68,9 @@ class LayoutMemory:
         at_loss = at_loss + self._autocast_bytes(once, parallel, checkpointing) * layers
         all_gradients = self._bytes_at_end(once, parallel, layers)
         at_end = np.where(several, all_gradients + self._unadded_gradient_bytes(once, parallel), all_gradients)
-        total: Array = (np.maximum(at_loss, at_end) + saved) * (1.0 + ALLOCATOR_RESERVE) + (workspace(None) + context(None))
+        total: Array = (np.maximum(at_loss, at_end) + saved) * (1.0 + ALLOCATOR_RESERVE) + (
+            workspace_bytes(None) + context_bytes(None)
+        )
         return total
 
     def _bytes_at_end(self, lines: Lines, parallel: Parallel, layers: float) -> float:
@@ -118,7 +120,7 @@ class LayoutMemory:
         if key not in self._saved:
             sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
             one = apply_layout(self.workload, parallel, 1, 1, checkpointing)
-            step = Step(one, shape, tensor_share(shape, parallel), self._widths, sequence, sequence)
+            step = TransformerStep(one, shape, tensor_share(shape, parallel), self._widths, sequence, sequence)
             block = step.layer(shape.experts is not None)
             self._saved[key] = float(block.kept if checkpointing == "none" else block.entry.size)
         return self._saved[key]

@@ -11,15 +11,15 @@ from itertools import product
 
 import numpy as np
 
-from whichgpu.estimate.fit import Verdict, fit, needed
+from whichgpu.estimate.fit import Verdict, fit, required_memory
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
 from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
 from whichgpu.estimate.group.layouts import legal_layouts
 from whichgpu.estimate.group.step import Devices, evaluate_group
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.workload.shapes import Shape, Traced, Transformer
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of at most so many whose memory is counted exactly
@@ -101,7 +101,7 @@ def time_best_layouts(
     timed: list[TimedLayout] = []
     for candidate in screened.best(gpu):
         one = replace(candidate.workload(workload), nodes=nodes)
-        need = needed(memory(one, shape, devices.gpus[gpu]), one)
+        need = required_memory(estimate_memory(one, shape, devices.gpus[gpu]), one)
         verdict = fit(need, one, devices.gpus[gpu]).fits
         if verdict == "no":
             continue
@@ -118,7 +118,7 @@ def batch_splits(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
-    fixed = workload.micro_batch is not None and (isinstance(shape, Traced) or share % workload.micro_batch)
+    fixed = workload.micro_batch is not None and (isinstance(shape, TracedShape) or share % workload.micro_batch)
     if fixed or not workload.training:
         return np.array([float(share)]), np.ones(1)
     micro = micro_batch_sizes(share)

@@ -15,11 +15,11 @@ from whichgpu.estimate.group.operator_times import PHASES, OperatorTimes
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_step
 from whichgpu.estimate.group.step import Devices, collective_seconds, evaluate_group, link_corrections
 from whichgpu.estimate.group.traffic import step_collectives
-from whichgpu.estimate.time.combine import corrected_parts
-from whichgpu.estimate.time.curves.gpus import columns_of
-from whichgpu.estimate.time.grid import settings
+from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
+from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
+from whichgpu.estimate.time.grid import correction_keys
 from whichgpu.estimate.time.lower.eager.training import Section
-from whichgpu.estimate.time.terms import Terms
+from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import micro_batches
@@ -44,9 +44,9 @@ def micro_batch_sizes(share: int) -> Array:
 class TimedStep:
     """Terms by phase of a step of one tensor degree: with all layers on one stage, and what the layers add to it."""
 
-    whole: dict[str, Terms]
-    layers: dict[str, Terms]
-    accumulate: Terms  # of adding one micro-batch's gradients to those of earlier ones
+    whole: dict[str, TimeTerms]
+    layers: dict[str, TimeTerms]
+    accumulate: TimeTerms  # of adding one micro-batch's gradients to those of earlier ones
     unit: str
 
 
@@ -62,9 +62,9 @@ class LayoutTimes:
         `like` timed the same workload on the same devices for another number of GPUs: its operator times are used again.
         """
         self.workload, self.shape, self.devices = replace(workload, gpus=gpus, nodes=nodes), shape, devices
-        columns = columns_of(devices.gpus)
-        self._columns, self._column_of = columns.among or (columns, np.arange(len(columns)))
-        self._operators: dict[tuple[int, int, int], tuple[OperatorTimes, Terms]] = like._operators if like else {}
+        columns = cached_gpu_columns(devices.gpus)
+        self._columns, self._column_of = columns.distinct or (columns, np.arange(len(columns)))
+        self._operators: dict[tuple[int, int, int], tuple[OperatorTimes, TimeTerms]] = like._operators if like else {}
         self._timed: dict[tuple[int, int, int, str], TimedStep] = like._timed if like else {}
         self._factors: dict[str, Array] = like._factors if like else {}
         self._gradients: dict[Parallel, tuple[CommunicationSeconds, CommunicationSeconds]] = {}
@@ -90,14 +90,16 @@ class LayoutTimes:
         other_stages = 1.0 - len(stage_layers(shape.layers, parallel.pp, 0)) / shape.layers
         chosen = np.searchsorted(self.micro, micro).astype(np.int64)
         if timed.unit not in self._factors:
-            unit_settings = settings(workload, "train", timed.unit, self.devices.gpus)
+            unit_settings = correction_keys(workload, "train", timed.unit, self.devices.gpus)
             self._factors[timed.unit] = self.devices.calibration.factors(unit_settings)
         factors, rounds = self._factors[timed.unit], accumulation[None, :]
         forward, backward, step = (
-            corrected_parts(_at_micro_batches(timed.whole[phase] + timed.layers[phase] * -other_stages, chosen), factors)
+            device_host_and_fixed_seconds(
+                _at_micro_batches(timed.whole[phase] + timed.layers[phase] * -other_stages, chosen), factors
+            )
             for phase in PHASES
         )
-        add = corrected_parts(timed.accumulate, factors)
+        add = device_host_and_fixed_seconds(timed.accumulate, factors)
         gradient_share = (1.0 / parallel.dp if parallel.zero >= 2 else 1.0) / parallel.pp
         optimizer_share = (1.0 / parallel.dp if parallel.zero else 1.0) / parallel.pp
         backward_seconds = backward[0] * rounds + add[0] * gradient_share * (rounds - 1.0)
@@ -159,7 +161,7 @@ class LayoutTimes:
             )
         return self._timed[key]
 
-    def _operator_times(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, Terms]:
+    def _operator_times(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, TimeTerms]:
         """Times of all operators of a tensor degree, and terms of accumulating gradients for one more round."""
         key = (parallel.tp, parallel.cp, parallel.ep)
         if key not in self._operators:
@@ -167,16 +169,16 @@ class LayoutTimes:
             checkpointing = "full" if self.workload.checkpointing == "none" else self.workload.checkpointing
             one = replace(self.workload, parallel=degrees, checkpointing=checkpointing, accumulation=1, micro_batch=None)
             step = rank_step(one, shape, self.micro)
-            accumulate = OperatorTimes.of([Section([step.adding])], self._columns)
-            times = OperatorTimes.of([*step.sections, Section(step.stepping)], self._columns)
+            accumulate = OperatorTimes.of([Section([step.accumulation_op])], self._columns)
+            times = OperatorTimes.of([*step.sections, Section(step.optimizer_ops)], self._columns)
             self._operators[key] = times, accumulate.terms(accumulate.counts, "backward")
         return self._operators[key]
 
-    def _per_device(self, terms: Terms) -> Terms:
+    def _per_device(self, terms: TimeTerms) -> TimeTerms:
         """Terms of every device, from those of each distinct GPU."""
         zeros = np.zeros((len(self._column_of), terms.seconds.shape[2]))
-        return Terms(terms.seconds[:, self._column_of], terms.floors[:, self._column_of], zeros, zeros, terms.unit)
+        return TimeTerms(terms.seconds[:, self._column_of], terms.floors[:, self._column_of], zeros, zeros, terms.unit)
 
 
-def _at_micro_batches(terms: Terms, chosen: NDArray[np.int64]) -> Terms:
+def _at_micro_batches(terms: TimeTerms, chosen: NDArray[np.int64]) -> TimeTerms:
     return replace(terms, seconds=terms.seconds[:, :, chosen], floors=terms.floors[:, :, chosen])

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichgpu.estimate.group.collectives import Array
-from whichgpu.estimate.time.curves.evaluate import CLASSES, STREAM, Evaluated, seconds
+from whichgpu.estimate.time.curves.evaluate import STREAM_INDEX, TIME_CLASSES, OperatorSeconds, operator_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.grid import heat
+from whichgpu.estimate.time.grid import throttling_slowdown
 from whichgpu.estimate.time.lower.eager.training import Section
-from whichgpu.estimate.time.operators import KINDS
-from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, KERNEL_GAP, STEP, TERMS, Terms, heaviest_unit
+from whichgpu.estimate.time.operators import CLASS_BY_KIND
+from whichgpu.estimate.time.terms import (
+    BACKWARD_CALL_SECONDS,
+    FIXED_STEP_SECONDS,
+    FORWARD_CALL_SECONDS,
+    KERNEL_GAP_SECONDS,
+    TERMS,
+    TimeTerms,
+    dominant_unit_class,
+)
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -22,7 +30,7 @@ PHASES = ("forward", "backward", "optimizer")
 class OperatorTimes:
     """Seconds of one call of each operator, its phase and its number of calls."""
 
-    evaluated: Evaluated
+    evaluated: OperatorSeconds
     phases: Array
     classes: Array
     counts: Array
@@ -35,16 +43,16 @@ class OperatorTimes:
     def of(sections: Sequence[Section], gpus: GpuColumns) -> OperatorTimes:
         """Time the operators of a step's sections."""
         ops = tuple(op for one in sections for op in one.ops)
-        recomputes = [np.bincount(np.array(one.again, dtype=np.intp), minlength=len(one.ops)) for one in sections]
+        recomputes = [np.bincount(np.array(one.recomputed, dtype=np.intp), minlength=len(one.ops)) for one in sections]
         return OperatorTimes(
-            evaluated=seconds(ops, gpus),
+            evaluated=operator_seconds(ops, gpus),
             phases=np.array([op.phase for op in ops]),
-            classes=np.array([KINDS[op.kind] for op in ops]),
+            classes=np.array([CLASS_BY_KIND[op.kind] for op in ops]),
             counts=np.array([float(np.max(op.count)) for op in ops]),
             calls=np.array([op.calls for op in ops]),
             recomputes=np.concatenate(recomputes),
-            grows=np.concatenate([np.full(len(one.ops), one.grows) for one in sections]),
-            unit=heaviest_unit(ops),
+            grows=np.concatenate([np.full(len(one.ops), one.growth) for one in sections]),
+            unit=dominant_unit_class(ops),
         )
 
     def phase_counts(self, checkpointed: bool) -> dict[str, Array]:
@@ -54,24 +62,24 @@ class OperatorTimes:
             counts["backward"] += self.recomputes * self.counts
         return counts
 
-    def terms(self, weights: Array, phase: str) -> Terms:
+    def terms(self, weights: Array, phase: str) -> TimeTerms:
         """Terms of a phase in which operators run `weights` times each."""
         one = self.evaluated
         shape = (len(TERMS), one.seconds.shape[0], one.seconds.shape[2])
         totals, floors = np.zeros(shape), np.zeros(shape)
-        for index, kind in enumerate(CLASSES):
+        for index, kind in enumerate(TIME_CLASSES):
             own = np.flatnonzero(weights * (self.classes == kind))
             totals[index] = np.einsum("gob,o->gb", one.seconds[:, own], weights[own])
             floors[index] = np.einsum("gob,o->gb", one.floors[:, own], weights[own])
         gemms = np.flatnonzero(weights * (self.classes == "gemm"))
         for total, each in ((totals, one.seconds), (floors, one.floors)):
-            total[STREAM] = np.einsum("gob,o->gb", each[:, gemms] * one.streamed[:, gemms], weights[gemms])
-            total[0] -= total[STREAM]
-        totals[0] *= heat(totals[0])
+            total[STREAM_INDEX] = np.einsum("gob,o->gb", each[:, gemms] * one.streamed[:, gemms], weights[gemms])
+            total[0] -= total[STREAM_INDEX]
+        totals[0] *= throttling_slowdown(totals[0])
         calls = float((weights * self.calls).sum())
-        totals[TERMS.index("gap")] = weights.sum() * KERNEL_GAP
-        totals[TERMS.index("forward_calls")] = calls * FORWARD_CALL if phase == "forward" else 0.0
-        totals[TERMS.index("backward_calls")] = calls * BACKWARD_CALL if phase != "forward" else 0.0
-        totals[TERMS.index("step")] = STEP if phase == "forward" else 0.0
+        totals[TERMS.index("gap")] = weights.sum() * KERNEL_GAP_SECONDS
+        totals[TERMS.index("forward_calls")] = calls * FORWARD_CALL_SECONDS if phase == "forward" else 0.0
+        totals[TERMS.index("backward_calls")] = calls * BACKWARD_CALL_SECONDS if phase != "forward" else 0.0
+        totals[TERMS.index("step")] = FIXED_STEP_SECONDS if phase == "forward" else 0.0
         zeros = np.zeros(shape[1:])
-        return Terms(totals, floors, zeros, zeros, self.unit)
+        return TimeTerms(totals, floors, zeros, zeros, self.unit)

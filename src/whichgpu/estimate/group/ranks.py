@@ -11,7 +11,7 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.training import TrainingStep, eager_pass, training_parts
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 
-def rank_ops(workload: Workload, shape: Shape, batch: Number) -> Lowered:
+def rank_ops(workload: Workload, shape: Shape, batch: Number) -> LoweredStep:
     """Operators of a step on one rank with `batch` sequences or samples at a time."""
     if not isinstance(shape, Transformer):
         return lower(workload, shape, batch)

@@ -27,13 +27,13 @@ from whichgpu.estimate.group.traffic import (
     step_collectives,
 )
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import corrected_parts
-from whichgpu.estimate.time.curves.evaluate import Totals, totals
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns_of
-from whichgpu.estimate.time.grid import NEWEST, in_hand, settings, terms_from
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
+from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
+from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
+from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, correction_keys, scheduled_sequences, terms_from_totals
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op
-from whichgpu.estimate.time.terms import DEVICE, TERMS, Terms
+from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -45,7 +45,7 @@ ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls"
 
 @dataclass(frozen=True, slots=True)
 class GroupGrid:
-    """Seconds, [gpus, batches]; `first` is the time to a sequence's first token in generation."""
+    """Seconds, [gpus, batches]; `ttft` is the time to a sequence's first token in generation."""
 
     engine: str
     kind: str
@@ -53,7 +53,7 @@ class GroupGrid:
     floor: Array
     flop_seconds: Array
     byte_seconds: Array
-    first: Array | None = None
+    ttft: Array | None = None
     notes: tuple[Message, ...] = ()
 
 
@@ -62,7 +62,7 @@ class RankPass:
     """One pass of a rank before the group's corrections, with the terms that tell its bound."""
 
     parts: StepParts
-    terms: Terms
+    terms: TimeTerms
     kind: str
     notes: tuple[Message, ...] = ()
 
@@ -101,7 +101,7 @@ def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number)
     kind = workload.traits.step
     micro_batch, pipeline = pipeline_schedule(workload, batch)
     lowered = rank_ops(workload, shape, micro_batch)
-    running = in_hand(workload, batch) if kind == "decode" else 0.0
+    running = scheduled_sequences(workload, batch) if kind == "decode" else 0.0
     collectives = step_collectives(workload, shape, micro_batch)
     return lowered_pass(workload, shape, devices, lowered, collectives, kind, running, pipeline)
 
@@ -112,9 +112,9 @@ def inference_pass(
     """Prefill of `batch` sequences of `tokens` new tokens each, or a decode step at a `context`, as a part of generation."""
     task = replace(workload, task="prefill" if context is None else "decode")
     micro_batch, pipeline = pipeline_schedule(task, batch)
-    lowered = Lowered(tuple(rank_pass(task, shape, micro_batch, tokens, context)))
+    lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context)))
     collectives = inference_collectives(task, shape, micro_batch, tokens if context is None else 1.0)
-    running = in_hand(workload, batch) if context is not None else 0.0
+    running = scheduled_sequences(workload, batch) if context is not None else 0.0
     return lowered_pass(workload, shape, devices, lowered, collectives, "generate", running, pipeline)
 
 
@@ -134,26 +134,26 @@ def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, b
     share = np.asarray(batch) / length if workload.serving else np.asarray(1.0 / length)
     total = StepBreakdown(*(getattr(step, one.name) + getattr(read, one.name) * share for one in fields(StepBreakdown)))
     grid = _grid(workload, replace(token, terms=token.terms + prefill.terms * share), total)
-    return replace(grid, first=read.wall + step.wall)
+    return replace(grid, ttft=read.wall + step.wall)
 
 
 def lowered_pass(
     workload: Workload,
     shape: Shape,
     devices: Devices,
-    lowered: Lowered,
+    lowered: LoweredStep,
     collectives: Sequence[Collective],
     kind: str,
     running: Number,
     pipeline: Number,
 ) -> RankPass:
     """Pass of these operators and collectives, its work corrected; `running` are the sequences of a serving engine's batch."""
-    columns, parallel = columns_of(devices.gpus), workload.parallel
+    columns, parallel = cached_gpu_columns(devices.gpus), workload.parallel
     phases = _phases(lowered, columns) if workload.training else {}
-    timed = reduce(add, (one for _, one in phases.values())) if phases else totals(lowered.ops, columns)
-    terms = terms_from(timed, lowered, running, workload.accumulation)
-    factors = devices.calibration.factors(settings(workload, kind, terms.unit, devices.gpus))
-    device, calls, once = corrected_parts(terms, factors, workload.host_speed)
+    timed = reduce(add, (one for _, one in phases.values())) if phases else operator_totals(lowered.ops, columns)
+    terms = terms_from_totals(timed, lowered, running, workload.accumulation)
+    factors = devices.calibration.factors(correction_keys(workload, kind, terms.unit, devices.gpus))
+    device, calls, once = device_host_and_fixed_seconds(terms, factors, workload.host_speed)
     ones = np.ones_like(device)
     zeros = forward_calls = launches = 0.0 * ones
 
@@ -161,7 +161,7 @@ def lowered_pass(
         if name not in phases:
             return zeros
         ops, one = phases[name]
-        return corrected_parts(terms_from(one, ops), factors)[0] / _overlapped_rounds(workload, name)
+        return device_host_and_fixed_seconds(terms_from_totals(one, ops), factors)[0] / _overlapped_rounds(workload, name)
 
     communication = collective_seconds(workload, collectives, devices)
     if parallel.threads:  # Its broadcasts are few and large: their start-up is part of its step.
@@ -181,7 +181,7 @@ def lowered_pass(
         once=once,
         forward=phase_seconds("forward"),
         backward=phase_seconds("backward"),
-        attention=terms.seconds[ATTENTION] * (device / np.maximum(terms.seconds[: len(DEVICE)].sum(axis=0), 1e-30)),
+        attention=terms.seconds[ATTENTION] * (device / np.maximum(terms.seconds[: len(DEVICE_TERMS)].sum(axis=0), 1e-30)),
         **{name: value * ones for name, value in communication.items()},
         launches=launches,
         ranks=float(parallel.dp * parallel.tp * parallel.cp) * ones if _ranks_wait(workload) else ones,
@@ -192,12 +192,12 @@ def lowered_pass(
     return RankPass(parts, terms, kind, lowered.notes)
 
 
-def _phases(lowered: Lowered, gpus: GpuColumns) -> dict[str, tuple[Lowered, Totals]]:
+def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredStep, OperatorTotals]]:
     """Operators of each phase that occurs, timed."""
     phases: dict[str, list[Op]] = {}
     for op in lowered.ops:
         phases.setdefault(op.phase, []).append(op)
-    return {phase: (Lowered(tuple(ops)), totals(ops, gpus)) for phase, ops in phases.items()}
+    return {phase: (LoweredStep(tuple(ops)), operator_totals(ops, gpus)) for phase, ops in phases.items()}
 
 
 def _overlapped_rounds(workload: Workload, phase: str) -> float:
@@ -234,7 +234,7 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
 
 def link_corrections(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
     """Correction factors of each term of a group's step, [gpus, 1]."""
-    engine, year = workload.engine or default_engine(), workload.year or NEWEST
+    engine, year = workload.engine or default_engine(), workload.year or NEWEST_SOFTWARE_YEAR
     return devices.groups.factors(
         [group_setting(fabric, engine, year, kind, workload.parallel.threads) for fabric in devices.fabrics]
     )

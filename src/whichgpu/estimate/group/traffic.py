@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
-from whichgpu.estimate.memory.quantisation import is_mixture
-from whichgpu.estimate.time.lower.eager.training import trained
+from whichgpu.estimate.memory.quantisation import is_moe_layer
+from whichgpu.estimate.time.lower.eager.training import trained_parameters
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.workload.layouts import expert_ranks, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.lower.model import Model
+    from whichgpu.estimate.time.lower.traced_model import TracedModel
     from whichgpu.estimate.time.operators import Number
 
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
@@ -88,7 +88,7 @@ def _pass(
     layers = stage_layers(shape.layers, parallel.pp, 0)
     passes = rounds * (1.0 + backward)
     activations = tokens * shape.hidden * width
-    moe_layers = sum(is_mixture(shape, index) for index in layers)
+    moe_layers = sum(is_moe_layer(shape, index) for index in layers)
     if parallel.tp > 1:
         per_layer = (1 if shape.parallel_block else 2) + (1 if shape.encoder_layers else 0)
         sums = len(layers) * per_layer * passes + 2 * -(-shape.encoder_layers // parallel.pp) * passes
@@ -148,7 +148,7 @@ def gradient_bytes(workload: Workload, shape: Shape) -> tuple[float, float]:
     if not isinstance(shape, Transformer):
         return _parameters(workload, shape) * gradient_width(workload), 0.0
     own = tensor_share(shape, workload.parallel)
-    parameters, _ = trained(workload, own)
+    parameters, _ = trained_parameters(workload, own)
     counts = count_parameters(own)
     size = parameters * gradient_width(workload)
     expert_share = 0.0 if workload.lora_rank else counts.experts / counts.total
@@ -171,22 +171,22 @@ def gradient_width(workload: Workload) -> float:
 
 
 def _parameters(workload: Workload, shape: Shape) -> float:
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _training_model(workload, shape).parameters
     return float(count_parameters(shape).total) if isinstance(shape, Mlp) else 0.0
 
 
 def parameter_tensors(workload: Workload, shape: Shape) -> float:
     """Parameter tensors of one replica, which `DataParallel` threads copy one by one."""
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         return _training_model(workload, shape).tensors
     if isinstance(shape, Transformer):
-        return trained(workload, shape)[1]
+        return trained_parameters(workload, shape)[1]
     return 2.0 * (len(shape.units) - 1) if isinstance(shape, Mlp) else 1.0
 
 
-def _training_model(workload: Workload, shape: Traced) -> Model:
+def _training_model(workload: Workload, shape: TracedShape) -> TracedModel:
     """Traced model of the training step, which knows its parameters."""
-    from whichgpu.estimate.time.lower.model import model_of  # Deferred: it reads the operator tables.
+    from whichgpu.estimate.time.lower.traced_model import traced_model  # Deferred: it reads the operator tables.
 
-    return model_of(replace(workload, task="train"), shape)
+    return traced_model(replace(workload, task="train"), shape)

@@ -20,7 +20,7 @@ from whichgpu.workload.shapes import Dlrm, Mlp, Transformer
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ForwardPass:
     """One forward pass on one GPU: tokens in it, and what its head gives out."""
 
     tokens: int
@@ -34,7 +34,7 @@ class Step:
     tp: int = 1
 
 
-def live_bytes(shape: Transformer, step: Step) -> int:
+def activation_peak_bytes(shape: Transformer, step: ForwardPass) -> int:
     """Bytes of activations at the peak of a step."""
     own = shape.hidden * (2 if _norms_first(shape) else 3)
     mlp = own + _mlp(shape, step.tp)
@@ -45,17 +45,17 @@ def live_bytes(shape: Transformer, step: Step) -> int:
     return step.kept + max(layer, scores, head)
 
 
-def perceptron_bytes(shape: Mlp, samples: int, width: int) -> int:
+def mlp_peak_bytes(shape: Mlp, samples: int, width: int) -> int:
     """A plain perceptron: its input stays with the caller; a layer's output and its activated copy are alive together.
 
-    >>> perceptron_bytes(Mlp("", (9000, 4000, 4000, 32)), 128, 4)
+    >>> mlp_peak_bytes(Mlp("", (9000, 4000, 4000, 32)), 128, 4)
     8704000
     """
     first, *rest = shape.units
     return samples * width * (first + 2 * max(rest, default=0))
 
 
-def recommendation_bytes(shape: Dlrm, samples: int, width: int) -> int:
+def dlrm_peak_bytes(shape: Dlrm, samples: int, width: int) -> int:
     """A recommendation model: the looked-up vectors and the widest pair of layers."""
     vectors = shape.embedding_dim * (len(shape.tables) + 1)
     return samples * width * (vectors + shape.interaction + 2 * max((*shape.bottom, *shape.top), default=0))
@@ -78,18 +78,18 @@ def _mlp(shape: Transformer, tp: int) -> int:
     return max(mixture, plain if experts.dense_layers or experts.every > 1 else 0)
 
 
-def _attention(shape: Transformer, step: Step) -> int:
+def _attention(shape: Transformer, step: ForwardPass) -> int:
     """Elements a token of queries, keys, values and output."""
-    if latent := shape.latent:
-        query = latent.nope_dim + latent.rope_dim
-        wide = shape.heads * (2 * query + 2 * latent.value_dim)
-        return -(-wide // step.tp) + latent.q_rank + latent.kv_rank
+    if mla := shape.mla:
+        query = mla.nope_dim + mla.rope_dim
+        wide = shape.heads * (2 * query + 2 * mla.value_dim)
+        return -(-wide // step.tp) + mla.q_rank + mla.kv_rank
     query = shape.heads * shape.head_dim
     keys = 2 * shape.kv_heads * shape.head_dim
     rotated = 2 * query if shape.rope and step.written_out else 0
     return -(-(2 * query + keys + rotated) // step.tp)
 
 
-def _scores(shape: Transformer, step: Step) -> int:
+def _scores(shape: Transformer, step: ForwardPass) -> int:
     """The score matrix, where attention writes it out."""
     return step.tokens * step.context * -(-shape.heads // step.tp) * step.score_bytes

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, significant
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -18,10 +18,10 @@ BYTES = 12
 SOURCE = "dettmers-2014-which-gpu"
 
 
-def formula(weights: int, batch: int, units: int) -> int:
+def formula_bytes(weights: int, batch: int, units: int) -> int:
     """Bytes, for the weights' count, the batch and the units of all layers, the input's among them.
 
-    >>> formula(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; printed there as 0.62
+    >>> formula_bytes(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; printed there as 0.62
     0.6069...
     """
     return BYTES * (weights + batch * units)
@@ -29,20 +29,20 @@ def formula(weights: int, batch: int, units: int) -> int:
 
 def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryEstimate:
     """The formula's answer, with a word on how far it is from ours and why."""
-    weights, units = counts(workload, shape, ours)
+    weights, units = count_weights_and_units(workload, shape, ours)
     batch = workload.local_batch
     parts = {
         "weights": 4 * weights,
         "gradients": 4 * weights,
         "optimizer": 4 * weights,
-        "activations": formula(0, batch, units),
+        "activations": formula_bytes(0, batch, units),
     }
-    total, exact = formula(weights, batch, units), (1.0, 1.0)
-    told = estimate(parts, exact, exact, basis="published", sources=(SOURCE,))
+    total, exact = formula_bytes(weights, batch, units), (1.0, 1.0)
+    told = build_estimate(parts, exact, exact, basis="published", sources=(SOURCE,))
     return replace(told, warnings=(_compared(total, ours), *_reasons(workload, shape)))
 
 
-def counts(workload: Workload, shape: Shape, ours: MemoryEstimate) -> tuple[int, int]:
+def count_weights_and_units(workload: Workload, shape: Shape, ours: MemoryEstimate) -> tuple[int, int]:
     """Weights, and units of one sample: what every layer hands on, the input first. A sequence's tokens all count."""
     if isinstance(shape, Mlp):
         return sum(a * b for a, b in zip(shape.units, shape.units[1:], strict=False)), sum(shape.units)

@@ -11,7 +11,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
-from whichgpu.workload.shapes import Dlrm, Shape, Traced, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, WeightsOnly
 from whichgpu.workload.workload import Workload
 
 # What a request says of the load, the run and the links takes no memory: counts are shared by requests that differ in these.
@@ -22,9 +22,9 @@ WITHOUT: dict[str, Any] = {
 _RECENT = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # with the GPU, whose identity is part of the key
 
 
-def memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
+def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
     """Peak memory on the fullest GPU. `workload` has its defaults filled in."""
-    if isinstance(shape, Traced) and ":" in shape.table:  # a module that may change
+    if isinstance(shape, TracedShape) and ":" in shape.table:  # a module that may change
         return _counted(workload, shape, gpu)
     bare = replace(workload, **WITHOUT)
     return _RECENT.get((bare, shape, id(gpu)), lambda: (_counted(bare, shape, gpu), gpu))[0]
@@ -41,11 +41,11 @@ def _counted(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimat
 def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.training:
         check_training(workload, shape)
-    if isinstance(shape, Traced) and ":" in shape.table:  # a module to trace now, not a table
+    if isinstance(shape, TracedShape) and ":" in shape.table:  # a module to trace now, not a table
         from whichgpu.estimate.memory.module import module_memory
 
         return module_memory(workload, shape, gpu)
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.memory.traced import traced_memory
 
         return traced_memory(workload, shape, gpu)

@@ -22,8 +22,8 @@ COLLECTIVES = 512 * MIB
 HOPPER, BLACKWELL = 9.0, 10.0
 TYPICAL_SMS, TYPICAL_MEMORY = 132, 80 * GIB  # where no GPU is named
 MANY_GPUS = 4  # from which SGLang captures larger graphs
-LEAST_CHUNK = 2048  # tokens that SGLang's reserve is at least for
-LEAST_SHARE = 0.1
+MIN_RESERVE_CHUNK = 2048  # tokens that SGLang's reserve is at least for
+MIN_STATIC_SHARE = 0.1
 
 
 def engine_of(workload: Workload) -> EngineRecord:
@@ -38,12 +38,12 @@ def chunk_tokens(memory: EngineMemory, gpu: Gpu | None, task: Task, context: int
     if memory.chunk_by_memory:
         return int(step_below(memory.chunk_by_memory, _gibibytes(gpu)))
     offline = TASK_TRAITS[task].offline
-    if is_large(memory, gpu):
+    if is_large_gpu(memory, gpu):
         return memory.chunk_large_offline if offline else memory.chunk_large
     return (offline and memory.chunk_offline) or memory.chunk or None
 
 
-def is_large(memory: EngineMemory, gpu: Gpu | None) -> bool:
+def is_large_gpu(memory: EngineMemory, gpu: Gpu | None) -> bool:
     """Whether the engine's defaults for large GPUs hold."""
     if not memory.large_gpu:
         return False
@@ -99,11 +99,11 @@ def static_share(memory: EngineMemory, gpu: Gpu, tp: int, pp: int) -> float:
     """SGLang's `mem_fraction_static`: weights and cache as a share of what was free, by GPUs or by the reserve it leaves."""
     if memory.share_by_gpus:
         return next(share for gpus, share in memory.share_by_gpus if tp * pp >= gpus)
-    chunk = max(chunk_tokens(memory, gpu, "serve", 0) or 0, LEAST_CHUNK)
+    chunk = max(chunk_tokens(memory, gpu, "serve", 0) or 0, MIN_RESERVE_CHUNK)
     reserved = memory.reserve + memory.reserve_per_chunk_token * chunk
     reserved += memory.graph_per_sequence * _graph_sequences(memory, gpu, tp)
     reserved += memory.reserve_of_eight_gpus * tp * pp / 8
-    return max(LEAST_SHARE, 1 - reserved / gpu.memory_bytes)
+    return max(MIN_STATIC_SHARE, 1 - reserved / gpu.memory_bytes)
 
 
 def _graph_sequences(memory: EngineMemory, gpu: Gpu | None, tp: int) -> int:

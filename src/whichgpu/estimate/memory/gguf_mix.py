@@ -17,16 +17,16 @@ TYPES: Mapping[str, Block] = {name: one.block for name, one in tensor_types().it
 MIXES: Mapping[str, str] = {name: one.tensor_type for name, one in PRECISION_BY_NAME.items() if one.tensor_type}
 ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_NAME.items() if one.alias_of}
 
-TINY = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
-IQ2_LARGE = frozenset(("iq2_s", "iq2_m"))
+TINY_MIXES = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
+LARGE_IQ2_MIXES = frozenset(("iq2_s", "iq2_m"))
 # With eight experts, small attention matrices cost little beside them.
-OUTPUT_OF_EIGHT = frozenset(
+OUTPUT_MIXES_EIGHT_EXPERTS = frozenset(
     ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class GgufModelTraits:
     """What of a model the rule looks at."""
 
     layers: int
@@ -41,24 +41,24 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MatrixPosition:
     """A matrix the rule is asked about: in which mix, of which base type, in which layer of what model."""
 
     mix: str
     base: str
     layer: int
-    traits: Traits
+    traits: GgufModelTraits
 
 
-def more_bits(layer: int, layers: int) -> bool:
+def has_more_bits(layer: int, layers: int) -> bool:
     """Whether a layer is among those given more bits: the first and last eighth, and every third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
-def tensor_type(mix: str, role: str, layer: int, traits: Traits, row: int) -> str:
+def tensor_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
     """The GGUF type of a matrix by its role and layer, with `row` weights a row.
 
-    >>> llama = Traits(layers=32, groups=4, experts=1)
+    >>> llama = GgufModelTraits(layers=32, groups=4, experts=1)
     >>> [tensor_type("q4_k_m", "ffn_down", layer, llama, 14336) for layer in (0, 4, 6)]
     ['q6_k', 'q4_k', 'q6_k']
     """
@@ -69,7 +69,7 @@ def tensor_type(mix: str, role: str, layer: int, traits: Traits, row: int) -> st
     return chosen if row % TYPES[chosen].weights == 0 else "f16"
 
 
-def _wanted(mix: str, role: str, layer: int, traits: Traits, row: int) -> str:
+def _wanted(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
     base = MIXES[mix]
     if base in ("f32", "f16"):
         return base
@@ -78,18 +78,18 @@ def _wanted(mix: str, role: str, layer: int, traits: Traits, row: int) -> str:
     if mix == "mxfp4_moe":
         return "mxfp4" if role.endswith("_exps") else "q8_0"
     rule = _RULES.get(role.removesuffix("_exps").removesuffix("_shexp"))
-    return rule(Place(mix, base, layer, traits)) if rule else base
+    return rule(MatrixPosition(mix, base, layer, traits)) if rule else base
 
 
-def _output(mix: str, base: str, traits: Traits, row: int) -> str:
+def _output(mix: str, base: str, traits: GgufModelTraits, row: int) -> str:
     if mix == "mxfp4_moe" or traits.falcon or row % TYPES[base].weights:
         return "q8_0"
-    if mix in TINY or mix == "iq3_xxs":
+    if mix in TINY_MIXES or mix == "iq3_xxs":
         return "q5_k"
     return base if base == "q8_0" else "q6_k"
 
 
-def _embedding(at: Place) -> str:
+def _embedding(at: MatrixPosition) -> str:
     if at.mix in ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs"):
         return "q2_k"
     if at.mix in ("iq2_s", "iq2_m", "iq3_xxs"):
@@ -97,10 +97,10 @@ def _embedding(at: Place) -> str:
     return "q4_k" if at.mix in ("tq1_0", "tq2_0") else at.base
 
 
-def _value(at: Place) -> str:
-    if at.mix in TINY:
+def _value(at: MatrixPosition) -> str:
+    if at.mix in TINY_MIXES:
         many = at.traits.groups >= 4 or at.traits.experts >= 4
-        return "q4_k" if many else "iq3_s" if at.mix in IQ2_LARGE else "q2_k"
+        return "q4_k" if many else "iq3_s" if at.mix in LARGE_IQ2_MIXES else "q2_k"
     chosen = at.base
     grouped = at.traits.groups >= 4
     if at.mix == "q2_k":
@@ -115,7 +115,7 @@ def _value(at: Place) -> str:
         chosen = "q5_k"
     elif at.mix in ("iq4_nl", "iq4_xs"):
         chosen = "q5_k" if grouped else at.base
-    elif at.mix in ("q4_k_m", "q5_k_m") and more_bits(at.layer, at.traits.layers):
+    elif at.mix in ("q4_k_m", "q5_k_m") and has_more_bits(at.layer, at.traits.layers):
         chosen = "q6_k"
     elif at.mix == "q4_k_s" and at.layer < 4:
         chosen = "q5_k"
@@ -124,21 +124,21 @@ def _value(at: Place) -> str:
     return "q8_0" if at.traits.experts == 8 else chosen
 
 
-def _key(at: Place) -> str:
+def _key(at: MatrixPosition) -> str:
     if at.traits.experts == 8:
-        return "q4_k" if at.mix in TINY else "q8_0"
+        return "q4_k" if at.mix in TINY_MIXES else "q8_0"
     return _query(at)
 
 
-def _query(at: Place) -> str:
+def _query(at: MatrixPosition) -> str:
     return {"iq3_xs": "iq3_xxs", "iq3_xxs": "iq2_s"}.get(at.mix, at.base)
 
 
-def _down(at: Place) -> str:
+def _down(at: MatrixPosition) -> str:
     first_eighth = at.layer < at.traits.layers // 8
-    more = more_bits(at.layer, at.traits.layers)
-    if at.mix in TINY:
-        return ("iq3_s" if at.mix in IQ2_LARGE else "q2_k") if first_eighth else at.base
+    more = has_more_bits(at.layer, at.traits.layers)
+    if at.mix in TINY_MIXES:
+        return ("iq3_s" if at.mix in LARGE_IQ2_MIXES else "q2_k") if first_eighth else at.base
     if at.mix == "q2_k":
         return "q3_k"
     if at.mix == "q3_k_m":
@@ -155,26 +155,26 @@ def _down(at: Place) -> str:
     return early.get(at.mix, at.base) if first_eighth else at.base
 
 
-def _attention_output(at: Place) -> str:
+def _attention_output(at: MatrixPosition) -> str:
     if at.traits.falcon:
         return "q4_k" if at.mix == "q3_k_l" else at.base
     if at.traits.experts == 8:
-        return "q5_k" if at.mix in OUTPUT_OF_EIGHT or at.mix in TINY else at.base
-    if at.mix in TINY:
-        return "iq3_s" if at.mix in IQ2_LARGE else "iq2_xxs" if at.mix in ("iq1_s", "iq1_m") else at.base
+        return "q5_k" if at.mix in OUTPUT_MIXES_EIGHT_EXPERTS or at.mix in TINY_MIXES else at.base
+    if at.mix in TINY_MIXES:
+        return "iq3_s" if at.mix in LARGE_IQ2_MIXES else "iq2_xxs" if at.mix in ("iq1_s", "iq1_m") else at.base
     return {"q2_k": "q3_k", "iq3_xxs": "iq3_s", "q3_k_m": "q4_k", "q3_k_l": "q5_k", "iq3_m": "q4_k"}.get(at.mix, at.base)
 
 
-def _fused(at: Place) -> str:
+def _fused(at: MatrixPosition) -> str:
     return {"q3_k_m": "q4_k", "q3_k_l": "q4_k", "iq3_m": "q4_k", "q4_k_m": "q5_k", "q5_k_m": "q6_k"}.get(at.mix, at.base)
 
 
-def _gate(at: Place) -> str:
+def _gate(at: MatrixPosition) -> str:
     middle = at.traits.layers // 8 <= at.layer < 7 * at.traits.layers // 8
     return "iq3_xxs" if at.mix == "iq3_xs" and middle else at.base
 
 
-_RULES: Mapping[str, Callable[[Place], str]] = {
+_RULES: Mapping[str, Callable[[MatrixPosition], str]] = {
     "token_embd": _embedding,
     "attn_v": _value,
     "attn_k": _key,

@@ -15,7 +15,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.record import EngineMemory, EngineRecord
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.activations import Step, live_bytes, perceptron_bytes, recommendation_bytes
+from whichgpu.estimate.memory.activations import ForwardPass, activation_peak_bytes, dlrm_peak_bytes, mlp_peak_bytes
 from whichgpu.estimate.memory.engine_memory import (
     budget_bytes,
     chunk_tokens,
@@ -26,26 +26,26 @@ from whichgpu.estimate.memory.engine_memory import (
     workspace_bytes,
 )
 from whichgpu.estimate.memory.kv import kv_bytes
-from whichgpu.estimate.memory.parts import OUTSIDE, PARTS, MemoryEstimate
+from whichgpu.estimate.memory.parts import OUTSIDE_ALLOCATOR, PARTS, MemoryEstimate
 from whichgpu.estimate.memory.quantisation import (
     DEFAULT_PRECISION,
     activation_bytes,
+    canonical_precision,
     is_gguf,
-    known_precision,
     split_weights,
     weight_bytes,
-    weight_spread,
+    weight_range,
 )
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.precisions import PRECISION_BY_NAME
-from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256  # where a request comes without them
 
 # 90% ranges of parts as factors. Weights have their own (`weight_spread`); the cache is exact.
-SPREADS: Mapping[str, tuple[float, float]] = {
+PART_RANGES: Mapping[str, tuple[float, float]] = {
     "kv_cache": (1.0, 1.0),
     "activations": (0.8, 1.3),
     "temporary": (0.8, 1.3),
@@ -54,12 +54,12 @@ SPREADS: Mapping[str, tuple[float, float]] = {
     "context": (0.7, 1.3),
     "slack": (0.0, 2.5),
 }
-SERVING_ACTIVATIONS = (0.6, 1.6)  # engines profile a step we do not see
-COLLECTIVES = (0.7, 2.0)  # the context once it holds communication buffers
+SERVING_ACTIVATION_RANGE = (0.6, 1.6)  # engines profile a step we do not see
+CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # the context once it holds communication buffers
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class InferenceCase:
     """A request with its blanks filled, as the parts need it."""
 
     workload: Workload
@@ -106,12 +106,12 @@ class Case:
 
 def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     """Peak on the fullest GPU. `allocated` is what is needed; for engines that preallocate `device` is what they take."""
-    if isinstance(shape, Traced):
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.memory.traced import traced_memory  # reads the operator tables
 
         return traced_memory(workload, shape, gpu)
-    precision = known_precision(workload.precision) if workload.precision else None
-    spread = weight_spread(precision)
+    precision = canonical_precision(workload.precision) if workload.precision else None
+    spread = weight_range(precision)
     if isinstance(shape, Transformer):
         case = _case(workload, shape, gpu, precision or DEFAULT_PRECISION)
         return _estimate(_transformer_parts(case), _spreads(case, spread), _basis(case.memory), _warnings(case), case)
@@ -119,28 +119,28 @@ def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memor
     width = activation_bytes(precision or DEFAULT_PRECISION)
     warnings: tuple[Message, ...] = ()
     if isinstance(shape, Mlp):
-        parts["activations"] = perceptron_bytes(shape, workload.local_batch, width)
+        parts["activations"] = mlp_peak_bytes(shape, workload.local_batch, width)
     elif isinstance(shape, Dlrm):
-        parts["activations"] = recommendation_bytes(shape, workload.local_batch, width)
+        parts["activations"] = dlrm_peak_bytes(shape, workload.local_batch, width)
     else:
         warnings = (msg("warning.weights-only", model=shape.name),)
     parts |= _overheads(engine_record(None, workload.year).memory, gpu, parts, 1)
-    return _estimate(parts, {**SPREADS, "weights": spread}, "calibrated", warnings)
+    return _estimate(parts, {**PART_RANGES, "weights": spread}, "calibrated", warnings)
 
 
-def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: str) -> Case:
+def _case(workload: Workload, shape: Transformer, gpu: Gpu | None, precision: str) -> InferenceCase:
     engine = engine_of(workload)
     if workload.engine is None and is_gguf(precision):
         engine = engine_record(default_engine("gguf"), workload.year)
     memory = engine.memory if shape.has_kv_cache else engine_record(None, workload.year).memory
-    return Case(workload, shape, gpu, engine, memory, precision)
+    return InferenceCase(workload, shape, gpu, engine, memory, precision)
 
 
-def _transformer_parts(case: Case) -> dict[str, int]:
+def _transformer_parts(case: InferenceCase) -> dict[str, int]:
     workload, shape, layout = case.workload, case.shape, case.workload.parallel
     gpus = layout.pp * (expert_shards(layout) if shape.experts else layout.tp)
     parts = {"weights": _weights(case, gpus), "kv_cache": _cache(case)}
-    parts["activations"] = max(live_bytes(shape, step) for step in _steps(case))
+    parts["activations"] = max(activation_peak_bytes(shape, step) for step in _steps(case))
     parts["temporary"] = _temporary(case, parts["kv_cache"])
     layers = -(-shape.layers // layout.pp)
     if case.cached and workload.traits.decoding:
@@ -148,7 +148,7 @@ def _transformer_parts(case: Case) -> dict[str, int]:
     return parts | _overheads(case.memory, case.gpu, parts, gpus, growing=_grows(case))
 
 
-def _weights(case: Case, gpus: int) -> int:
+def _weights(case: InferenceCase, gpus: int) -> int:
     """Bytes of weights on the fullest GPU, without an embedding the engine leaves on the host (where it is not the head)."""
     size = weight_bytes(case.shape, case.workload.precision, case.workload.parallel if gpus > 1 else None)
     if case.memory.embedding_on_host and not case.shape.tied:
@@ -156,7 +156,7 @@ def _weights(case: Case, gpus: int) -> int:
     return max(0, size)
 
 
-def _cache(case: Case) -> int:
+def _cache(case: InferenceCase) -> int:
     if not case.cached:
         return 0
     asked = case.workload.kv_precision or PRECISION_BY_NAME[case.precision].kv_default
@@ -172,7 +172,7 @@ def _cache(case: Case) -> int:
     )
 
 
-def _steps(case: Case) -> list[Step]:
+def _steps(case: InferenceCase) -> list[ForwardPass]:
     """The passes a request makes: its prompt (or the largest chunk), and one token a sequence."""
     task = case.workload.traits
     steps = []
@@ -183,7 +183,7 @@ def _steps(case: Case) -> list[Step]:
     return steps
 
 
-def _prompt_step(case: Case) -> Step:
+def _prompt_step(case: InferenceCase) -> ForwardPass:
     length = max(case.prompt, case.source)
     whole = case.sequences * length
     chunk = chunk_tokens(case.memory, case.gpu, case.workload.task, case.context)
@@ -191,7 +191,7 @@ def _prompt_step(case: Case) -> Step:
     return _step(case, tokens, length, _logit_rows(case, tokens))
 
 
-def _logit_rows(case: Case, tokens: int) -> int:
+def _logit_rows(case: InferenceCase, tokens: int) -> int:
     """Positions whose logits are made."""
     shape = case.shape
     if not shape.head or not shape.has_kv_cache:
@@ -201,11 +201,11 @@ def _logit_rows(case: Case, tokens: int) -> int:
     return case.sequences if case.memory.last_logits_only and case.workload.traits.logits == "last" else tokens
 
 
-def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
+def _step(case: InferenceCase, tokens: int, context: int, logits: int) -> ForwardPass:
     width = case.width
     sampled = case.cached and case.workload.generating
     extra = case.memory.logit_bytes if sampled or case.memory.managed else 0
-    return Step(
+    return ForwardPass(
         tokens=tokens,
         context=context,
         width=width,
@@ -218,17 +218,17 @@ def _step(case: Case, tokens: int, context: int, logits: int) -> Step:
     )
 
 
-def _score_bytes(case: Case) -> int:
+def _score_bytes(case: InferenceCase) -> int:
     """Of a written-out score: as computed, in fp32 for the softmax, and cast back, unless the engine has one buffer for it."""
     return case.memory.score_bytes or 2 * case.width + 4
 
 
-def _grows(case: Case) -> bool:
+def _grows(case: InferenceCase) -> bool:
     """Transformers' own cache is made anew, one token longer, at every step."""
     return case.engine.eager and case.cached and case.workload.traits.decoding
 
 
-def _temporary(case: Case, cache: int) -> int:
+def _temporary(case: InferenceCase, cache: int) -> int:
     """One layer's keys while its cache grows, and autocast's 16-bit copies of fp32 weights."""
     grown = cache // (2 * case.shape.layers) if _grows(case) else 0
     copies = 0
@@ -254,13 +254,13 @@ def _overheads(
     }
 
 
-def _spreads(case: Case, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:
+def _spreads(case: InferenceCase, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:
     layout = case.workload.parallel
-    spreads = {**SPREADS, "weights": weights}
+    spreads = {**PART_RANGES, "weights": weights}
     if case.memory.managed:
-        spreads["activations"] = SERVING_ACTIVATIONS
+        spreads["activations"] = SERVING_ACTIVATION_RANGE
     if layout.tp * layout.pp * layout.ep > 1:
-        spreads["context"] = COLLECTIVES
+        spreads["context"] = CONTEXT_RANGE_MULTI_GPU
     return spreads
 
 
@@ -273,12 +273,12 @@ def _estimate(
     spreads: Mapping[str, tuple[float, float]],
     basis: Basis,
     warnings: tuple[Message, ...] = (),
-    case: Case | None = None,
+    case: InferenceCase | None = None,
 ) -> MemoryEstimate:
     sources = ("truth-h200",) if basis == "calibrated" else ("engine-defaults",)
     told = {name: parts[name] for name in PARTS if parts.get(name)}
     figures = {name: _figure({name: size}, spreads, basis, sources) for name, size in told.items()}
-    allocated = _figure({name: size for name, size in told.items() if name not in OUTSIDE}, spreads, basis, sources)
+    allocated = _figure({name: size for name, size in told.items() if name not in OUTSIDE_ALLOCATOR}, spreads, basis, sources)
     needed = _figure(told, spreads, basis, sources)
     if case is None or case.gpu is None:
         return MemoryEstimate(allocated, needed, figures, warnings)
@@ -300,7 +300,7 @@ def _figure(
     return Figure(total, low, high, "byte", "modelled" if exact else basis, () if exact else sources)
 
 
-def _reserved(case: Case, gpu: Gpu, parts: Mapping[str, int]) -> int:
+def _reserved(case: InferenceCase, gpu: Gpu, parts: Mapping[str, int]) -> int:
     """What an engine takes at start, whatever it needs: 0 for one that takes as it goes."""
     workload, memory, total = case.workload, case.memory, gpu.memory_bytes
     if not case.cached:
@@ -318,14 +318,14 @@ def _reserved(case: Case, gpu: Gpu, parts: Mapping[str, int]) -> int:
     return 0
 
 
-def _warnings(case: Case) -> tuple[Message, ...]:
+def _warnings(case: InferenceCase) -> tuple[Message, ...]:
     limit = case.shape.max_context
     if case.cached and limit and case.context > limit:
         return (msg("warning.beyond-context", context=case.context, limit=limit, model=case.shape.name),)
     return ()
 
 
-def _cap_warning(case: Case, needed: Figure) -> tuple[Message, ...]:
+def _cap_warning(case: InferenceCase, needed: Figure) -> tuple[Message, ...]:
     if case.gpu is None or not case.memory.capped:
         return ()
     budget = budget_bytes(case.workload, case.gpu)

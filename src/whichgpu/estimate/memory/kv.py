@@ -62,16 +62,16 @@ def kv_bytes(
     token = _layer_token_bytes(shape, precision, layout.tp)
     own = -(-context // layout.cp)
     full, local = _layers(shape, layout.pp, windowed)
-    tokens = full * pages(own, 0, block) + local * pages(own, shape.window, block)
+    tokens = full * cached_tokens(own, 0, block) + local * cached_tokens(own, shape.window, block)
     if shape.encoder_layers:
-        tokens += (full + local) * pages(source or shape.encoder_context or context, 0, block)
+        tokens += (full + local) * cached_tokens(source or shape.encoder_context or context, 0, block)
     return sequences * tokens * token
 
 
-def pages(context: int, window: int, block: int) -> int:
+def cached_tokens(context: int, window: int, block: int) -> int:
     """Tokens a layer has room for: whole blocks; a window that slides may straddle one more.
 
-    >>> pages(1000, 0, 16), pages(1000, 4096, 16), pages(100000, 4096, 16), pages(100000, 4096, 1)
+    >>> cached_tokens(1000, 0, 16), cached_tokens(1000, 4096, 16), cached_tokens(100000, 4096, 16), cached_tokens(100000, 4096, 1)
     (1008, 1008, 4112, 4096)
     """
     if window and context > window:
@@ -98,7 +98,7 @@ def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
     """Of one token in one layer. Heads are split over tensor-parallel ranks, at least one each; a latent is on all of them."""
     kind = kv_type(precision)
-    if shape.latent:
-        return kind.size(shape.latent.kv_rank + shape.latent.rope_dim)
+    if shape.mla:
+        return kind.size(shape.mla.kv_rank + shape.mla.rope_dim)
     heads = max(1, -(-shape.kv_heads // tp))
     return 2 * kind.size(heads * shape.head_dim)

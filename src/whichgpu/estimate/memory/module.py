@@ -10,31 +10,31 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.overhead import context, workspace
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
-from whichgpu.workload.shapes import Traced
+from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 LIBRARIES = ("torchvision", "timm")
-USUAL_IMAGE = 224
+DEFAULT_IMAGE = 224
 # Measured over traced, on 48 training steps (H200) and 499 timm models (A100): 90% ranges as factors.
-SPREAD, SPREAD_DEVICE = (0.97, 1.05), (0.92, 1.09)
+ALLOCATED_RANGE, DEVICE_RANGE = (0.97, 1.05), (0.92, 1.09)
 
 
-def recognise(name: str) -> Traced | None:
+def recognise_module(name: str) -> TracedShape | None:
     """What `python:MODULE:FACTORY`, `torchvision:NAME`, `timm:NAME` or a plain name of either library stands for."""
     kind, colon, rest = name.partition(":")
     if colon and rest and kind in ("python", *LIBRARIES):
         if find_spec("torch") is None:
             raise UsageError("needs-torch", msg("error.needs-torch", name=name[:80]), msg("hint.needs-torch"))
-        return Traced(rest, name, 0 if kind == "python" else USUAL_IMAGE)
+        return TracedShape(rest, name, 0 if kind == "python" else DEFAULT_IMAGE)
     if find_spec("torch") is None:
         return None
     library = next((library for library in LIBRARIES if find_spec(library) and name in _names(library)), None)
-    return Traced(name, f"{library}:{name}", USUAL_IMAGE) if library else None
+    return TracedShape(name, f"{library}:{name}", DEFAULT_IMAGE) if library else None
 
 
-def module_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryEstimate:
+def module_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
     """Peak of a step or forward pass of the module, by tracing it for this very request."""
     from whichgpu.estimate.trace import images, trace, trace_factory
 
@@ -50,22 +50,22 @@ def module_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryE
     else:
         size = workload.image or shape.image
         channels_last = workload.memory_format != "contiguous"
-        made = factory(kind, rest)
+        made = model_factory(kind, rest)
         told = trace(made, images(workload.local_batch, size), channels_last=channels_last, **options).replay()
     parts = {"activations" if label == "input" else label: 0 for label in told.breakdown}
     for label, held in told.breakdown.items():
         parts["activations" if label == "input" else label] += held
     parts["temporary"] = parts.get("temporary", 0) + told.peak_allocated - sum(parts.values())
-    parts |= {"workspace": workspace(gpu), "context": context(gpu), "slack": told.peak_reserved - told.peak_allocated}
+    parts |= {"workspace": workspace_bytes(gpu), "context": context_bytes(gpu), "slack": told.peak_reserved - told.peak_allocated}
     warnings = (msg("warning.factory-batch", name=rest),) if kind == "python" else ()
-    return estimate(parts, SPREAD, SPREAD_DEVICE, sources=("h200-training",), warnings=warnings)
+    return build_estimate(parts, ALLOCATED_RANGE, DEVICE_RANGE, sources=("h200-training",), warnings=warnings)
 
 
 def _names(library: str) -> frozenset[str]:
     return frozenset((_torchvision().models if library == "torchvision" else _timm()).list_models())
 
 
-def factory(library: str, name: str) -> Callable[[], Any]:
+def model_factory(library: str, name: str) -> Callable[[], Any]:
     """What makes a model of torchvision or timm, without weights."""
     if name not in _names(library):
         message = msg("error.unknown-model", name=f"{library}:{name}")

@@ -13,11 +13,11 @@ KERNELS = 257 * MIB
 SMS = 132  # where no GPU is named
 
 
-def context(gpu: Gpu | None) -> int:
+def context_bytes(gpu: Gpu | None) -> int:
     """Bytes of the CUDA context and loaded kernels."""
     return CONTEXT_PER_SM * (gpu.sms if gpu and gpu.sms else SMS) + KERNELS
 
 
-def workspace(gpu: Gpu | None) -> int:
+def workspace_bytes(gpu: Gpu | None) -> int:
     """Bytes of matrix-product workspace the framework allocates on first use."""
     return (architecture_of(gpu) if gpu else architecture_named(TYPICAL)).gemm_workspace_mib * MIB

@@ -24,7 +24,7 @@ PARTS = (
     "context",  # CUDA context and loaded kernels: outside the allocator
     "slack",  # allocator rounding, fragmentation and caches: reserved but not allocated
 )
-OUTSIDE = ("context", "slack")
+OUTSIDE_ALLOCATOR = ("context", "slack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class MemoryEstimate:
     warnings: tuple[Message, ...] = ()
 
 
-def estimate(
+def build_estimate(
     parts: Mapping[str, int],
     spread_allocated: tuple[float, float],
     spread_device: tuple[float, float],
@@ -50,7 +50,7 @@ def estimate(
     def figure(value: float, spread: tuple[float, float]) -> Figure:
         return Figure(value, value * spread[0], value * spread[1], "byte", basis, sources)
 
-    inside = sum(size for name, size in parts.items() if name not in OUTSIDE)
+    inside = sum(size for name, size in parts.items() if name not in OUTSIDE_ALLOCATOR)
     total = sum(parts.values())
     told = {name: figure(parts[name], spread_allocated) for name in PARTS if parts.get(name)}
     return MemoryEstimate(figure(inside, spread_allocated), figure(total, spread_device), told, warnings)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from whichgpu.base.names import unknown_word
-from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, Traits, tensor_type
+from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, GgufModelTraits, tensor_type
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, Block
@@ -35,7 +35,7 @@ STORED_TOLERANCE = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class WeightScheme:
     """How a precision stores weights: linear layers in blocks, with bytes a row and a matrix beside; all else at `other`."""
 
     linear: Block
@@ -49,20 +49,20 @@ class Scheme:
         return self.linear.size(weights) + self.row_bytes * (weights // max(1, row)) + self.matrix_bytes * matrices
 
 
-SCHEMES: Mapping[str, Scheme] = {
-    name: Scheme(one.block, one.other_bytes, one.row_bytes, one.matrix_bytes, one.experts_only)
+SCHEMES: Mapping[str, WeightScheme] = {
+    name: WeightScheme(one.block, one.other_bytes, one.row_bytes, one.matrix_bytes, one.experts_only)
     for name, one in PRECISION_BY_NAME.items()
     if one.block
 }
 # Weight bytes are exact in 16 and 32 bit; files of one quantised precision differ in group size and in what they skip.
-WEIGHT_SPREAD = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
+WEIGHT_RANGES = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
 
 # Families whose GGUF has one matrix for query, key and value.
 FUSED_QKV = frozenset(("gpt2", "falcon", "bloom", "mpt", "gpt_neox", "phi", "phi3"))
 
 
 @dataclass(frozen=True, slots=True)
-class Matrices:
+class MatrixGroup:
     """Matrices alike: their role in llama.cpp's names, how many weights together, and weights in a row."""
 
     role: str
@@ -73,7 +73,7 @@ class Matrices:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightBytes:
     """Bytes of a model's weights, apart as layouts split them."""
 
     embedding: int
@@ -94,7 +94,7 @@ def precisions() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*PRECISIONS, *MIXES, *ALIASES)))
 
 
-def known_precision(name: str) -> str:
+def canonical_precision(name: str) -> str:
     """A precision by its one name; an unknown one is an error with the nearest."""
     lowered = name.lower()
     lowered = ALIASES.get(lowered, lowered)
@@ -113,15 +113,15 @@ def activation_bytes(precision: str) -> int:
     return PRECISION_BY_NAME[precision].compute_bytes
 
 
-def weight_spread(precision: str | None) -> tuple[float, float]:
+def weight_range(precision: str | None) -> tuple[float, float]:
     """90% range of the weights' bytes as factors."""
     exact = precision is None or precision in TRAINED_PRECISIONS or precision in ("f16", "f32")
-    return WEIGHT_SPREAD["exact" if exact else "quantised"]
+    return WEIGHT_RANGES["exact" if exact else "quantised"]
 
 
 def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel | None = None) -> int:
     """Bytes of the weights, on the fullest GPU where a layout is given. Without a precision: as stored in the file, else bf16."""
-    name = known_precision(precision or DEFAULT_PRECISION)
+    name = canonical_precision(precision or DEFAULT_PRECISION)
     whole = split_weights(shape, name).total if isinstance(shape, Transformer) else _plain_bytes(shape, name)
     stored = _stored(shape)
     if stored and (precision is None or abs(stored - whole) <= STORED_TOLERANCE * whole):
@@ -132,7 +132,7 @@ def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel 
 
 
 @lru_cache(maxsize=256)
-def split_weights(shape: Transformer, precision: str) -> Weights:
+def split_weights(shape: Transformer, precision: str) -> WeightBytes:
     """Bytes of a transformer's weights by how they are split."""
     counted = count_parameters(shape)
     sizes = {"experts": 0, "keys_values": 0, "linear": 0, "replicated": 0}
@@ -143,61 +143,61 @@ def split_weights(shape: Transformer, precision: str) -> Weights:
         known += matrices.weights
         sizes[_group(matrices.role)] += matrix_bytes(matrices, shape, precision)
     beyond = max(0, counted.linear - known)  # encoders, projections and others the rule does not name
-    sizes["linear"] += matrix_bytes(Matrices("other", 0, beyond, shape.hidden), shape, precision) if beyond else 0
+    sizes["linear"] += matrix_bytes(MatrixGroup("other", 0, beyond, shape.hidden), shape, precision) if beyond else 0
     small = max(0, counted.total - counted.embedding - counted.head - known - beyond)
     sizes["replicated"] += small * _other_bytes(precision)
-    return Weights(
+    return WeightBytes(
         table_bytes(shape, precision, counted.embedding, shape.tied), _head_bytes(shape, precision, counted.head), **sizes
     )
 
 
-def layer_matrices(shape: Transformer) -> Iterator[Matrices]:
+def layer_matrices(shape: Transformer) -> Iterator[MatrixGroup]:
     """The matrices of the decoder's layers (of the encoder's where there is only one)."""
     for layer in range(shape.layers):
         yield from _attention_matrices(shape, layer)
         yield from _mlp_matrices(shape, layer)
 
 
-def is_mixture(shape: Transformer, layer: int) -> bool:
+def is_moe_layer(shape: Transformer, layer: int) -> bool:
     """Whether a layer has experts in place of its MLP."""
     experts = shape.experts
     return experts is not None and layer >= experts.dense_layers and (layer + 1) % experts.every == 0
 
 
-def _attention_matrices(shape: Transformer, layer: int) -> Iterator[Matrices]:
+def _attention_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]:
     h = shape.hidden
-    if latent := shape.latent:
-        query = shape.heads * (latent.nope_dim + latent.rope_dim)
-        down = h * (latent.q_rank + latent.kv_rank + latent.rope_dim)
-        yield Matrices("latent_down", layer, down, h, 2)
-        yield Matrices("latent_up", layer, (latent.q_rank or h) * query, latent.q_rank or h)
-        yield Matrices("latent_up", layer, latent.kv_rank * shape.heads * (latent.nope_dim + latent.value_dim), latent.kv_rank)
-        yield Matrices("attn_output", layer, h * shape.heads * latent.value_dim, shape.heads * latent.value_dim)
+    if mla := shape.mla:
+        query = shape.heads * (mla.nope_dim + mla.rope_dim)
+        down = h * (mla.q_rank + mla.kv_rank + mla.rope_dim)
+        yield MatrixGroup("latent_down", layer, down, h, 2)
+        yield MatrixGroup("latent_up", layer, (mla.q_rank or h) * query, mla.q_rank or h)
+        yield MatrixGroup("latent_up", layer, mla.kv_rank * shape.heads * (mla.nope_dim + mla.value_dim), mla.kv_rank)
+        yield MatrixGroup("attn_output", layer, h * shape.heads * mla.value_dim, shape.heads * mla.value_dim)
         return
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.model_type in FUSED_QKV:
-        yield Matrices("attn_qkv", layer, h * (query + 2 * key), h)
+        yield MatrixGroup("attn_qkv", layer, h * (query + 2 * key), h)
     else:
-        yield Matrices("attn_q", layer, h * query, h)
-        yield Matrices("attn_k", layer, h * key, h)
-        yield Matrices("attn_v", layer, h * key, h)
-    yield Matrices("attn_output", layer, h * query, query)
+        yield MatrixGroup("attn_q", layer, h * query, h)
+        yield MatrixGroup("attn_k", layer, h * key, h)
+        yield MatrixGroup("attn_v", layer, h * key, h)
+    yield MatrixGroup("attn_output", layer, h * query, query)
 
 
-def _mlp_matrices(shape: Transformer, layer: int) -> Iterator[Matrices]:
+def _mlp_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]:
     h = shape.hidden
     experts = shape.experts
     widths = [("", shape.ffn, 1)]
-    if experts and is_mixture(shape, layer):
-        yield Matrices("router", layer, h * experts.count, h)
+    if experts and is_moe_layer(shape, layer):
+        yield MatrixGroup("router", layer, h * experts.count, h)
         widths = [("_exps", experts.ffn, experts.count), ("_shexp", experts.shared_ffn, 1)]
     for kind, width, count in widths:
         if not width:
             continue
         if shape.gated:
-            yield Matrices(f"ffn_gate{kind}", layer, h * width * count, h, count)
-        yield Matrices(f"ffn_up{kind}", layer, h * width * count, h, count)
-        yield Matrices(f"ffn_down{kind}", layer, h * width * count, width, count)
+            yield MatrixGroup(f"ffn_gate{kind}", layer, h * width * count, h, count)
+        yield MatrixGroup(f"ffn_up{kind}", layer, h * width * count, h, count)
+        yield MatrixGroup(f"ffn_down{kind}", layer, h * width * count, width, count)
 
 
 def _group(role: str) -> str:
@@ -208,7 +208,7 @@ def _group(role: str) -> str:
     return "replicated" if role == "latent_down" else "linear"
 
 
-def matrix_bytes(matrices: Matrices, shape: Transformer, precision: str) -> int:
+def matrix_bytes(matrices: MatrixGroup, shape: Transformer, precision: str) -> int:
     """Bytes of these matrices as a precision stores them."""
     if is_gguf(precision):
         return TYPES[tensor_type(precision, matrices.role, matrices.layer, _traits(shape), matrices.row)].size(matrices.weights)
@@ -218,9 +218,9 @@ def matrix_bytes(matrices: Matrices, shape: Transformer, precision: str) -> int:
     return scheme.size(matrices.weights, matrices.row, matrices.count)
 
 
-def _traits(shape: Transformer) -> Traits:
+def _traits(shape: Transformer) -> GgufModelTraits:
     experts = shape.experts.count if shape.experts else 1
-    return Traits(shape.layers, shape.heads // max(1, shape.kv_heads), experts, shape.model_type == "falcon")
+    return GgufModelTraits(shape.layers, shape.heads // max(1, shape.kv_heads), experts, shape.model_type == "falcon")
 
 
 def _other_bytes(precision: str) -> int:
@@ -254,7 +254,7 @@ def _share(size: int, parallel: Parallel) -> int:
     return -(-size // (parallel.tp * parallel.pp))
 
 
-def _fullest(weights: Weights, shape: Transformer, parallel: Parallel) -> int:
+def _fullest(weights: WeightBytes, shape: Transformer, parallel: Parallel) -> int:
     """Bytes on the fullest GPU: tp splits matrices and vocabulary, ep experts, pp layers; dp nothing.
 
     The first stage holds the embedding, the last the head (the embedding again where they are tied).

@@ -8,11 +8,11 @@ from functools import lru_cache
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import MIB
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.overhead import workspace
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
-from whichgpu.estimate.memory.recipe import Recipe, replayed
+from whichgpu.estimate.memory.overhead import workspace_bytes
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
+from whichgpu.estimate.memory.traced_steps import StepRecipe, replay_recipe
 from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, trace_of
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload
 
@@ -29,16 +29,16 @@ SMS = 132  # where no GPU is named
 
 # 90% ranges, as factors: measured over estimated was 0.995 to 1.024 allocated and 0.91 to 1.04 on the device, a little widened
 # for architectures not among the eighteen.
-SPREAD, SPREAD_DEVICE = (0.98, 1.03), (0.93, 1.06)
-SPREAD_RESIZED = 0.10  # added on both sides where the image is not the table's
-SPREAD_NARROW = 0.25
+ALLOCATED_RANGE, DEVICE_RANGE = (0.98, 1.03), (0.93, 1.06)
+RESIZED_EXTRA_RANGE = 0.10  # added on both sides where the image is not the table's
+QUANTISED_EXTRA_RANGE = 0.25
 
 PART_OF_LABEL = {"input": "activations"}
-MOST_KEPT = 4096  # peaks remembered: a stream of requests may ask for any number
+MAX_CACHED_PEAKS = 4096  # peaks remembered: a stream of requests may ask for any number
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class MemoryPeak:
     """Bytes at the fullest moment, by part, and what the allocator then holds of the device."""
 
     parts: dict[str, float]
@@ -50,31 +50,31 @@ class Peak:
         return sum(self.parts.values())
 
 
-def traced_memory(workload: Workload, shape: Traced, gpu: Gpu | None) -> MemoryEstimate:
+def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
     """Peak of a training step or a forward pass in PyTorch eager."""
     table = load_table(shape.table, workload.image or shape.image or None)
     recipe = _recipe(workload, shape, table)
     peak = _gathering(_between(recipe, workload.local_batch), recipe, table)
-    libraries = workspace(gpu) // (1 if workload.training else 2)  # one for each thread: forward, backward
+    libraries = workspace_bytes(gpu) // (1 if workload.training else 2)  # one for each thread: forward, backward
     parts = {name: int(size) for name, size in peak.parts.items()}
     parts["temporary"] = parts.get("temporary", 0) + round(peak.allocated) - sum(parts.values())  # bytes lost to rounding
     parts["workspace"] = parts.get("workspace", 0) + libraries
     parts["slack"] = round(peak.reserved) - round(peak.allocated)
     parts["context"] = CONTEXT_PER_SM * (gpu.sms if gpu and gpu.sms else SMS) + KERNELS
-    wider = SPREAD_RESIZED * (recipe.image != table.image) + SPREAD_NARROW * _narrow(workload)
-    return estimate(
+    wider = RESIZED_EXTRA_RANGE * (recipe.image != table.image) + QUANTISED_EXTRA_RANGE * _narrow(workload)
+    return build_estimate(
         parts,
-        (SPREAD[0] - wider, SPREAD[1] + wider),
-        (SPREAD_DEVICE[0] - wider, SPREAD_DEVICE[1] + wider),
+        (ALLOCATED_RANGE[0] - wider, ALLOCATED_RANGE[1] + wider),
+        (DEVICE_RANGE[0] - wider, DEVICE_RANGE[1] + wider),
         sources=("h200-training",),
         warnings=_warnings(workload, recipe, table),
     )
 
 
-def _recipe(workload: Workload, shape: Traced, table: OperatorTable) -> Recipe:
+def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> StepRecipe:
     precision, training = workload.precision or "fp32", workload.training
     contiguous = workload.memory_format == "contiguous"
-    return Recipe(
+    return StepRecipe(
         table=shape.table,
         image=workload.image or shape.image or table.image,
         training=training,
@@ -102,7 +102,7 @@ def _narrow(workload: Workload) -> bool:
     return (workload.precision or "fp32") not in TRAINED_PRECISIONS
 
 
-def _warnings(workload: Workload, recipe: Recipe, table: OperatorTable) -> tuple[Message, ...]:
+def _warnings(workload: Workload, recipe: StepRecipe, table: OperatorTable) -> tuple[Message, ...]:
     said = []
     if recipe.image != table.image:
         said.append(msg("warning.image-scaled", model=table.name, image=recipe.image, traced=table.image))
@@ -118,7 +118,7 @@ def _warnings(workload: Workload, recipe: Recipe, table: OperatorTable) -> tuple
     return tuple(said)
 
 
-def _gathering(peak: Peak, recipe: Recipe, table: OperatorTable) -> Peak:
+def _gathering(peak: MemoryPeak, recipe: StepRecipe, table: OperatorTable) -> MemoryPeak:
     """With what ZeRO has whole for a while: the largest gradient till it is spread, the two largest weights while used."""
     shares = dict(recipe.shards)
     sizes = sorted(kind.size[0] for kind in table.kinds if kind.label == "weights")
@@ -126,10 +126,10 @@ def _gathering(peak: Peak, recipe: Recipe, table: OperatorTable) -> Peak:
     spread = sum(peak.parts.get(name, 0.0) * (over - 1) for name, over in shares.items() if name != "optimizer")
     more = min(float(whole), spread)
     parts = peak.parts | {"temporary": peak.parts.get("temporary", 0.0) + more}
-    return Peak(parts, peak.reserved + more)
+    return MemoryPeak(parts, peak.reserved + more)
 
 
-def _between(recipe: Recipe, batch: int) -> Peak:
+def _between(recipe: StepRecipe, batch: int) -> MemoryPeak:
     """The peak at a batch, on a line between the nearest of 1, 2, 3, 4, 6, 8, 12, …: fragmentation jumps, a fit must not."""
     low = 1
     while _next(low) <= batch:
@@ -141,7 +141,7 @@ def _between(recipe: Recipe, batch: int) -> Peak:
     mixed = {
         name: (1 - share) * first.parts.get(name, 0) + share * second.parts.get(name, 0) for name in first.parts | second.parts
     }
-    return Peak(mixed, (1 - share) * first.reserved + share * second.reserved)
+    return MemoryPeak(mixed, (1 - share) * first.reserved + share * second.reserved)
 
 
 def _next(batch: int) -> int:
@@ -158,8 +158,8 @@ def _below(batch: int) -> int:
     return batch * 2 // 3 if batch % 3 == 0 else batch * 3 // 4
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def _steady(recipe: Recipe, batch: int) -> Peak:
+@lru_cache(maxsize=MAX_CACHED_PEAKS)
+def _steady(recipe: StepRecipe, batch: int) -> MemoryPeak:
     """The peak at a rung, never under that of a smaller one.
 
     Where most of it, and a good deal, grows with the batch, a rung outdoes fragmentation: one look back will do.
@@ -171,17 +171,17 @@ def _steady(recipe: Recipe, batch: int) -> Peak:
     growing = grows > max(0.6 * here.allocated, 256 * MIB)
     below = (_peak if growing else _steady)(recipe, _below(batch))
     most = here if here.allocated >= below.allocated else below
-    return Peak(most.parts, max(here.reserved, below.reserved))
+    return MemoryPeak(most.parts, max(here.reserved, below.reserved))
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def _peak(recipe: Recipe, batch: int) -> Peak:
+@lru_cache(maxsize=MAX_CACHED_PEAKS)
+def _peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
     """Two steps through the allocator: the second has optimizer states from its start."""
-    found = replayed(recipe, batch)
+    found = replay_recipe(recipe, batch)
     parts: dict[str, float] = {}
     for label, size in found.breakdown.items():
         part = PART_OF_LABEL.get(label, label)
         parts[part] = parts.get(part, 0) + size
     # Blocks whose rest is too small to be cut off count whole: the difference belongs to those who asked for them.
     share = found.peak_allocated / sum(parts.values())
-    return Peak({name: size * share for name, size in parts.items()}, float(found.peak_reserved))
+    return MemoryPeak({name: size * share for name, size in parts.items()}, float(found.peak_reserved))

@@ -10,8 +10,8 @@ from whichgpu.base.messages import msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, device_share_budget, engine_of, is_large
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, device_share_budget, engine_of, is_large_gpu
 from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
@@ -81,7 +81,7 @@ def scheduler_limits(
 
 def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | None = None) -> int:
     """Bytes of one GPU left for the KV cache beside all else the engine needs; negative if even that does not fit."""
-    need = memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
+    need = estimate_memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
     engine = engine_of(workload).memory
     parts = {name: int(part.value) for name, part in need.parts.items() if name != "kv_cache"}
     if engine.reservation == "device-share" and not engine.graphs_inside_share:
@@ -107,5 +107,5 @@ def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
 
 def default_max_sequences(engine: EngineRecord, gpu: Gpu) -> int:
     """Default of the running sequences of one replica."""
-    large = engine.limits.max_sequences_large if is_large(engine.memory, gpu) else 0
+    large = engine.limits.max_sequences_large if is_large_gpu(engine.memory, gpu) else 0
     return large or engine.limits.max_sequences

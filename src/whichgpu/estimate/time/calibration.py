@@ -1,6 +1,6 @@
-"""What was measured, as corrections: multipliers of each term by engine, software year, architecture and GPU; and ranges.
+"""Calibration of step times: multipliers of each term by engine, software year, architecture and GPU; and 90% ranges.
 
-The data file is written by `tools/calibrate`; it says from what, when and by which command.
+`make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.fitted import Fitted, Nearness, generation, read_fitted
+from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, generation, read_corrections
 from whichgpu.estimate.time.terms import TERMS
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     from whichgpu.catalog.gpu import Gpu
 
-DATA_FILE = Path(__file__).parent / "data" / "calibration.json"
+DATA_FOLDER = Path(__file__).parent / "data"
 
-Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own`
-TIERS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
-UNKNOWN_SPREAD = (-0.7, 1.0)  # log factors where nothing of a maker was measured: from half to nearly three times
+Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own_corrections`
+TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
+UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # assumed if nothing of a vendor was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
-GENERATING = ("prefill", "decode", "generate")
-SEVERAL, FEW_GPUS = 3, 5  # generations; GPUs
-LOW_POWER = 80  # watts at or below which a card cannot hold its clocks
+GENERATION_STEPS = ("prefill", "decode", "generate")
+MIN_GENERATIONS, MIN_GPUS = 3, 5  # an engine measured on fewer says little of other GPUs
+LOW_POWER_WATTS = 80  # a card with this limit or less cannot sustain its clocks
 
-# A level is a kind of group that may have its own multiplier of a term; the first is the most general.
-# Each is spelled as the words of a `Setting` that make its key.
+# A level is a way of grouping steps whose groups have their own multipliers, the most general first. Its value lists the fields
+# of `CorrectionKey` that name a group.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),
@@ -50,14 +50,12 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "vendor-engine": ("vendor", "engine"),
     "chip": ("chip",),
 }
-
-
-YEARLY = ("era", "year")  # groups of years, between which a year not measured is interpolated
+YEARLY_LEVELS = ("era", "year")  # between their groups, a year that was not measured is interpolated
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What decides which corrections apply to a step."""
+class CorrectionKey:
+    """What decides which corrections apply to a step on a GPU."""
 
     engine: str
     year: int
@@ -65,130 +63,131 @@ class Setting:
     unit: str
     gpu: str
     architecture: str
-    generation: str  # architecture and compute capability: the Ampere of data centres is not that of desktops
+    generation: str  # architecture and compute capability: Ampere of data centres differs from that of desktops
     build: str  # consumer, workstation, datacenter, or low-power: how far clocks go above or below the stated ones
-    chip: str  # variants of one chip share what was measured of any, so that the better variant stays the faster one
+    chip: str  # variants of a chip share measurements, so that the better variant stays the faster one
     vendor: str
 
     @property
     def style(self) -> str:
-        """How its engine launches and fuses."""
+        """How the engine launches and fuses kernels."""
         return engine_record(self.engine).style
 
-    def key(self, level: str) -> str:
-        """The name of this setting's group at a level."""
+    def group(self, level: str) -> str:
+        """Return the name of this key's group at a level."""
         return "/".join(str(getattr(self, word)) for word in LEVELS[level])
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration(Fitted):
+class Calibration(CorrectionTables):
     """Corrections of a step on one GPU."""
 
-    known: dict[Setting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
+    multiplier_cache: dict[CorrectionKey, list[float]] = field(default_factory=dict, compare=False)
 
-    def log_multiplier(self, setting: Setting, term: str) -> float:
-        """The sum over levels; years between known ones are interpolated."""
-        return sum(values.get(term, 0.0) for values in self._levels(setting))
+    def log_multiplier(self, key: CorrectionKey, term: str) -> float:
+        """Return a term's log multiplier, summed over levels; years between measured ones are interpolated."""
+        return sum(values.get(term, 0.0) for values in self._levels(key))
 
-    def _levels(self, setting: Setting) -> list[Mapping[str, float]]:
-        """By term, what each level says of this setting."""
-        found: list[Mapping[str, float]] = []
+    def _levels(self, key: CorrectionKey) -> list[Mapping[str, float]]:
+        """Log multipliers by term that each level has for this key."""
+        levels: list[Mapping[str, float]] = []
         for level, groups in self.multipliers.items():
-            if level in YEARLY:
-                found.append(_by_year(groups, setting.style if level == "era" else setting.engine, setting.year))
+            if level in YEARLY_LEVELS:
+                levels.append(_interpolate_year(groups, key.style if level == "era" else key.engine, key.year))
             else:
-                found.append(groups.get(setting.key(level), {}))
-        return found
+                levels.append(groups.get(key.group(level), {}))
+        return levels
 
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
-        """How near the measurements are: this GPU under this engine, its kin or another engine, others, or none.
+        """Return how close the measurements are: this GPU and engine, its generation, other GPUs, or none of the vendor.
 
-        Where nothing of its generation was measured in numbers so wide, or no such step under the engine, only others were; nor
-        does an engine known on a generation or two tell of the next by what others do there. A GPU itself was measured where the
-        engine was on it in such numbers.
+        The tier is "other" if the generation was not measured at this bit width, the engine not in this kind of step, or the
+        engine on too few generations to say much of the next. "gpu" needs the engine measured on it at this bit width.
         """
         if gpu.vendor not in MEASURED_VENDORS:
             return "none"
-        strange = (precision and not self._known(gpu, precision)) or (kind and not self._done(engine, kind))
-        known = self._generations(engine)
-        if strange or (len(known) < SEVERAL and generation(gpu) not in known):
+        unmeasured_width = precision and not self._measured_width(gpu, precision)
+        generations = self._generations(engine)
+        if unmeasured_width or (kind and not self._measured_step(engine, kind)):
             return "other"
-        nearest = TIERS[self.nearness(engine, gpu)]
-        told = self.evidence.get("engines", {}).get(engine, {}).get("bits", {}).get(gpu.id, ())
-        return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in told else nearest
+        if len(generations) < MIN_GENERATIONS and generation(gpu) not in generations:
+            return "other"
+        nearest = TIER_BY_NEARNESS[self.nearness(engine, gpu)]
+        bits = self.engine_evidence(engine).get("bits", {}).get(gpu.id, ())
+        return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in bits else nearest
 
     def _generations(self, engine: str) -> Sequence[str]:
-        """Of the GPUs an engine was measured on."""
-        found: Sequence[str] = self.evidence.get("engines", {}).get(engine, {}).get("generations", ())
-        return found
+        """Generations of the GPUs an engine was measured on."""
+        generations: Sequence[str] = self.engine_evidence(engine).get("generations", ())
+        return generations
 
-    def _known(self, gpu: Gpu, precision: str) -> bool:
-        """Whether numbers of this width were measured on a GPU's generation; bf16 without units for it is another thing."""
+    def _measured_width(self, gpu: Gpu, precision: str) -> bool:
+        """Whether this bit width was measured on a GPU's generation; emulated bf16 does not count."""
         emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
         return not emulated and PRECISION_BY_NAME[precision].bits in self.evidence.get("bits", {}).get(generation(gpu), ())
 
-    def _done(self, engine: str, kind: str) -> bool:
-        """Whether steps of a kind were measured under an engine; answers as a whole tell of their prompts and tokens."""
-        tasks = self.evidence.get("engines", {}).get(engine, {}).get("tasks", {})
-        return kind in tasks or (kind in GENERATING and any(one in tasks for one in GENERATING))
+    def _measured_step(self, engine: str, kind: str) -> bool:
+        """Whether this kind of step was measured under an engine; any generation step covers prefill and decode."""
+        tasks = self.engine_evidence(engine).get("tasks", {})
+        return kind in tasks or (kind in GENERATION_STEPS and any(one in tasks for one in GENERATION_STEPS))
 
-    def spread(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """The 90% range of a kind of step as log factors: under this engine, under any, or of any kind.
+    def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
+        """Return the 90% range of a kind of step as log factors: under this engine, under any, or of any kind.
 
-        An engine measured on a few generations tells little of others: there the range of all engines counts, too; and of one
-        measured on a few GPUs, that of any step.
+        An engine measured on few generations says little of others: there the range covers that of all engines too; if it was
+        measured on few GPUs, that of any step.
         """
         table = self.ranges.get(tier, {})
-        all_engines = table.get(kind, table.get("any", UNKNOWN_SPREAD))
+        any_step = table.get("any", UNMEASURED_LOG_RANGE)
+        all_engines = table.get(kind, any_step)
         low, high = table.get(f"{engine}/{kind}", all_engines)
-        if tier == "other" and len(self._generations(engine)) < SEVERAL:
+        if tier == "other" and len(self._generations(engine)) < MIN_GENERATIONS:
             low, high = min(low, all_engines[0]), max(high, all_engines[1])
-        if tier == "other" and len(self.evidence.get("engines", {}).get(engine, {}).get("gpus", ())) < FEW_GPUS:
-            any_step = table.get("any", UNKNOWN_SPREAD)
+        if tier == "other" and len(self.engine_evidence(engine).get("gpus", ())) < MIN_GPUS:
             low, high = min(low, any_step[0]), max(high, any_step[1])
         return low, high
 
-    def factors(self, settings: Sequence[Setting]) -> np.ndarray:
-        """Multipliers, [terms, settings]."""
+    def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
+        """Return the multipliers, [terms, keys]."""
         import numpy as np
 
-        for setting in settings:
-            if setting not in self.known:
-                levels = self._levels(setting)
-                self.known[setting] = [exp(sum(values.get(term, 0.0) for values in levels)) for term in TERMS]
-        return np.array([self.known[setting] for setting in settings]).T
+        for key in keys:
+            if key not in self.multiplier_cache:
+                levels = self._levels(key)
+                self.multiplier_cache[key] = [exp(sum(values.get(term, 0.0) for values in levels)) for term in TERMS]
+        return np.array([self.multiplier_cache[key] for key in keys]).T
 
 
-def _by_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) -> Mapping[str, float]:
-    """The year's own numbers, or between its neighbours'; beyond the ends the nearest."""
-    named = ((key.rpartition("/"), values) for key, values in groups.items())
-    known = {int(known): values for (whose, _, known), values in named if whose == name}
-    early = max((one for one in known if one <= year), default=None)
-    late = min((one for one in known if one >= year), default=None)
+def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) -> Mapping[str, float]:
+    """Return a year's own numbers, or interpolate between its neighbours'; beyond the ends, take the nearest."""
+    split = ((key.rpartition("/"), values) for key, values in groups.items())
+    by_year = {int(measured): values for (whose, _, measured), values in split if whose == name}
+    early = max((one for one in by_year if one <= year), default=None)
+    late = min((one for one in by_year if one >= year), default=None)
     if early is None or late is None or early == late:
         nearest = late if early is None else early
-        return {} if nearest is None else known[nearest]
-    low, high = known[early], known[late]
+        return {} if nearest is None else by_year[nearest]
+    low, high = by_year[early], by_year[late]
     return {
         term: low.get(term, 0.0) + (high.get(term, 0.0) - low.get(term, 0.0)) * (year - early) / (late - early)
         for term in low.keys() | high.keys()
     }
 
 
-def setting_of(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Setting:
-    """The setting of a step on a GPU."""
+def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> CorrectionKey:
+    """Return the key of a step on a GPU; architectures without measurements use their kin's."""
     row = architecture_of(gpu)
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))
-    return Setting(engine, year, task, unit, gpu.id, architecture, kind, build(gpu), gpu.chip or gpu.id, gpu.vendor)
+    return CorrectionKey(engine, year, task, unit, gpu.id, architecture, kind, power_class(gpu), gpu.chip or gpu.id, gpu.vendor)
 
 
-def build(gpu: Gpu) -> str:
-    """What clocks and power a card is built for."""
-    return "low-power" if (gpu.tdp_watts or LOW_POWER + 1) <= LOW_POWER else gpu.segment
+def power_class(gpu: Gpu) -> str:
+    """Return the class of clocks and power that a card is built for: its segment, or low-power."""
+    return "low-power" if (gpu.tdp_watts or LOW_POWER_WATTS + 1) <= LOW_POWER_WATTS else gpu.segment
 
 
 @cache
-def load_calibration(path: Path = DATA_FILE) -> Calibration:
-    """The fitted numbers."""
-    return read_fitted(path, Calibration)
+def load_calibration(folder: Path = DATA_FOLDER) -> Calibration:
+    """Read the shipped calibration."""
+    return read_corrections(folder, Calibration)

@@ -1,25 +1,26 @@
-"""From corrected terms to seconds: the device's work, the host's calls, and what a clock on the wall shows."""
+"""From terms and their corrections to seconds: device time, host time, and the wall time of a step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from whichgpu.estimate.time.terms import DEVICE, HOST, TERMS, Terms
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from whichgpu.estimate.time.curves.stack import soft_max
+from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
-    Array = np.ndarray
+Array = np.ndarray
 
-# Device and host run side by side, so the longer one shows; near equality they wait on each other a little. The sharpness of
-# that maximum: (d^p + h^p)^(1/p).
-SHARPNESS = 6.0
-_DEVICE = slice(0, len(DEVICE))
+# Device and host run side by side, so the longer one counts; near equality they wait on each other a little. This is the
+# exponent p of the smooth maximum (d^p + h^p)^(1/p).
+OVERLAP_SHARPNESS = 6.0
+_DEVICE = slice(0, len(DEVICE_TERMS))
+_CALLS = slice(TERMS.index("forward_calls"), TERMS.index("backward_calls") + 1)
+_FIXED = slice(TERMS.index("step"), TERMS.index("sequences") + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
+class StepSeconds:
     """Seconds of a step, [gpus, batches]."""
 
     wall: Array
@@ -27,37 +28,23 @@ class Seconds:
     host: Array
 
 
-def combine(terms: Terms, factors: Array, eager: bool, host_speed: float = 1.0) -> Seconds:
-    """Corrected seconds. `factors` is [terms, gpus]; `host_speed` is of the host against the one measured with."""
-    device, host, once = corrected_parts(terms, factors, host_speed)
+def step_seconds(terms: TimeTerms, factors: Array, eager: bool, host_speed: float = 1.0) -> StepSeconds:
+    """Combine corrected terms. `factors` is [terms, gpus]; `host_speed` is relative to the host measured with."""
+    device, host, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     if not eager:
-        return Seconds(device + once, device, once)
-    wall = soft_maximum(device, host) + once
-    return Seconds(wall, device, host + once)
+        return StepSeconds(device + fixed, device, fixed)
+    return StepSeconds(soft_maximum(device, host) + fixed, device, host + fixed)
 
 
-def corrected_parts(terms: Terms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
-    """Corrected seconds of the device, of the host's calls, and of what a step costs once."""
-    import numpy as np
-
+def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
+    """Corrected seconds of the device, of the host's calls, and of the work that a step does once."""
     corrected = terms.seconds * factors[:, :, None]
     device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
-    calls = corrected[_index("forward_calls") : _index("backward_calls") + 1].sum(axis=0) / host_speed
-    once = corrected[_index("step") : _index("sequences") + 1].sum(axis=0) / host_speed
-    return device, calls, once
+    calls = corrected[_CALLS].sum(axis=0) / host_speed
+    fixed = corrected[_FIXED].sum(axis=0) / host_speed
+    return device, calls, fixed
 
 
-def soft_maximum(first: Array, second: Array) -> Array:
-    """The larger, a little more where both are alike."""
-    import numpy as np
-
-    largest = np.maximum(np.maximum(first, second), 1e-30)
-    told: Array = largest * ((first / largest) ** SHARPNESS + (second / largest) ** SHARPNESS) ** (1 / SHARPNESS)
-    return told
-
-
-def _index(term: str) -> int:
-    return TERMS.index(term)
-
-
-assert TERMS[len(DEVICE) :] == HOST
+def soft_maximum(device: Array, host: Array) -> Array:
+    """Wall seconds of device and host side by side: the larger, slightly more if they are alike."""
+    return soft_max(device, host, OVERLAP_SHARPNESS)

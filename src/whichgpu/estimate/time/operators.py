@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Number = float | np.ndarray
+Number: TypeAlias = "float | np.ndarray"
 
-Class = Literal["gemm", "attention", "conv", "memory"]
+OperatorClass = Literal["gemm", "attention", "conv", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]
 
 # What each kind is, by the class whose corrections it takes. Sizes a kind needs are named here; all others follow from bytes and
 # FLOPs. `resident` of any kind: the share of its bytes touched just before, which the L2 still holds where everything fits.
-KINDS: dict[str, Class] = {
+CLASS_BY_KIND: dict[str, OperatorClass] = {
     # gemm: batch x [m, k] @ [k, n]; `weight` bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
     # a grouped product of a mixture of experts: `batch` experts touched, m rows in all; role: fused (an engine's), framework
@@ -78,13 +78,13 @@ class Op:
 
     def times(self, count: Number) -> Op:
         """The same operator run `count` times as often."""
-        return self.counted(self.count * count)
+        return self.with_count(self.count * count)
 
-    def counted(self, count: Number) -> Op:
+    def with_count(self, count: Number) -> Op:
         """The same operator run so often."""
         return self._again(count, self.calls)
 
-    def called(self, calls: float) -> Op:
+    def with_calls(self, calls: float) -> Op:
         """The same operator with so many calls of the framework."""
         return self._again(self.count, calls)
 

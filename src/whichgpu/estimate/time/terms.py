@@ -1,4 +1,4 @@
-"""What a step's time is made of before any correction: seconds by class of operator, kernels, framework calls."""
+"""The terms of a step's time before correction: seconds by class of operator, kernel gaps, framework calls."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
     Array = np.ndarray
 
-# Classes of operators, products being of two: those that compute and those that do little but read weights. Then: the gap between
-# kernels, calls of the host forward and backward, what a step costs once, and what a serving engine does for each of its
-# sequences at every step (scheduling, sampling, detokenising).
-DEVICE = ("gemm", "stream", "attention", "conv", "memory", "gap")
-HOST = ("forward_calls", "backward_calls", "step", "sequences")
-TERMS = (*DEVICE, *HOST)
+# Device: classes of operators, GEMM time being split into computing ("gemm") and reading weights ("stream"); and the gaps between
+# kernels. Host: framework calls forward and backward, work that a step does once, and a serving engine's work for each sequence
+# at every step (scheduling, sampling, detokenising).
+DEVICE_TERMS = ("gemm", "stream", "attention", "conv", "memory", "gap")
+HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
+TERMS = (*DEVICE_TERMS, *HOST_TERMS)
 
-# What one unit of each countable term costs before correction, in seconds.
-KERNEL_GAP = 1.0e-6
-FORWARD_CALL, BACKWARD_CALL = 15.0e-6, 15.0e-6
-STEP = 1.0e-4
-SEQUENCE = 5.0e-6
+# Seconds of one unit of each countable term; the fitted corrections multiply them.
+KERNEL_GAP_SECONDS = 1.0e-6
+FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6
+FIXED_STEP_SECONDS = 1.0e-4
+SEQUENCE_SECONDS = 5.0e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TimeTerms:
     """Uncorrected seconds, [terms, gpus, batches] in the order of TERMS, with the physical floor of each device term.
 
-    `flop_seconds` and `byte_seconds` tell what bounds it: FLOPs over peak and bytes over bandwidth, [gpus, batches].
+    `flop_seconds` and `byte_seconds` are FLOPs over peak and bytes over bandwidth, [gpus, batches].
     """
 
     seconds: Array
     floors: Array  # [terms, gpus, batches]
     flop_seconds: Array
     byte_seconds: Array
-    unit: str  # of the products that weigh most: half, tf32, single, narrow
+    unit: str  # class of the unit that does most FLOPs: half, tf32, single, narrow
 
-    def __add__(self, other: Terms) -> Terms:
-        return Terms(
+    def __add__(self, other: TimeTerms) -> TimeTerms:
+        return TimeTerms(
             self.seconds + other.seconds,
             self.floors + other.floors,
             self.flop_seconds + other.flop_seconds,
@@ -49,15 +49,16 @@ class Terms:
             self.unit,
         )
 
-    def __mul__(self, times: float | Array) -> Terms:
-        return Terms(self.seconds * times, self.floors * times, self.flop_seconds * times, self.byte_seconds * times, self.unit)
+    def __mul__(self, times: float | Array) -> TimeTerms:
+        seconds, floors = self.seconds * times, self.floors * times
+        return TimeTerms(seconds, floors, self.flop_seconds * times, self.byte_seconds * times, self.unit)
 
 
-def heaviest_unit(ops: tuple[Op, ...]) -> str:
-    """The arithmetic in which most FLOPs of the products are done."""
-    weights: dict[str, float] = {}
+def dominant_unit_class(ops: tuple[Op, ...]) -> str:
+    """Return the class of the arithmetic unit that does most FLOPs."""
+    flops_by_class: dict[str, float] = {}
     for op in ops:
-        unit = UNITS[op.unit].term_class
-        flops = op.flops * op.count
-        weights[unit] = weights.get(unit, 0.0) + float(flops if isinstance(flops, (int, float)) else flops.sum())
-    return max(weights, key=lambda unit: weights[unit]) if weights else "half"
+        unit, flops = UNITS[op.unit].term_class, op.flops * op.count
+        total = float(flops if isinstance(flops, (int, float)) else flops.sum())
+        flops_by_class[unit] = flops_by_class.get(unit, 0.0) + total
+    return max(flops_by_class, key=lambda unit: flops_by_class[unit], default="half")

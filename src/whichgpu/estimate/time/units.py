@@ -1,4 +1,4 @@
-"""Arithmetic units of GPUs, from `data/units.csv`: width of an operand, rate and energy against 16 bits on matrix units."""
+"""Arithmetic units of GPUs from `data/units.csv`: operand width, and rate and energy relative to 16 bits on matrix units."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ TABLE = Path(__file__).parent / "data" / "units.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """One unit; rate and energy of a FLOP are None off the matrix units."""
+class ArithmeticUnit:
+    """One unit; rate and energy of a FLOP are None if it is not a matrix unit."""
 
     name: str
     bytes: float  # of an operand's element
     rate_vs_fp16: float | None
     energy_vs_fp16: float | None
-    product_class: str  # units whose products an architecture treats alike: single, tensor, narrow, integer
+    product_class: str  # units whose GEMMs share an architecture's parameters: single, tensor, narrow, integer
     conv_class: str  # units whose convolutions share parameters: fp32, tf32, half
     term_class: str  # units whose steps share corrections: single, tf32, half, narrow
 
     @property
-    def narrow(self) -> bool:
-        """Whether GPUs without it dequantise to 16 bits."""
+    def below_16_bits(self) -> bool:
+        """Whether GPUs without the unit dequantise its operands to 16 bits."""
         return self.product_class in ("narrow", "integer")
 
 
-UNITS = {row["name"]: parse_record(Unit, row) for row in data_rows(TABLE)}
+UNITS = {row["name"]: parse_record(ArithmeticUnit, row) for row in data_rows(TABLE)}

@@ -1,8 +1,8 @@
 """The memory of a user's own module, by running it without a GPU and without weights."""
 
 from whichgpu.estimate.trace.factory import trace_factory
-from whichgpu.estimate.trace.ledger import LABELS, Operator, Trace
 from whichgpu.estimate.trace.prepare import images, tokens
 from whichgpu.estimate.trace.run import trace
+from whichgpu.estimate.trace.trace_log import LABELS, ModuleTrace, TracedOperator
 
-__all__ = ["LABELS", "Operator", "Trace", "images", "tokens", "trace", "trace_factory"]
+__all__ = ["LABELS", "ModuleTrace", "TracedOperator", "images", "tokens", "trace", "trace_factory"]

@@ -11,12 +11,12 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
-from whichgpu.estimate.trace.ledger import Trace
-from whichgpu.estimate.trace.prepare import Inputs
+from whichgpu.estimate.trace.prepare import InputFactory
 from whichgpu.estimate.trace.run import trace
+from whichgpu.estimate.trace.trace_log import ModuleTrace
 
 
-def trace_factory(name: str, inputs: Inputs | None = None, **options: Any) -> Trace:
+def trace_factory(name: str, inputs: InputFactory | None = None, **options: Any) -> ModuleTrace:
     """Trace what `MODULE:FACTORY` makes: a module, or a module and its example inputs. Options are those of `trace`."""
     load_torch()
     factory = find_factory(name)

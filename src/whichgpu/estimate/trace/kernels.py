@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def stand_ins(torch: Any) -> dict[Any, Callable[..., Any]]:
+def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
     """Operators to replace, by overload."""
     aten = torch.ops.aten
 
@@ -49,7 +49,7 @@ def stand_ins(torch: Any) -> dict[Any, Callable[..., Any]]:
     }
 
 
-def accumulates(torch: Any, args: Any, kwargs: Any) -> bool:
+def is_gradient_accumulation(torch: Any, args: Any, kwargs: Any) -> bool:
     """Whether this addition is autograd adding up a gradient that nobody else holds.
 
     It does so in place (`torch/csrc/autograd/input_buffer.cpp`), except while a dispatch mode watches.

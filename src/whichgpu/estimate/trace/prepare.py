@@ -9,10 +9,10 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace.framework import load_torch
 
-Inputs = Callable[[], Any]  # makes the arguments of one call: a tensor, a tuple of them or a mapping by name
+InputFactory = Callable[[], Any]  # makes the arguments of one call: a tensor, a tuple of them or a mapping by name
 
 
-def images(batch: int, size: int, channels: int = 3) -> Inputs:
+def images(batch: int, size: int, channels: int = 3) -> InputFactory:
     """Pictures as a vision model takes them."""
 
     def make() -> Any:
@@ -22,7 +22,7 @@ def images(batch: int, size: int, channels: int = 3) -> Inputs:
     return make
 
 
-def tokens(batch: int, length: int, *, labels: bool = False) -> Inputs:
+def tokens(batch: int, length: int, *, labels: bool = False) -> InputFactory:
     """Token ids as a transformers model takes them; with labels (the same ids) it computes its own loss."""
 
     def make() -> Any:
@@ -33,7 +33,7 @@ def tokens(batch: int, length: int, *, labels: bool = False) -> Inputs:
     return make
 
 
-def on_cpu(torch: Any, module: Any, example: Any) -> Any:
+def move_to_cpu(torch: Any, module: Any, example: Any) -> Any:
     """Give the module and its inputs, made on meta, the cpu's device, which autocast knows; the inputs come back."""
     known: dict[int, tuple[Any, Any]] = {}  # the old tensor too: while it lives, nothing else has its id
 
@@ -64,7 +64,7 @@ def _each(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def built(torch: Any, factory: Callable[[], Any], inputs: Inputs | None) -> tuple[Any, Any]:
+def build_module(torch: Any, factory: Callable[[], Any], inputs: InputFactory | None) -> tuple[Any, Any]:
     """The module and its example inputs."""
     made = factory()
     module, example = made if isinstance(made, tuple) else (made, None)
@@ -75,7 +75,7 @@ def built(torch: Any, factory: Callable[[], Any], inputs: Inputs | None) -> tupl
     return module, example
 
 
-def prepared(torch: Any, example: Any, dtype: Any, channels_last: bool) -> Any:
+def to_meta(torch: Any, example: Any, dtype: Any, channels_last: bool) -> Any:
     """Inputs without bytes, in the precision and memory format of the run."""
     known: dict[int, Any] = {}  # the same tensor under two names stays one
 

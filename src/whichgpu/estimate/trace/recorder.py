@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
-from whichgpu.estimate.trace.kernels import accumulates, stand_ins
-from whichgpu.estimate.trace.ledger import Ledger, Operator
+from whichgpu.estimate.trace.kernels import is_gradient_accumulation, replacement_kernels
+from whichgpu.estimate.trace.trace_log import TracedOperator, TraceLog
 
 # The attributes of an operator that decide its cost, by position in its schema.
 _ATTRIBUTES = {
@@ -23,10 +23,10 @@ _ATTRIBUTES = {
 }
 
 
-class Storages:
+class StorageTracker:
     """Follows untyped storages by identity; each is known from its first sight to its death."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: TraceLog) -> None:
         self._ledger = ledger
         self._known: dict[int, tuple[int, Any]] = {}
 
@@ -54,16 +54,16 @@ class Storages:
         self._ledger.relabel({id for id in ids if id is not None}, label)
 
 
-def recorder(torch: Any, ledger: Ledger, storages: Storages) -> Any:
+def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
     """A dispatch mode that writes into the ledger."""
     base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
     aten = torch.ops.aten
-    known = stand_ins(torch)
+    known = replacement_kernels(torch)
 
     class Recorder(base):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             run = known.get(func, func)
-            if func is aten.add.Tensor and ledger.phase == "backward" and accumulates(torch, args, kwargs):
+            if func is aten.add.Tensor and ledger.phase == "backward" and is_gradient_accumulation(torch, args, kwargs):
                 run = aten.add_.Tensor
             before = len(ledger.events)
             out = run(*args, **(kwargs or {}))
@@ -90,10 +90,10 @@ def tensors_of(value: Any, kind: type) -> Iterator[Any]:
             yield from tensors_of(item, kind)
 
 
-def _operator(torch: Any, name: str, args: Any, made: list[Any], ledger: Ledger, before: int) -> Operator:
+def _operator(torch: Any, name: str, args: Any, made: list[Any], ledger: TraceLog, before: int) -> TracedOperator:
     wanted = _ATTRIBUTES.get(name.rsplit(".", 1)[0], {})
     attributes = {label: args[at] for at, label in wanted.items() if at < len(args)}
-    return Operator(
+    return TracedOperator(
         name,
         tuple(tuple(tensor.shape) for tensor in tensors_of(args, torch.Tensor)),
         tuple(tuple(tensor.shape) for tensor in made),

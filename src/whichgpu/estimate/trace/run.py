@@ -11,17 +11,17 @@ from unittest.mock import patch
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace.framework import gpu_kernels, load_torch
-from whichgpu.estimate.trace.ledger import Ledger, Trace
-from whichgpu.estimate.trace.prepare import Inputs, built, on_cpu, prepared
-from whichgpu.estimate.trace.recorder import Storages, recorder, tensors_of
-from whichgpu.estimate.trace.step import Loss, Optimizer, default_loss
+from whichgpu.estimate.trace.prepare import InputFactory, build_module, move_to_cpu, to_meta
+from whichgpu.estimate.trace.recorder import StorageTracker, recorder, tensors_of
+from whichgpu.estimate.trace.step import Loss, TracedOptimizer, default_loss
+from whichgpu.estimate.trace.trace_log import ModuleTrace, TraceLog
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 
 
 def trace(
     factory: Callable[[], Any],
-    inputs: Inputs | None = None,
+    inputs: InputFactory | None = None,
     *,
     precision: str = "fp32",
     optimizer: str = "sgd-momentum",
@@ -30,7 +30,7 @@ def trace(
     loss: Loss | None = None,
     channels_last: bool = False,
     steps: int = 2,
-) -> Trace:
+) -> ModuleTrace:
     """Trace `steps` steps of the module that `factory` makes: the second has optimizer states from its start.
 
     `factory` returns a module, or a module and its example inputs; it is called where new tensors have no bytes. Mixed precision
@@ -42,31 +42,31 @@ def trace(
     kind = precision.removeprefix("amp-")
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(kind, torch.float32)
     amp = precision.startswith("amp-")
-    ledger = Ledger()
-    storages = Storages(ledger)
+    ledger = TraceLog()
+    storages = StorageTracker(ledger)
     with torch.device("meta"):
-        module, example = built(torch, factory, inputs)
+        module, example = build_module(torch, factory, inputs)
         if not amp and dtype is not torch.float32:
             module.to(dtype)
         if channels_last:
             module.to(memory_format=torch.channels_last)
         module.train(training)
-        example = prepared(torch, example, None if amp else dtype, channels_last)
+        example = to_meta(torch, example, None if amp else dtype, channels_last)
     with ExitStack() as stack:
         stack.enter_context(_shapes_only(torch, fake=amp))
         if amp:
-            example = on_cpu(torch, module, example)
+            example = move_to_cpu(torch, module, example)
         storages.label([*module.parameters(), *module.buffers()], "weights")
         storages.label(tensors_of(example, torch.Tensor), "input")
         stack.enter_context(gpu_kernels(torch))
         stack.enter_context(recorder(torch, ledger, storages))
         cast = (lambda: torch.autocast("cpu", dtype=dtype)) if amp else nullcontext
         if training:
-            _train(torch, module, example, Optimizer(torch, optimizer, fused), loss, cast, steps, ledger, storages)
+            _train(torch, module, example, TracedOptimizer(torch, optimizer, fused), loss, cast, steps, ledger, storages)
         else:
             _infer(torch, module, example, cast, steps, ledger)
         counted = [(p.numel(), p.requires_grad) for p in module.parameters()]
-        return Trace(
+        return ModuleTrace(
             tuple(ledger.events),
             dict(ledger.labels),
             dict(ledger.makers),
@@ -103,12 +103,12 @@ def _train(
     torch: Any,
     module: Any,
     example: Any,
-    optimizer: Optimizer,
+    optimizer: TracedOptimizer,
     loss: Loss | None,
     cast: Callable[[], Any],
     steps: int,
-    ledger: Ledger,
-    storages: Storages,
+    ledger: TraceLog,
+    storages: StorageTracker,
 ) -> None:
     trained = [p for p in module.parameters() if p.requires_grad]
     for step in range(steps):
@@ -128,7 +128,7 @@ def _train(
         storages.label(optimizer.states, "optimizer")
 
 
-def _infer(torch: Any, module: Any, example: Any, cast: Callable[[], Any], steps: int, ledger: Ledger) -> None:
+def _infer(torch: Any, module: Any, example: Any, cast: Callable[[], Any], steps: int, ledger: TraceLog) -> None:
     for step in range(steps):
         ledger.begin("forward", step)
         with torch.no_grad(), cast():

@@ -11,7 +11,7 @@ from whichgpu.base.messages import msg
 OPTIMIZERS = ("none", "sgd", "sgd-momentum", "adam", "adamw")
 
 
-class Optimizer:
+class TracedOptimizer:
     """Optimizer states and the temporaries of a step, fused or foreach, as torch.optim makes them."""
 
     def __init__(self, torch: Any, name: str, fused: bool) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from math import prod
 
 from whichgpu.estimate.allocator import Event
-from whichgpu.estimate.trace.ledger import Operator, Trace
+from whichgpu.estimate.trace.trace_log import ModuleTrace, TracedOperator
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def convolution_workspace(trace: Trace) -> tuple[Event, ...]:
+def convolution_workspace(trace: ModuleTrace) -> tuple[Event, ...]:
     """The events with a birth and a death of the workspace around each convolution of the last step."""
     asked: dict[int, list[int]] = {}
     for operator in trace.operators:
@@ -32,7 +32,7 @@ def convolution_workspace(trace: Trace) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _requests(operator: Operator) -> list[tuple[int, int]]:
+def _requests(operator: TracedOperator) -> list[tuple[int, int]]:
     """Workspaces of one call: the index of the event that each follows, and its bytes."""
     width = BYTES.get(operator.dtype, 4)
     if operator.name == "aten.convolution.default":
@@ -50,5 +50,5 @@ def _requests(operator: Operator) -> list[tuple[int, int]]:
     return []
 
 
-def _depthwise(operator: Operator, input: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+def _depthwise(operator: TracedOperator, input: tuple[int, ...], weight: tuple[int, ...]) -> bool:
     return int(operator.attributes.get("groups", 1)) == input[1] and weight[1] == 1

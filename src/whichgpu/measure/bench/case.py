@@ -11,7 +11,7 @@ from whichgpu.base.messages import Message
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-Watch = Callable[[], None]  # called while the GPU is busy with the case
+BusyCallback = Callable[[], None]  # called while the GPU is busy with the case
 
 
 class CannotRun(Exception):
@@ -23,7 +23,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Micro:
+class OperatorCase:
     """One operator: what it computes or moves, and the memory it takes."""
 
     id: str
@@ -45,7 +45,7 @@ class Micro:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepCase:
     """A whole step as a request for `estimate`."""
 
     id: str
@@ -53,7 +53,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreparedStep:
     """A step made ready: its defaults filled in, its model's shape known."""
 
     workload: Workload
@@ -91,19 +91,19 @@ class Bench(Protocol):
         """Memory that may be used now."""
         ...
 
-    def micro(self, case: Micro, watch: Watch) -> Timing:
+    def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
         """Time an operator."""
         ...
 
-    def step(self, plan: Plan, watch: Watch) -> Timing:
+    def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
         """Time a step, pass or token."""
         ...
 
 
-def timing(seconds: Sequence[float]) -> Timing:
+def summarise_runs(seconds: Sequence[float]) -> Timing:
     """Of the runs' seconds.
 
-    >>> timing([3.0, 1.0, 2.0])
+    >>> summarise_runs([3.0, 1.0, 2.0])
     Timing(seconds=2.0, low=1.0, high=3.0, runs=3)
     """
     tenths = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 4 else (min(seconds), max(seconds))

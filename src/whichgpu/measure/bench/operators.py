@@ -7,19 +7,19 @@ from importlib import import_module
 from typing import Any
 
 from whichgpu.base.messages import msg
-from whichgpu.measure.bench.case import CannotRun, Micro, Timing
-from whichgpu.measure.bench.clocking import Clocking
+from whichgpu.measure.bench.case import CannotRun, OperatorCase, Timing
+from whichgpu.measure.bench.gpu_timer import GpuTimer
 
 LAUNCHES = 2000
 DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
 
 
-def run_micro(torch: Any, case: Micro, clock: Clocking, device: str = "cuda") -> Timing:
+def time_operator(torch: Any, case: OperatorCase, clock: GpuTimer, device: str = "cuda") -> Timing:
     """Time one."""
     return RUNS[case.kind](torch, case, clock, device)
 
 
-def _gemm(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
+def _gemm(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     m, n, k = (case.sizes[name] for name in "mnk")
     torch.backends.cuda.matmul.allow_tf32 = case.dtype == "tf32"
     a, b = (torch.randn(rows, k, device=device, dtype=torch.float32) for rows in (m, n))
@@ -36,19 +36,19 @@ def _gemm(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
     return clock.block(lambda: torch.mm(a, b, out=out))
 
 
-def _copy(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
+def _copy(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     source = torch.randn(case.sizes["bytes"] // 4, device=device)
     target = torch.empty_like(source)
     # Launched one by one: inside a captured graph a copy is done by the copy engine, at two thirds of what a kernel reaches.
     return clock.block(lambda: target.copy_(source), captured=False)
 
 
-def _read(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
+def _read(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     source = torch.randn(case.sizes["bytes"] // 4, device=device)
     return clock.block(lambda: source.sum())
 
 
-def _attention(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
+def _attention(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     sizes = [case.sizes[name] for name in ("batch", "heads", "tokens", "dim")]
     backward = case.kind == "attention_backward"
     dtype = getattr(torch, DTYPES[case.dtype])
@@ -61,12 +61,12 @@ def _attention(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
     return clock.block(lambda: torch.autograd.grad(out, (q, k, v), slope, retain_graph=True), captured=False)
 
 
-def _launch(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
+def _launch(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     x = torch.zeros(case.sizes["elements"], device=device)
     return clock.host(lambda: x.add_(1.0), LAUNCHES)
 
 
-def _transfer(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
+def _transfer(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     """Through pinned memory, which is what data loaders use."""
     here = torch.empty(case.sizes["bytes"], dtype=torch.uint8, pin_memory=True)
     there = torch.empty(case.sizes["bytes"], dtype=torch.uint8, device=device)
@@ -74,7 +74,7 @@ def _transfer(torch: Any, case: Micro, clock: Clocking, device: str) -> Timing:
     return clock.block(lambda: target.copy_(source, non_blocking=True), captured=False)
 
 
-def _all_reduce(torch: Any, case: Micro, clock: Clocking, _: str) -> Timing:
+def _all_reduce(torch: Any, case: OperatorCase, clock: GpuTimer, _: str) -> Timing:
     count = torch.cuda.device_count()
     if count < 2:
         raise CannotRun(msg("measure.one-gpu"))
@@ -83,7 +83,7 @@ def _all_reduce(torch: Any, case: Micro, clock: Clocking, _: str) -> Timing:
     return clock.block(lambda: nccl.all_reduce(parts), captured=False)
 
 
-RUNS: dict[str, Callable[[Any, Micro, Clocking, str], Timing]] = {
+RUNS: dict[str, Callable[[Any, OperatorCase, GpuTimer, str], Timing]] = {
     "gemm": _gemm,
     "copy": _copy,
     "read": _read,

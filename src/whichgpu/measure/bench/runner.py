@@ -8,7 +8,7 @@ from functools import partial
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
-from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, Micro, Plan, Step, Timing, Watch
+from whichgpu.measure.bench.case import Bench, BusyCallback, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
 
 MEMORY_SHARE = 0.9  # of what is free: never more
 MICRO_SHARE = 0.25  # of the time
@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 class Claim:
     """A step made ready, and what it is said to need."""
 
-    plan: Plan
+    plan: PreparedStep
     memory_bytes: int
 
 
@@ -31,7 +31,7 @@ class Claim:
 class Taken:
     """A case that was run."""
 
-    case: Micro | Step
+    case: OperatorCase | StepCase
     timing: Timing
     conditions: Conditions
 
@@ -54,12 +54,12 @@ class Runner:
         self.left_out: list[LeftOut] = []
         self._took: dict[str, float] = {}  # by kind, what the last one took
 
-    def micros(self, cases: Iterable[Micro]) -> None:
+    def micros(self, cases: Iterable[OperatorCase]) -> None:
         """Operators, in a part of the time."""
         for case in cases:
             self._one(case, case.kind, case.memory, MICRO_SHARE, partial(self._bench.micro, case))
 
-    def steps(self, cases: Iterable[Step], claim: Callable[[Step], Claim]) -> None:
+    def steps(self, cases: Iterable[StepCase], claim: Callable[[StepCase], Claim]) -> None:
         """Steps, in what is left."""
         for case in cases:
             try:
@@ -70,7 +70,9 @@ class Runner:
             kind = f"{ready.plan.workload.task}/{ready.plan.workload.engine}"
             self._one(case, kind, ready.memory_bytes, 1.0, partial(self._bench.step, ready.plan))
 
-    def _one(self, case: Micro | Step, kind: str, memory: int, share: float, run: Callable[[Watch], Timing]) -> None:
+    def _one(
+        self, case: OperatorCase | StepCase, kind: str, memory: int, share: float, run: Callable[[BusyCallback], Timing]
+    ) -> None:
         """One case, unless the last of its kind took longer than the time that is left."""
         before, id = self._now(), case.id
         if before - self._start + self._took.get(kind, FIRST_SHARE * share * self._seconds) > share * self._seconds:

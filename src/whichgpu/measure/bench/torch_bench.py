@@ -13,14 +13,14 @@ from typing import Any
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.measure.bench.able import unable
-from whichgpu.measure.bench.case import CannotRun, Micro, Plan, Timing, Watch
-from whichgpu.measure.bench.clocking import Clocking
+from whichgpu.measure.bench.case import BusyCallback, CannotRun, OperatorCase, PreparedStep, Timing
 from whichgpu.measure.bench.eager_models import transformer
 from whichgpu.measure.bench.fused_models import Decoder
-from whichgpu.measure.bench.operators import run_micro
+from whichgpu.measure.bench.gpu_timer import GpuTimer
+from whichgpu.measure.bench.operators import time_operator
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.vision_models import vision_model
-from whichgpu.workload.shapes import Mlp, Traced, Transformer, as_transformer
+from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, as_transformer
 from whichgpu.workload.workload import Workload
 
 FREE_SHARE = 0.95  # of the memory that is free when it begins
@@ -68,20 +68,20 @@ class TorchBench:
         cuda = self._torch.cuda
         return int(FREE_SHARE * cuda.mem_get_info()[0]) + int(cuda.memory_reserved() - cuda.memory_allocated())
 
-    def micro(self, case: Micro, watch: Watch) -> Timing:
+    def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
         """Time an operator."""
         with self._case():
-            return run_micro(self._torch, case, Clocking(self._torch, watch))
+            return time_operator(self._torch, case, GpuTimer(self._torch, watch))
 
-    def step(self, plan: Plan, watch: Watch) -> Timing:
+    def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
         """Time a step."""
-        why = unable(plan.workload, plan.shape)
+        why = why_not_runnable(plan.workload, plan.shape)
         if why is not None:
             raise CannotRun(why)
         with self._case():
-            return self._timed(plan, Clocking(self._torch, watch))
+            return self._timed(plan, GpuTimer(self._torch, watch))
 
-    def _timed(self, plan: Plan, clock: Clocking) -> Timing:
+    def _timed(self, plan: PreparedStep, clock: GpuTimer) -> Timing:
         """A function of its own, so that the model is let go of before memory is given back."""
         self._numerics(plan.workload)
         run = self._training(plan) if plan.workload.training else self._inference(plan, clock)
@@ -110,7 +110,7 @@ class TorchBench:
         backends.cudnn.benchmark = not workload.training
         self._torch.manual_seed(0)
 
-    def _training(self, plan: Plan) -> Run:
+    def _training(self, plan: PreparedStep) -> Run:
         torch, workload = self._torch, plan.workload
         model = self._model(plan).train()
         inputs, targets = self._inputs(plan), self._targets(plan)
@@ -142,7 +142,7 @@ class TorchBench:
 
         return step
 
-    def _inference(self, plan: Plan, clock: Clocking) -> Run:
+    def _inference(self, plan: PreparedStep, clock: GpuTimer) -> Run:
         workload = plan.workload
         generating = plan.shape.is_transformer and workload.traits.step in ("prefill", "decode")
         if generating and not engine_record(workload.engine).eager:
@@ -159,7 +159,7 @@ class TorchBench:
             return self._compile(forward)
         return clock.graph(forward) if engine_record(workload.engine).captures_graphs else forward
 
-    def _generating(self, plan: Plan, clock: Clocking) -> Run:
+    def _generating(self, plan: PreparedStep, clock: GpuTimer) -> Run:
         """Joined products, each block compiled; decoding from a captured graph."""
         torch, workload, shape = self._torch, plan.workload, as_transformer(plan.shape)
         batch, length = workload.local_batch, workload.seq_in or 1
@@ -178,7 +178,7 @@ class TorchBench:
     def _compiles(self, workload: Workload) -> bool:
         return engine_record(workload.engine).fusion == "inductor"
 
-    def _model(self, plan: Plan) -> Any:
+    def _model(self, plan: PreparedStep) -> Any:
         torch, shape, workload = self._torch, plan.shape, plan.workload
         with torch.device(self._device), self._default_dtype(workload):
             if isinstance(shape, Mlp):
@@ -189,7 +189,7 @@ class TorchBench:
                 model = transformer(torch, shape, workload.checkpointing == "full")
             else:
                 model = vision_model(torch, shape.name)
-        if isinstance(shape, Traced) and workload.memory_format == "channels_last":
+        if isinstance(shape, TracedShape) and workload.memory_format == "channels_last":
             model = model.to(memory_format=torch.channels_last)
         return model
 
@@ -203,7 +203,7 @@ class TorchBench:
         finally:
             self._torch.set_default_dtype(before)
 
-    def _inputs(self, plan: Plan) -> Any:
+    def _inputs(self, plan: PreparedStep) -> Any:
         torch, shape, workload = self._torch, plan.shape, plan.workload
         batch, dtype = workload.local_batch, self._dtype(workload)
         if isinstance(shape, Transformer):
@@ -214,7 +214,7 @@ class TorchBench:
         images = torch.randn(batch, 3, side, side, device=self._device, dtype=dtype)
         return images.contiguous(memory_format=torch.channels_last) if workload.memory_format == "channels_last" else images
 
-    def _targets(self, plan: Plan) -> Any:
+    def _targets(self, plan: PreparedStep) -> Any:
         shape, workload = plan.shape, plan.workload
         batch = workload.local_batch
         if isinstance(shape, Transformer):

@@ -11,8 +11,8 @@ from typing import Any
 
 from whichgpu.base.messages import msg
 from whichgpu.measure.drivers.card import Card, PcieLink, Sample
-from whichgpu.measure.drivers.implausible import Sieve
-from whichgpu.measure.drivers.probe import Absent
+from whichgpu.measure.drivers.plausibility import PlausibilityFilter
+from whichgpu.measure.drivers.probe import VendorUnavailable
 from whichgpu.measure.files import Run, named_numbers, read_number, read_text, run_tool
 
 VENDOR = "0x1002"
@@ -29,7 +29,7 @@ def open_amd(root: Path = Path("/"), run: Run = run_tool) -> AmdProbe:
     folders = [path / "device" for path in sorted((root / "sys/class/drm").glob("card*")) if path.name[4:].isdigit()]
     found = [folder for folder in folders if read_text(folder / "vendor") == VENDOR]
     if not found:
-        raise Absent("amd", "no-device", msg("absent.no-device"))
+        raise VendorUnavailable("amd", "no-device", msg("absent.no-device"))
     return AmdProbe(tuple(_Device(folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None)) for folder in found), root, run)
 
 
@@ -72,7 +72,7 @@ class AmdProbe:
         return tuple(self._card(index, device, by_tool) for index, device in enumerate(self._devices))
 
     def _card(self, index: int, device: _Device, by_tool: Sequence[str]) -> Card:
-        sample, sieve = _sample(index, device), Sieve()
+        sample, sieve = _sample(index, device), PlausibilityFilter()
         target = self._target(device)
         tool = by_tool[index] if len(by_tool) == len(self._devices) else None
         name = sieve.words("name", self._own_name(device) or tool) or f"AMD GPU {target or ''}".strip()
@@ -151,7 +151,7 @@ def _sample(index: int, device: _Device) -> Sample:
     total = device.told("mem_info_vram_total")
     if total is None and not device.folder.exists():
         return Sample(index, lost=True)
-    sieve = Sieve()
+    sieve = PlausibilityFilter()
     used = device.told("mem_info_vram_used")
     size, taken = sieve.memory("memory_bytes", total, None if total is None or used is None else total - used)
     power = device.metered("power1_average") or device.metered("power1_input")
@@ -171,11 +171,11 @@ def _sample(index: int, device: _Device) -> Sample:
     )
 
 
-def _watts(sieve: Sieve, name: str, microwatts: int | None) -> float | None:
+def _watts(sieve: PlausibilityFilter, name: str, microwatts: int | None) -> float | None:
     return sieve.watts(name, None if microwatts is None else microwatts / 1000)
 
 
-def _degrees(sieve: Sieve, name: str, thousandths: int | None) -> int | None:
+def _degrees(sieve: PlausibilityFilter, name: str, thousandths: int | None) -> int | None:
     return sieve.number(name, None if thousandths is None else thousandths / 1000, "celsius")
 
 
@@ -187,7 +187,7 @@ def _clocks(path: Path) -> tuple[int | None, int | None]:
     return now, max(rates, default=None)
 
 
-def _pcie(device: _Device, sieve: Sieve) -> PcieLink | None:
+def _pcie(device: _Device, sieve: PlausibilityFilter) -> PcieLink | None:
     speeds = [_generation(read_text(device.folder / f"{which}_link_speed")) for which in ("current", "max")]
     widths = [sieve.number("pcie.width", device.told(f"{which}_link_width") or None, "width") for which in ("current", "max")]
     if not any([*speeds, *widths]):

@@ -9,8 +9,8 @@ from typing import Any
 
 from whichgpu.base.messages import msg
 from whichgpu.measure.drivers.card import Card, Sample
-from whichgpu.measure.drivers.implausible import Sieve
-from whichgpu.measure.drivers.probe import Absent
+from whichgpu.measure.drivers.plausibility import PlausibilityFilter
+from whichgpu.measure.drivers.probe import VendorUnavailable
 from whichgpu.measure.files import Run, run_tool
 
 DISPLAYS = ("system_profiler", "SPDisplaysDataType", "-json")
@@ -21,10 +21,10 @@ STATISTICS = ("ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator", "-a")
 def open_apple(platform: str = sys.platform, run: Run = run_tool) -> AppleProbe:
     """A probe of this Mac's GPU, or why there is none."""
     if platform != "darwin":
-        raise Absent("apple", "other-system", msg("absent.other-system"))
+        raise VendorUnavailable("apple", "other-system", msg("absent.other-system"))
     found = [entry for entry in _displays(run(DISPLAYS)) if "apple" in str(entry.get("sppci_model", "")).lower()]
     if not found:
-        raise Absent("apple", "no-device", msg("absent.no-device"))
+        raise VendorUnavailable("apple", "no-device", msg("absent.no-device"))
     memory = run(MEMORY)
     return AppleProbe(found[0], int(memory) if memory and memory.strip().isdigit() else None, run)
 
@@ -46,7 +46,7 @@ class AppleProbe:
 
     def cards(self) -> tuple[Card, ...]:
         """The one GPU."""
-        sieve = Sieve()
+        sieve = PlausibilityFilter()
         cores = str(self._display.get("sppci_cores", ""))
         return (
             Card(
@@ -61,7 +61,7 @@ class AppleProbe:
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
         """Its load and the memory it has taken."""
-        told, sieve = _statistics(self._run(STATISTICS)), Sieve()
+        told, sieve = _statistics(self._run(STATISTICS)), PlausibilityFilter()
         size = sieve.number("memory_bytes", self._memory_bytes, "bytes")
         used = sieve.number("memory_used_bytes", told.get("In use system memory"), "bytes")
         busy = sieve.number("utilisation_percent", told.get("Device Utilization %"), "percent")

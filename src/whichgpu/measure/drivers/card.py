@@ -51,7 +51,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class MigSlice:
     """One MIG slice."""
 
     profile: str
@@ -82,7 +82,7 @@ class Card:
     ecc_pending: bool | None = None
     ecc_errors: int | None = None  # uncorrected, since the driver was loaded
     mig: bool | None = None
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[MigSlice, ...] = ()
     partition: str | None = None  # AMD: compute and memory partition
     pcie: PcieLink | None = None
     nvlinks: int | None = None

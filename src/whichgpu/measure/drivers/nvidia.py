@@ -8,10 +8,10 @@ from typing import Any
 
 from whichgpu.base.messages import msg
 from whichgpu.base.units import MIB
-from whichgpu.measure.drivers.card import Card, PcieLink, Peer, Sample, Slice
-from whichgpu.measure.drivers.implausible import Sieve
+from whichgpu.measure.drivers.card import Card, MigSlice, PcieLink, Peer, Sample
 from whichgpu.measure.drivers.nvml import GpuLost, Nvml, open_nvml
-from whichgpu.measure.drivers.probe import Absent, Hiccup
+from whichgpu.measure.drivers.plausibility import PlausibilityFilter
+from whichgpu.measure.drivers.probe import DriverUnavailable, VendorUnavailable
 from whichgpu.measure.drivers.throttle import reasons
 
 MHZ = 10**6
@@ -29,7 +29,7 @@ def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
     probe = NvidiaProbe(nvml)
     if not probe.count():
         nvml.stop()
-        raise Absent("nvidia", "no-device", msg("absent.no-device"))
+        raise VendorUnavailable("nvidia", "no-device", msg("absent.no-device"))
     return probe
 
 
@@ -68,7 +68,7 @@ class NvidiaProbe:
         try:
             fixed = self._devices()
             found = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
-        except Hiccup:
+        except DriverUnavailable:
             self._broken = True  # the next call begins anew
             raise
         self._broken = False
@@ -93,7 +93,7 @@ class NvidiaProbe:
         return self._fixed
 
     def _open(self, index: int) -> _Fixed | None:
-        sieve = Sieve()
+        sieve = PlausibilityFilter()
         try:
             handle = self._handle(index)
             if handle is None:
@@ -127,7 +127,7 @@ class NvidiaProbe:
         return sample
 
     def _read(self, index: int, device: _Fixed, traffic: bool) -> Sample:
-        ask, handle, sieve = self._nvml.ask, device.handle, Sieve()
+        ask, handle, sieve = self._nvml.ask, device.handle, PlausibilityFilter()
         used = ask("nvmlDeviceGetUtilizationRates", handle)
         memory = ask("nvmlDeviceGetMemoryInfo", handle)
         total, taken = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
@@ -157,7 +157,7 @@ class NvidiaProbe:
         )
 
     def _card(self, index: int, devices: Sequence[_Fixed | None]) -> Card:
-        device, sieve = devices[index], Sieve()
+        device, sieve = devices[index], PlausibilityFilter()
         sample = self._sample(index, device, traffic=True)
         name = None
         try:
@@ -169,7 +169,9 @@ class NvidiaProbe:
         except GpuLost:
             return Card(index, "nvidia", name or "?", Sample(index, lost=True))
 
-    def _described(self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, sieve: Sieve) -> Card:
+    def _described(
+        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, sieve: PlausibilityFilter
+    ) -> Card:
         device = devices[index]
         assert device is not None
         ask, handle = self._nvml.ask, device.handle
@@ -210,7 +212,7 @@ class NvidiaProbe:
             odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
         )
 
-    def _pcie(self, handle: Any, sieve: Sieve) -> PcieLink | None:
+    def _pcie(self, handle: Any, sieve: PlausibilityFilter) -> PcieLink | None:
         def told(name: str, function: str, kind: str) -> int | None:
             return sieve.number(name, self._nvml.ask(function, handle), kind)
 
@@ -247,7 +249,7 @@ class NvidiaProbe:
             found.append(Peer(other, path or "unknown"))
         return tuple(found)
 
-    def _slices(self, handle: Any) -> tuple[Slice, ...]:
+    def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
         most = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
         found = []
         for place in range(min(most, 16) if isinstance(most, int) else 0):
@@ -256,8 +258,8 @@ class NvidiaProbe:
                 found.append(self._slice(part))
         return tuple(found)
 
-    def _slice(self, part: Any) -> Slice:
-        sieve = Sieve()
+    def _slice(self, part: Any) -> MigSlice:
+        sieve = PlausibilityFilter()
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", part)
         total, used = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         attributes = self._nvml.ask("nvmlDeviceGetAttributes", part)
@@ -265,14 +267,14 @@ class NvidiaProbe:
         if total is None:
             total = sieve.scaled("memory_bytes", getattr(attributes, "memorySizeMB", None), "count", MIB)
         name = sieve.words("profile", self._nvml.ask("nvmlDeviceGetName", part)) or ""
-        return Slice(name.rpartition("MIG ")[2] or "?", total, used, sms)
+        return MigSlice(name.rpartition("MIG ")[2] or "?", total, used, sms)
 
     def _process_ids(self, device: _Fixed | None) -> tuple[int, ...]:
         if device is None:
             return ()
         try:
             running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", device.handle)
-        except (GpuLost, Hiccup):
+        except (GpuLost, DriverUnavailable):
             return ()
         ids = (getattr(process, "pid", None) for process in running or ())
         return tuple(id for id in ids if isinstance(id, int) and id > 0)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from whichgpu.base.messages import msg
-from whichgpu.measure.drivers.probe import Absent, Hiccup
+from whichgpu.measure.drivers.probe import DriverUnavailable, VendorUnavailable
 
 # return codes of nvml.h
 UNINITIALISED, NO_PERMISSION, DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND = 1, 4, 9, 10, 12
@@ -40,15 +40,15 @@ class Nvml:
             self._library.nvmlInit()
         except Exception as problem:
             kind = ABSENT.get(_code(problem), "no-answer")
-            raise Absent("nvidia", kind, msg(f"absent.{kind}", why=_words(problem))) from problem
+            raise VendorUnavailable("nvidia", kind, msg(f"absent.{kind}", why=_words(problem))) from problem
 
     def restart(self) -> None:
         """Begin anew after the driver went away."""
         self.stop()
         try:
             self.start()
-        except Absent as why:
-            raise Hiccup from why
+        except VendorUnavailable as why:
+            raise DriverUnavailable from why
 
     def stop(self) -> None:
         """Let go of the library, whatever state it is in."""
@@ -66,7 +66,7 @@ class Nvml:
             if code in LOST:
                 raise GpuLost from problem
             if code in GONE:
-                raise Hiccup from problem
+                raise DriverUnavailable from problem
             self.failures += code in PASSING
             return None
 
@@ -76,7 +76,7 @@ def open_nvml() -> Nvml:
     try:
         library = import_module("pynvml")
     except ImportError as problem:
-        raise Absent("nvidia", "no-package", msg("absent.no-package", name="nvidia-ml-py")) from problem
+        raise VendorUnavailable("nvidia", "no-package", msg("absent.no-package", name="nvidia-ml-py")) from problem
     found = Nvml(library)
     found.start()
     return found

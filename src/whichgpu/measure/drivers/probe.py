@@ -10,7 +10,7 @@ from whichgpu.base.messages import Message
 from whichgpu.measure.drivers.card import Card, Sample
 
 
-class Absent(Exception):
+class VendorUnavailable(Exception):
     """A vendor's GPUs cannot be asked here; `kind` for programs, `message` for people."""
 
     def __init__(self, vendor: str, kind: str, message: Message) -> None:
@@ -20,7 +20,7 @@ class Absent(Exception):
         self.message = message
 
 
-class Hiccup(Exception):
+class DriverUnavailable(Exception):
     """The driver did not answer this time; it may the next."""
 
 
@@ -45,7 +45,7 @@ class Probe(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
+class MissingVendor:
     """Why a vendor's GPUs are not in the report."""
 
     vendor: str
@@ -53,7 +53,7 @@ class Absence:
     message: Message
 
 
-class Together:
+class CombinedProbe:
     """Several probes as one, their GPUs numbered through."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
@@ -76,13 +76,13 @@ class Together:
         for place, probe in enumerate(self._probes):
             try:
                 own = probe.samples(traffic)
-            except Hiccup:
+            except DriverUnavailable:
                 failures += 1
                 own = tuple(Sample(index, lost=True) for index in range(self._counts[place]))
             self._counts[place] = max(self._counts[place], len(own))
             found += [replace(sample, index=sample.index + len(found)) for sample in own] if found else own
         if failures == len(self._probes):
-            raise Hiccup
+            raise DriverUnavailable
         return tuple(found)
 
     def processes(self) -> tuple[tuple[int, ...], ...]:

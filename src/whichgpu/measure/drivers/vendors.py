@@ -8,25 +8,30 @@ from whichgpu.base.messages import msg
 from whichgpu.measure.drivers.amd import open_amd
 from whichgpu.measure.drivers.apple import open_apple
 from whichgpu.measure.drivers.nvidia import open_nvidia
-from whichgpu.measure.drivers.probe import Absence, Absent, Hiccup, Probe, Together
+from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, MissingVendor, Probe, VendorUnavailable
 
 
-def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[Absence, ...]]:
+def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[MissingVendor, ...]]:
     """What can be asked here, as one probe, and why the rest cannot."""
     if openers is None:
         openers = usual_openers()
     found: list[Probe] = []
-    missing: list[Absence] = []
+    missing: list[MissingVendor] = []
     for opener in openers:
         try:
             found.append(opener())
-        except Absent as why:
-            missing.append(Absence(why.vendor, why.kind, why.message))
-        except (Hiccup, OSError, ValueError, TypeError) as why:  # a driver in a state nobody foresaw is no reason to fail
-            missing.append(Absence("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
+        except VendorUnavailable as why:
+            missing.append(MissingVendor(why.vendor, why.kind, why.message))
+        except (
+            DriverUnavailable,
+            OSError,
+            ValueError,
+            TypeError,
+        ) as why:  # a driver in a state nobody foresaw is no reason to fail
+            missing.append(MissingVendor("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
     if not found:
         return None, tuple(missing)
-    return (found[0] if len(found) == 1 else Together(found)), tuple(missing)
+    return (found[0] if len(found) == 1 else CombinedProbe(found)), tuple(missing)
 
 
 def usual_openers() -> tuple[Callable[[], Probe], ...]:

@@ -14,7 +14,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import PCIE_LANE_BYTES
 from whichgpu.measure.drivers.card import Card, Sample
 from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
-from whichgpu.measure.load import HostLoad
+from whichgpu.measure.host_load import HostLoad
 from whichgpu.measure.meter import IDLE_PERCENT
 
 LEAST_SAMPLES = 3
@@ -30,7 +30,7 @@ OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Bottleneck:
     """One thing that holds the job back; `sure` where the signs leave little else."""
 
     id: str
@@ -61,7 +61,7 @@ class _Signs:
     processes: float | None
 
 
-def diagnose(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> tuple[Verdict, ...]:
+def find_bottlenecks(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> tuple[Bottleneck, ...]:
     """Verdicts on one GPU from readings a few seconds apart; none where there are too few."""
     alive = [sample for sample in samples if not sample.lost]
     if len(alive) < LEAST_SAMPLES:
@@ -148,7 +148,7 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
     )
 
 
-def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Verdict:
+def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
     shown = {
         "load": _percent(signs.load, 1),
         "memory": _percent(signs.memory, 1),
@@ -164,7 +164,7 @@ def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Verdict:
         because.append(msg("diagnose.sign.workers", value=f"{signs.workers:.1f}"))
     if signs.narrow:
         because.append(msg("diagnose.sign.narrow", width=signs.narrow[0], best=signs.narrow[1]))
-    return Verdict(id, gpu, sure, msg(f"diagnose.what.{id}"), tuple(because), msg(f"diagnose.try.{id}"))
+    return Bottleneck(id, gpu, sure, msg(f"diagnose.what.{id}"), tuple(because), msg(f"diagnose.try.{id}"))
 
 
 def _link_bandwidth(card: Card) -> int | None:

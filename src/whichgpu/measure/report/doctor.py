@@ -9,22 +9,22 @@ from whichgpu.base.version import __version__
 from whichgpu.catalog.gpu import Software as Known
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card
-from whichgpu.measure.drivers.probe import Absence, Hiccup, Probe
+from whichgpu.measure.drivers.probe import DriverUnavailable, MissingVendor, Probe
 from whichgpu.measure.host import Host
-from whichgpu.measure.match import Match, match_card, variant
-from whichgpu.measure.report.diagnose import Verdict
-from whichgpu.measure.report.finding import Finding, ordered
+from whichgpu.measure.match import VariantMatch, match_card, matched_gpu
+from whichgpu.measure.report.diagnose import Bottleneck
+from whichgpu.measure.report.finding import DoctorFinding, by_severity
 from whichgpu.measure.report.gpu_rules import card_findings
 from whichgpu.measure.report.host_rules import host_findings
-from whichgpu.measure.software import Software
+from whichgpu.measure.software import InstalledSoftware
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGpu:
+class DetectedGpu:
     """A GPU of this machine and the catalog's variant of it."""
 
     card: Card
-    match: Match
+    match: VariantMatch
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -33,32 +33,34 @@ class Report(Displayable):
 
     whichgpu: str
     host: Host
-    software: Software
-    gpus: tuple[SeenGpu, ...]
-    absent: tuple[Absence, ...]
-    findings: tuple[Finding, ...]
-    running: tuple[Verdict, ...] | None = None  # what holds the jobs back, where that was asked
+    software: InstalledSoftware
+    gpus: tuple[DetectedGpu, ...]
+    absent: tuple[MissingVendor, ...]
+    findings: tuple[DoctorFinding, ...]
+    running: tuple[Bottleneck, ...] | None = None  # what holds the jobs back, where that was asked
 
 
-def examine(probe: Probe | None, absences: tuple[Absence, ...], host: Host, software: Software, catalog: Catalog) -> Report:
+def build_report(
+    probe: Probe | None, absences: tuple[MissingVendor, ...], host: Host, software: InstalledSoftware, catalog: Catalog
+) -> Report:
     """The report of what the probe sees."""
     cards = _cards(probe)
-    seen = tuple(SeenGpu(card, match_card(card, catalog)) for card in cards)
+    seen = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
     known = [_software(one, catalog) for one in seen]
     found = [*host_findings(host, software, list(zip(cards, known, strict=True)), absences)]
     for one, runs in zip(seen, known, strict=True):
-        found += card_findings(one.card, one.match, variant(one.match, catalog), runs, host, several=len(seen) > 1)
-    return Report(__version__, host, software, seen, absences, ordered(found))
+        found += card_findings(one.card, one.match, matched_gpu(one.match, catalog), runs, host, several=len(seen) > 1)
+    return Report(__version__, host, software, seen, absences, by_severity(found))
 
 
 def _cards(probe: Probe | None) -> tuple[Card, ...]:
     try:
         return probe.cards() if probe else ()
-    except Hiccup:  # the driver went away between the opening and the question
+    except DriverUnavailable:  # the driver went away between the opening and the question
         return ()
 
 
-def _software(one: SeenGpu, catalog: Catalog) -> Known | None:
+def _software(one: DetectedGpu, catalog: Catalog) -> Known | None:
     """What runs on it: the same for every GPU of its instruction set, so a variant the catalog lacks has its kin's."""
-    found = variant(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
+    found = matched_gpu(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
     return found.software if found and one.card.target in (None, found.target) else None

@@ -15,7 +15,7 @@ _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`problem`: something does not work; `warning`: it is slower or less safe than it could be; `note`: good to know."""
 
     id: str
@@ -25,20 +25,20 @@ class Finding:
     advice: Message
 
 
-def finding(id: str, level: Level, gpu: int | None = None, **values: object) -> Finding:
+def finding(id: str, level: Level, gpu: int | None = None, **values: object) -> DoctorFinding:
     """A finding whose sentences are found by its id."""
-    return Finding(id, level, gpu, msg(f"doctor.found.{id}", **values), msg(f"doctor.advice.{id}", **values))
+    return DoctorFinding(id, level, gpu, msg(f"doctor.found.{id}", **values), msg(f"doctor.advice.{id}", **values))
 
 
-def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def by_severity(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
     """The gravest first; the machine's before its GPUs'."""
     return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.level), -1 if one.gpu is None else one.gpu)))
 
 
-def version(text: str | None) -> tuple[int, ...] | None:
+def version_numbers(text: str | None) -> tuple[int, ...] | None:
     """Numbers of a version, to compare; None where there are none.
 
-    >>> version("12.8"), version("2.11.0+cu130"), version("current"), version(None)
+    >>> version_numbers("12.8"), version_numbers("2.11.0+cu130"), version_numbers("current"), version_numbers(None)
     ((12, 8), (2, 11, 0), None, None)
     """
     found = _NUMBERS.match(text or "")

@@ -9,8 +9,8 @@ from whichgpu.catalog.gpu import Gpu, Software
 from whichgpu.measure.drivers.card import Card
 from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
 from whichgpu.measure.host import Host
-from whichgpu.measure.match import Match
-from whichgpu.measure.report.finding import Finding, Level, finding, version
+from whichgpu.measure.match import VariantMatch
+from whichgpu.measure.report.finding import DoctorFinding, Level, finding, version_numbers
 
 LITTLE_FREE = 0.2  # of the memory
 HELD = 0.05  # of the memory, by nobody that can be seen
@@ -20,8 +20,8 @@ LIMIT_SHARE = 0.98
 
 
 def card_findings(
-    card: Card, match: Match, gpu: Gpu | None, software: Software | None, host: Host, several: bool
-) -> Iterator[Finding]:
+    card: Card, match: VariantMatch, gpu: Gpu | None, software: Software | None, host: Host, several: bool
+) -> Iterator[DoctorFinding]:
     """All that is worth saying of one GPU; `gpu` is its variant, `software` what its instruction set is known to run."""
     if card.now.lost:
         yield finding("lost", "problem", card.index)
@@ -37,14 +37,14 @@ def card_findings(
         yield from _links(card, gpu)
 
 
-def _identity(card: Card, match: Match) -> Iterator[Finding]:
+def _identity(card: Card, match: VariantMatch) -> Iterator[DoctorFinding]:
     if match.why is not None:
         yield finding("match", "note", card.index, why=match.why)
     if card.odd:
         yield finding("odd", "note", card.index, fields=card.odd)
 
 
-def _slowed(card: Card) -> Iterator[Finding]:
+def _slowed(card: Card) -> Iterator[DoctorFinding]:
     reasons = set(card.now.throttle or ())
     temperature = card.now.temperature_celsius
     if reasons & THERMAL:
@@ -59,13 +59,13 @@ def _slowed(card: Card) -> Iterator[Finding]:
         yield finding("application-clocks", "note", card.index)
 
 
-def _power(card: Card) -> Iterator[Finding]:
+def _power(card: Card) -> Iterator[DoctorFinding]:
     limit, usual = card.now.power_limit_watts, card.power_default_watts
     if limit and usual and limit < LIMIT_SHARE * usual:
         yield finding("power-limit", "warning", card.index, limit=_watts(limit), usual=_watts(usual))
 
 
-def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[Finding]:
+def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[DoctorFinding]:
     """A narrow link is a fault; a slow one may only be resting, unless the GPU works."""
     link = card.pcie
     if link is None:
@@ -82,7 +82,7 @@ def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[Finding]:
         yield finding("pcie-slot", "note", card.index, generation=link.generation_max, best=link.generation_gpu)
 
 
-def _memory(card: Card, gpu: Gpu | None) -> Iterator[Finding]:
+def _memory(card: Card, gpu: Gpu | None) -> Iterator[DoctorFinding]:
     total, used = card.now.memory_bytes, card.now.memory_used_bytes
     if total and used is not None:
         sizes = {"free": format_memory(total - used), "total": format_memory(total), "n": card.now.processes or 0}
@@ -100,7 +100,7 @@ def _memory(card: Card, gpu: Gpu | None) -> Iterator[Finding]:
         yield finding("ecc-on", "note", card.index)
 
 
-def _modes(card: Card, host: Host) -> Iterator[Finding]:
+def _modes(card: Card, host: Host) -> Iterator[DoctorFinding]:
     if card.mig and not card.slices:
         yield finding("mig-empty", "problem", card.index)
     elif card.mig:
@@ -113,18 +113,18 @@ def _modes(card: Card, host: Host) -> Iterator[Finding]:
         yield finding("persistence", "note", card.index)
 
 
-def _driver(card: Card, software: Software | None) -> Iterator[Finding]:
+def _driver(card: Card, software: Software | None) -> Iterator[DoctorFinding]:
     if software is None or card.vendor != "nvidia":
         return
-    have, first = version(card.api_version), version(software.toolkit_first)
+    have, first = version_numbers(card.api_version), version_numbers(software.toolkit_first)
     if have and first and have < first:
         values = {"have": card.api_version, "first": software.toolkit_first, "capability": card.compute_capability or "?"}
         yield finding("driver-old", "problem", card.index, **values)
-    if version(software.driver_last):
+    if version_numbers(software.driver_last):
         yield finding("driver-last", "note", card.index, last=software.driver_last)
 
 
-def _links(card: Card, gpu: Gpu | None) -> Iterator[Finding]:
+def _links(card: Card, gpu: Gpu | None) -> Iterator[DoctorFinding]:
     linked = any(peer.path == "nvlink" for peer in card.peers)
     if card.nvlinks and card.nvlinks_active is not None and 0 < card.nvlinks_active < card.nvlinks:
         yield finding("nvlink-some", "warning", card.index, active=card.nvlinks_active, count=card.nvlinks)

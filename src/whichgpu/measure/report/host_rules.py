@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from whichgpu.base.units import GIB, format_memory, significant
 from whichgpu.catalog.gpu import Software as Known
 from whichgpu.measure.drivers.card import Card
-from whichgpu.measure.drivers.probe import Absence
+from whichgpu.measure.drivers.probe import MissingVendor
 from whichgpu.measure.host import Host, usable_cores
-from whichgpu.measure.report.finding import Finding, finding, version
-from whichgpu.measure.software import Software
+from whichgpu.measure.report.finding import DoctorFinding, finding, version_numbers
+from whichgpu.measure.software import InstalledSoftware
 
 LEAST_SHARED = GIB  # of /dev/shm: Docker's 64 MiB stop PyTorch's data loaders
 LEAST_CORES = 4  # for each GPU, to feed it
@@ -18,7 +18,9 @@ LEAST_CORES = 4  # for each GPU, to feed it
 Seen = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on its instruction set
 
 
-def host_findings(host: Host, software: Software, seen: Sequence[Seen], absences: Sequence[Absence]) -> Iterator[Finding]:
+def host_findings(
+    host: Host, software: InstalledSoftware, seen: Sequence[Seen], absences: Sequence[MissingVendor]
+) -> Iterator[DoctorFinding]:
     """All that is worth saying of the machine."""
     if not seen:
         yield _no_gpu(host, absences)
@@ -29,7 +31,7 @@ def host_findings(host: Host, software: Software, seen: Sequence[Seen], absences
         yield from _jax(software, seen)
 
 
-def _no_gpu(host: Host, absences: Sequence[Absence]) -> Finding:
+def _no_gpu(host: Host, absences: Sequence[MissingVendor]) -> DoctorFinding:
     kinds = {absence.kind for absence in absences if absence.vendor == "nvidia"}
     if host.container and not host.nvidia_devices and not host.amd_devices:
         return finding("no-gpu-container", "problem", container=host.container)
@@ -41,14 +43,14 @@ def _no_gpu(host: Host, absences: Sequence[Absence]) -> Finding:
     return finding("no-gpu", "note")
 
 
-def _visibility(software: Software, found: bool) -> Iterator[Finding]:
+def _visibility(software: InstalledSoftware, found: bool) -> Iterator[DoctorFinding]:
     if software.hides_all:
         yield finding("hidden-all", "problem" if found else "note", names=software.hidden_by)
     elif software.hidden_by:
         yield finding("hidden-some", "note", names=software.hidden_by)
 
 
-def _supply(host: Host, cards: Sequence[Card]) -> Iterator[Finding]:
+def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
     """Cores, memory and shared memory that the GPUs have to be fed with."""
     cores = usable_cores(host)
     if cores is not None and cores < LEAST_CORES * len(cards):
@@ -61,7 +63,7 @@ def _supply(host: Host, cards: Sequence[Card]) -> Iterator[Finding]:
         yield finding("little-shared", "warning", size=format_memory(host.shared_memory_bytes))
 
 
-def _torch(software: Software, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _torch(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[DoctorFinding]:
     """Whether the PyTorch that is installed has code for each GPU, and a driver that runs it."""
     installed = software.packages.get("torch")
     vendors = {card.vendor for card, _ in seen}
@@ -80,14 +82,14 @@ def _torch(software: Software, seen: Sequence[Seen]) -> Iterator[Finding]:
             yield from _torch_on(card, known, installed, software.torch_cuda)
 
 
-def _torch_on(card: Card, known: Known | None, installed: str, built: str | None) -> Iterator[Finding]:
-    cuda, driver = version(built), version(card.api_version)
+def _torch_on(card: Card, known: Known | None, installed: str, built: str | None) -> Iterator[DoctorFinding]:
+    cuda, driver = version_numbers(built), version_numbers(card.api_version)
     if cuda and driver and cuda[0] > driver[0]:  # within a major version newer minor ones run on older drivers
         yield finding("torch-driver", "problem", card.index, version=installed, built=built, driver=card.api_version)
     if known is None or cuda is None:
         return
-    first, last = version(known.toolkit_first), version(known.toolkit_last)
-    newest, have = version(known.pytorch_last), version(installed)
+    first, last = version_numbers(known.toolkit_first), version_numbers(known.toolkit_last)
+    newest, have = version_numbers(known.pytorch_last), version_numbers(installed)
     values = {"version": installed, "built": built, "capability": card.compute_capability or "?"}
     if (last and cuda[: len(last)] > last) or (first and cuda[: len(first)] < first) or known.pytorch_last == "none":
         yield finding("torch-architecture", "problem", card.index, **values)
@@ -95,7 +97,7 @@ def _torch_on(card: Card, known: Known | None, installed: str, built: str | None
         yield finding("torch-last", "warning", card.index, last=known.pytorch_last, **values)
 
 
-def _jax(software: Software, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _jax(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[DoctorFinding]:
     has_plugin = any(name.startswith("jax-cuda") for name in software.packages)
     if "jax" in software.packages and not has_plugin and any(card.vendor == "nvidia" for card, _ in seen):
         yield finding("jax-cpu", "warning", version=software.packages["jax"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.api.recommend.recommend import RecommendAnswer
 from whichgpu.base.messages import Language
+from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
-from whichgpu.decide.explain import gpu_count_label
 from whichgpu.surface.charts.vega import PALETTE, SCHEMA
 
 HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # months of a year

@@ -11,7 +11,7 @@ from whichgpu.base.codec import to_json_line
 from whichgpu.base.messages import Message, msg, printable
 from whichgpu.base.units import format_memory, significant
 from whichgpu.measure.meter import Bill
-from whichgpu.measure.watcher import Event, Reading, Settings
+from whichgpu.measure.watcher import WatchEvent, WatchReading, WatchSettings
 from whichgpu.surface import tables
 from whichgpu.surface.cells import chosen, human, label
 from whichgpu.surface.commands.session import Session
@@ -27,17 +27,17 @@ LAST_SECONDS, TELL_EVERY = 5, 10  # of a countdown, where each line stays on the
 class Printer(Protocol):
     """Shows readings as they come, and a summary at the end."""
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """One reading."""
         ...
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """The summary."""
         ...
 
 
 def printer_of(
-    session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: Settings, then: str | None
+    session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: WatchSettings, then: str | None
 ) -> Printer:
     """The printer for the format in force."""
     if session.format == "json":
@@ -57,14 +57,14 @@ class JsonLines:
     def __init__(self, session: Session, names: Sequence[str], ids: Sequence[str | None]) -> None:
         self._session, self._names, self._ids = session, names, ids
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Every field."""
         told: dict[str, Any] = document(reading, self._session.language)
         bill = told.pop("bill")
         told["gpus"] = [self._named(gpu) for gpu in told["gpus"]]
         self._write({**told, **{name: bill[name] for name in ("seconds", "money", "idle_money")}})
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """The bill."""
         self._write({"summary": document(last.bill, self._session.language)})
 
@@ -81,16 +81,16 @@ class JsonLines:
 class Teller:
     """Says on stderr what happened: idle, lost, countdown; each once."""
 
-    def __init__(self, session: Session, settings: Settings, then: str | None) -> None:
+    def __init__(self, session: Session, settings: WatchSettings, then: str | None) -> None:
         self._session, self._settings, self._then = session, settings, then
         self._verdicts: dict[int, str] = {}
         self._told_left: int | None = None
 
-    def messages(self, reading: Reading) -> list[Message]:
+    def messages(self, reading: WatchReading) -> list[Message]:
         """What is worth a line in this reading."""
         return [message for event in reading.events if (message := self._message(event, reading))]
 
-    def tell(self, reading: Reading) -> None:
+    def tell(self, reading: WatchReading) -> None:
         """Events, changed verdicts and the countdown, where lines stay."""
         for message in self.messages(reading):
             self.say(message)
@@ -121,7 +121,7 @@ class Teller:
             self.say(msg("watch.countdown", command=self._then or "", seconds=left))
         self._told_left = left
 
-    def _message(self, event: Event, reading: Reading) -> Message | None:
+    def _message(self, event: WatchEvent, reading: WatchReading) -> Message | None:
         if event.kind in ("lost", "back"):
             return msg(f"watch.event.{event.kind}", gpu=event.gpu)
         if event.kind == "idle":
@@ -134,12 +134,12 @@ class Teller:
 class Rows:
     """A table that grows: TSV, CSV or Markdown, one row a GPU and reading."""
 
-    def __init__(self, session: Session, teller: Teller, names: Sequence[str], settings: Settings) -> None:
+    def __init__(self, session: Session, teller: Teller, names: Sequence[str], settings: WatchSettings) -> None:
         self._session, self._teller, self._names = session, teller, names
         self._usual = [*USUAL, *(PRICED if settings.price else ())]
         self._columns: list[str] | None = None
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Its rows, after the header where they are the first."""
         session = self._session
         rows = [
@@ -158,7 +158,7 @@ class Rows:
         session.out.flush()
         self._teller.tell(reading)
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """The summary."""
         self._teller.say(self._teller.summary(last.bill))
 
@@ -181,7 +181,7 @@ class OneLine:
     def __init__(self, session: Session, teller: Teller, overwriting: bool) -> None:
         self._session, self._teller, self._overwriting = session, teller, overwriting
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """The line."""
         out = self._session.out
         text = printable(line(reading, self._session.language))
@@ -197,7 +197,7 @@ class OneLine:
             out.write(text + "\n")
         out.flush()
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """The summary, on a line of its own."""
         if self._overwriting:
             self._session.out.write("\n")
@@ -208,11 +208,11 @@ class OneLine:
 class Block:
     """Some lines drawn over each time; what happened is said above them and stays."""
 
-    def __init__(self, session: Session, teller: Teller, names: Sequence[str], settings: Settings) -> None:
+    def __init__(self, session: Session, teller: Teller, names: Sequence[str], settings: WatchSettings) -> None:
         self._session, self._teller, self._names, self._settings = session, teller, names, settings
         self._drawn = 0
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: WatchReading) -> None:
         """Draw it over the last."""
         out = self._session.out
         width, height = shutil.get_terminal_size()
@@ -227,6 +227,6 @@ class Block:
         out.flush()
         self._drawn = len(lines)
 
-    def end(self, last: Reading) -> None:
+    def end(self, last: WatchReading) -> None:
         """The summary below."""
         self._teller.say(self._teller.summary(last.bill))

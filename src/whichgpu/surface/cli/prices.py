@@ -18,7 +18,7 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 
 if TYPE_CHECKING:
-    from whichgpu.api.prices.store import SnapshotRow, TakingAnswer
+    from whichgpu.api.prices.store import PriceImportAnswer, SnapshotRow
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
 UNTRIED = "error.http-still-unreachable"
@@ -110,7 +110,7 @@ def forget(session: Session, name: str) -> None:
     session.say(msg("prices.forgotten", n=snapshots, name=name, offers=offers))
 
 
-def _tell(session: Session, answer: TakingAnswer) -> int:
+def _tell(session: Session, answer: PriceImportAnswer) -> int:
     """The summary: every count, every reason, every unknown GPU; exit 3 where no source at all could be read."""
     good = [row for row in answer.snapshots if row.problem is None]
     code = 0 if good or not answer.failed else 3

@@ -6,7 +6,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Language, msg
-from whichgpu.catalog.live.refresh import Progress, Silence
+from whichgpu.catalog.live.refresh import RefreshProgress
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-def progress_for(session: Session) -> Progress:
+def progress_for(session: Session) -> RefreshProgress:
     """Bars on a terminal, lines elsewhere, nothing for readers of JSON."""
     if session.format == "json":
-        return Silence()
+        return RefreshProgress()
     return Bars(session) if session.err.isatty() else Lines(session)
 
 
-class Lines:
+class Lines(RefreshProgress):
     """A line when a source is asked and one when it is done, for logs."""
 
     def __init__(self, session: Session) -> None:
@@ -42,7 +42,7 @@ class Lines:
             self._session.say(msg("progress.unanswered" if failed else "progress.answered", name=source))
 
 
-class Bars:
+class Bars(RefreshProgress):
     """Rich's bars; they may be moved from any thread. They are gone when the last source is done."""
 
     def __init__(self, session: Session) -> None:

@@ -16,9 +16,9 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import parse_seconds
 from whichgpu.measure.clock import SystemClock
-from whichgpu.measure.idle import Rule
+from whichgpu.measure.idle import IdleRule
 from whichgpu.measure.meter import parse_price
-from whichgpu.measure.watcher import Reading, Settings
+from whichgpu.measure.watcher import WatchReading, WatchSettings
 from whichgpu.surface.cli.click_parts import Parsed, command, option
 from whichgpu.surface.cli.meter_printers import Printer, printer_of
 from whichgpu.surface.commands.session import Session
@@ -56,8 +56,8 @@ def watch(
     _check(every, idle, then, countdown)
     if then is not None and click.get_current_context().get_parameter_source("then") is not ParameterSource.COMMANDLINE:
         raise UsageError("then-elsewhere", msg("error.then-elsewhere"), msg("hint.then"))
-    rule = Rule(idle, countdown, command=then is not None)
-    settings = Settings(every, price, rule, lasting, once, explain)
+    rule = IdleRule(idle, countdown, command=then is not None)
+    settings = WatchSettings(every, price, rule, lasting, once, explain)
     clock = SystemClock(listening=then is not None)
     try:
         watching = verbs.watch(settings, session.catalog, clock)
@@ -80,9 +80,9 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
         raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
 
 
-def _follow(readings: Iterator[Reading], printer: Printer, quiet: bool) -> bool:
+def _follow(readings: Iterator[WatchReading], printer: Printer, quiet: bool) -> bool:
     """Print readings until they end or are stopped; True where the command is due."""
-    last: Reading | None = None
+    last: WatchReading | None = None
     due = False
     with _ended_politely():
         try:

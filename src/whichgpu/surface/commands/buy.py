@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from whichgpu.api.prices.buy import BuyAnswer, BuyRow
-from whichgpu.api.recommend.sentences import format_amount
 from whichgpu.api.request.offers import BuyRequest
 from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import significant
+from whichgpu.base.units import format_amount, significant
 from whichgpu.price.own import HOST_LEAST, HOST_SHARE
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources

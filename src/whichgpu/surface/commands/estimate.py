@@ -141,7 +141,7 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 def _run(run: Run) -> Message:
     """The whole run, and its cost where such GPUs are for rent."""
-    from whichgpu.api.recommend.sentences import format_duration  # with all of `recommend`, which few estimates need
+    from whichgpu.base.units import format_duration  # with all of `recommend`, which few estimates need
 
     time = run.time
     values: dict[str, Any] = {

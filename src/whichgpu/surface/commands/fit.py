@@ -190,4 +190,4 @@ def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ..
         session.table(header, rows)
         return
     for row in (header, *rows):
-        session.note("  " + "  ".join(session.language.shown(cell) or "–" for cell in row))
+        session.note("  " + "  ".join(session.language.localize(cell) or "–" for cell in row))

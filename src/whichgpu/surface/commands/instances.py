@@ -9,7 +9,7 @@ from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
-from whichgpu.catalog.naming import NamePart
+from whichgpu.catalog.instance_names import NamePart
 from whichgpu.surface.cells import sorted_by
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources, say_where_from

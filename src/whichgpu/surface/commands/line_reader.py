@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from whichgpu.api.workloads.remarks import LONGEST_LINE
+from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-PASSED_OVER = 64 * LONGEST_LINE  # bytes of one line after which no end of it is to be expected
+PASSED_OVER = 64 * MAX_LINE_BYTES  # bytes of one line after which no end of it is to be expected
 TOGETHER = 1000  # lines of a file taken at a time
 IN_VAIN = 10_000  # lines after which no request is to be expected where none was met
 
@@ -59,7 +59,7 @@ class Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         number = 0
-        while line := self._stream.readline(LONGEST_LINE + 2):
+        while line := self._stream.readline(MAX_LINE_BYTES + 2):
             number += 1
             yield line
             self._pass_over(line, number)
@@ -70,9 +70,9 @@ class Lines:
     def _pass_over(self, line: bytes, number: int) -> None:
         """Read on to the end of a line too long."""
         passed = 0
-        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+        while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             passed += len(line)
             if passed > PASSED_OVER:
                 message = msg("error.line-endless", name=self._source, line=number, most=f"{PASSED_OVER >> 20} MiB")
                 raise UsageError("line-endless", message, msg("hint.request"))
-            line = self._stream.readline(LONGEST_LINE + 2)
+            line = self._stream.readline(MAX_LINE_BYTES + 2)

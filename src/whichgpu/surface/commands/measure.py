@@ -21,7 +21,7 @@ from whichgpu.measure.record import MicroResult, Record, StepResult
 from whichgpu.surface.commands.command import Request, command, command_named, read_flags
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 
 USUAL_MINUTES = 3.0
 FIRST = ("estimate",)  # what a claim begins with; `whichgpu` before it may be left out
@@ -60,7 +60,7 @@ def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer 
         raise NoAnswer(none.kind, none.message) from none
 
 
-def read_claim(text: str) -> Spelled:
+def read_claim(text: str) -> ParsedWorkload:
     """The request of a command line of `estimate`, read by that command's own parser."""
     try:
         words = shlex.split(text)

@@ -12,7 +12,7 @@ from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import significant
-from whichgpu.price.asof import LATELY
+from whichgpu.price.asof import RECENT_DAYS
 from whichgpu.price.offers import Offer
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.cells import sorted_by
@@ -119,7 +119,7 @@ def headline(answer: OffersAnswer, language: Language) -> Message:
     told = _told(recent, answer.near, language)
     if not recent.stale:
         return msg("offers.and-recent", what=sentence, offer=told)
-    days = next(days for days in LATELY if recent.age_days <= days)
+    days = next(days for days in RECENT_DAYS if recent.age_days <= days)
     return msg("offers.and-lately", what=sentence, days=days, offer=told)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from whichgpu.api.recommend.recommend import RecommendAnswer
-from whichgpu.api.recommend.sentences import format_amount as format_amount
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_amount as format_amount
 from whichgpu.base.units import significant
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.surface.candidate_cells import cell, columns, short, unit_costs
 from whichgpu.surface.candidate_cells import run_time as run_time  # pages tell lengths with it
 from whichgpu.surface.commands.command import Request, command

@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from whichgpu.api.lookup_cache import LookupCache
-from whichgpu.api.workloads.stream import Numbered, Reply, line_groups, replies, requests_desk
+from whichgpu.api.workloads.stream import Numbered, Reply, line_groups, replies, untrusted_cache
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.parallel.process_pool import ProcessPool, cores
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.surface.commands.line_reader import Lines, opened, together
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_body, without_blanks
@@ -72,7 +72,7 @@ def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
 
 def _written(lines: Iterable[bytes], session: Session, most: int, own: bool) -> Iterator[Written]:
     """Replies in order; lines are taken so many at a time."""
-    lookups = requests_desk(session.catalog, own)
+    lookups = untrusted_cache(session.catalog, own)
     settings = Settings(session.catalog_folder, session.as_known, own, session.language.code)
     with ExitStack() as stack:
         processes, count = None, 1
@@ -103,7 +103,7 @@ def _answered(settings: Settings, lines: Sequence[Numbered]) -> list[Written]:
 
 @lru_cache(maxsize=1)
 def _desk(settings: Settings) -> LookupCache:
-    return requests_desk(Catalog(settings.folder, settings.as_known), settings.own)
+    return untrusted_cache(Catalog(settings.folder, settings.as_known), settings.own)
 
 
 def _told(lines: Sequence[Numbered], lookups: LookupCache, words: Language) -> Iterator[Written]:

@@ -61,7 +61,7 @@ class Session:
         """What a verb is asked with."""
         from whichgpu.api.context import Context
 
-        return Context(self.catalog, self.as_of, self.today, self.spell, progress, is_whole=self.format == "json")
+        return Context(self.catalog, self.as_of, self.today, self.spell, progress, wants_remedies=self.format == "json")
 
     @property
     def catalog(self) -> Catalog:
@@ -133,7 +133,7 @@ class Session:
         """Rows of words in the format in force."""
         form = "table" if self.for_eyes else self.format or "tsv"
         if form in ("markdown", "table"):  # what programs read keeps its numbers as they are
-            rows = [[self.language.shown(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+            rows = [[self.language.localize(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         if form == "markdown":
             tables.write_markdown(self.out, header, rows)
         elif form == "csv":

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
-    from whichgpu.api.plan.plan import PlanAnswer
     from whichgpu.api.prices.buy import BuyAnswer
     from whichgpu.api.prices.changes import DiffAnswer
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
-    from whichgpu.api.recommend.recommend import RecommendAnswer
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
     from whichgpu.catalog.checks import CheckReport
+    from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+    from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
 
 Named = str | Sequence[str]

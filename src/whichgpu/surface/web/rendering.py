@@ -149,7 +149,7 @@ def _common(name: str, language: Language, query: str) -> dict[str, Any]:
         "say": say,
         "label": lambda field: label(field, language),
         "human": lambda field, value: human(field, value, language),
-        "written": language.shown,
+        "written": language.localize,
         "link": lambda url: kept(url, named),
         "lang": language.code,
         "named_lang": named,

@@ -11,7 +11,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.hf import encoder, families, seq2seq, towers, vision
 from whichgpu.workload.hf.decoder import decoder
 from whichgpu.workload.hf.fields import Fields, printable
-from whichgpu.workload.shapes import DENOISERS, Dlrm, Traced, Transformer
+from whichgpu.workload.shapes import DENOISERS, Dlrm, TracedShape, Transformer
 
 Reader = Callable[[Fields, str], Transformer]
 
@@ -27,7 +27,7 @@ LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_confi
 DEEPEST = 3  # configs within configs
 
 
-def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Traced | Dlrm:
+def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | TracedShape | Dlrm:
     """The shape a config describes; nonsense is an error that names the field.
 
     An unknown `model_type` is read as Llama-shaped, which most new models are, if it has Llama's keys.
@@ -38,7 +38,7 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
         raise fields.error("model_type", msg("config.missing"))
     if model_type == "traced":
         image = fields.size("image", default=0, low=0, high=100_000)
-        return Traced(name, _required(fields, "table"), image, _denoiser(fields))
+        return TracedShape(name, _required(fields, "table"), image, _denoiser(fields))
     if model_type == "dlrm":
         return _dlrm(fields)
     return replace(_transformer(config, name), native=_native(config))
@@ -62,7 +62,7 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
     model_type = Fields(config, name).word("model_type", default=outer.word("model_type") if outer else "")
     family = families.family_name(model_type)
     fields = Fields(_flattened(config, family), name, prefix, DEFAULTS.get(family))
-    if model_type in families.NOT_OURS or "linear_attention" in fields.words("layer_types"):
+    if model_type in families.UNSUPPORTED or "linear_attention" in fields.words("layer_types"):
         raise UsageError(
             "unsupported-model", msg("error.unsupported-model", name=name, type=model_type), msg("hint.unsupported-model")
         )

@@ -36,9 +36,9 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
     hidden = fields.size("hidden_size", "n_embd", "d_model", "dim")
     layers = fields.layers("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     heads = fields.size("num_attention_heads", "n_head", "n_heads", "num_heads", high=100_000)
-    latent = latent_of(fields)
-    head_dim = latent.nope_dim + latent.rope_dim if latent else _head_dim(fields, hidden, heads)
-    kv_heads = heads if latent else _kv_heads(fields, name, heads)
+    mla = latent_of(fields)
+    head_dim = mla.nope_dim + mla.rope_dim if mla else _head_dim(fields, hidden, heads)
+    kv_heads = heads if mla else _kv_heads(fields, name, heads)
     ffn = _ffn(fields, name, hidden)
     context = _context(fields, name)
     window, global_every = _window(fields, family, layers, context)
@@ -70,7 +70,7 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
         window=window,
         global_every=global_every,
         experts=experts_of(fields, name, hidden),
-        latent=latent,
+        mla=mla,
         head_bias=family.head_bias,
         norm_affine=family.norm_affine,
         norm_bias=family.norm_bias,

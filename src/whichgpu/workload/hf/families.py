@@ -139,7 +139,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 # State-space, recurrent and other layers that are no attention and MLP: counting them as such would be wrong.
-NOT_OURS = frozenset(
+UNSUPPORTED = frozenset(
     "albert bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba jetmoe kimi_linear lfm2 lfm2_moe longformer "
     "mamba mamba2 minimax nemotron_h olmo_hybrid openelm qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma reformer rwkv xlstm "
     "zamba zamba2".split()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf.fields import Fields
-from whichgpu.workload.shapes import Experts, Latent
+from whichgpu.workload.shapes import Experts, LatentAttention
 
 
 def experts_of(fields: Fields, family: str, hidden: int) -> Experts | None:
@@ -48,11 +48,11 @@ def _dense_layers(fields: Fields) -> int:
     return fields.layers("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, low=0)
 
 
-def latent_of(fields: Fields) -> Latent | None:
+def latent_of(fields: Fields) -> LatentAttention | None:
     """Multi-head latent attention, None where attention is plain."""
     if "kv_lora_rank" not in fields:
         return None
-    return Latent(
+    return LatentAttention(
         kv_rank=fields.size("kv_lora_rank"),
         q_rank=fields.size("q_lora_rank", default=0, low=0),
         nope_dim=fields.size("qk_nope_head_dim"),

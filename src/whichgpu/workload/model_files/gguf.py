@@ -14,7 +14,7 @@ from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.decoder import LONGEST
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.model_files.gguf_header import Header, Tensor, read_header
-from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
 Size = Callable[..., int]  # a number of the metadata by its key, with bounds
 
@@ -42,7 +42,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "starcoder": "gpt_bigcode",
 }
 # No decoder of text: towers, adapters, encoder-decoders and recurrent models.
-NOT_OURS = frozenset(
+UNSUPPORTED = frozenset(
     "clip t5 t5encoder mamba mamba2 jamba rwkv6 rwkv6qwen2 rwkv7 arwkv7 falcon-h1 granitehybrid nemotron_h lfm2 lfm2moe plamo2 "
     "qwen3next qwen35 qwen35moe kimi-linear wavtokenizer-dec whisper flux sd3 sdxl".split()
 )
@@ -78,12 +78,12 @@ def _shape(path: Path, header: Header, tensors: Mapping[str, Tensor]) -> Transfo
     architecture = fields.word("general.architecture")
     if not architecture:
         raise fields.error("general.architecture", msg("config.missing"))
-    if architecture in NOT_OURS or f"{architecture}.ssm.state_size" in fields:
+    if architecture in UNSUPPORTED or f"{architecture}.ssm.state_size" in fields:
         message = msg("error.unsupported-model", name=name, type=architecture)
         raise UsageError("unsupported-model", message, msg("hint.unsupported-model"))
     config = _config(fields, architecture, header, tensors)
     shape = shape_from_config(config, fields.word("general.name") or path.stem)
-    assert not isinstance(shape, Traced | Dlrm)  # no architecture bears those names
+    assert not isinstance(shape, TracedShape | Dlrm)  # no architecture bears those names
     return _as_stored(shape, tensors)
 
 
@@ -174,5 +174,5 @@ def _as_stored(shape: Transformer, tensors: Mapping[str, Tensor]) -> Transformer
         qkv_bias=has("attn_q.bias", "attn_qkv.bias"),
         out_bias=has("attn_output.bias"),
         mlp_bias=has("ffn_up.bias", "ffn_down.bias"),
-        qk_norm=has("attn_q_norm.weight") and shape.latent is None,
+        qk_norm=has("attn_q_norm.weight") and shape.mla is None,
     )

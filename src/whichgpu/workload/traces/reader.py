@@ -46,7 +46,7 @@ CHUNK = 1 << 21  # characters read at a time
 PIECE, GIVEN_UP = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
 FIRST = 1 << 16  # characters looked at before anything else is done
 MOST_KEPT = 16  # traces, of no more requests in all than one may have
-Heard = Callable[[float], None]
+TraceProgress = Callable[[float], None]
 
 SHAPES: tuple[Columns, ...] = (
     Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", "date"),
@@ -97,7 +97,7 @@ class Trace:
         return len(self.times) / self.span if self.span > 0 else None
 
 
-def read_trace(path: Path, heard: Heard | None = None) -> Trace:
+def read_trace(path: Path, heard: TraceProgress | None = None) -> Trace:
     """A trace file; an error that names the line where one is wrong. `heard` is told the share of it that is read."""
     try:
         with _opened(path) as stream:
@@ -110,7 +110,7 @@ def read_trace(path: Path, heard: Heard | None = None) -> Trace:
 _KEPT: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask again: points of a sweep, models of a plan
 
 
-def kept_trace(path: Path, heard: Heard | None = None) -> Trace:
+def cached_trace(path: Path, heard: TraceProgress | None = None) -> Trace:
     """A trace file, read once while it stays as it is; nobody may change what this gives."""
     try:
         found = path.stat()
@@ -153,7 +153,7 @@ def _unreadable(path: Path, problem: OSError) -> UsageError:
     return UsageError("trace-unreadable", message, msg("hint.trace-file"))
 
 
-def _chunks(name: str, stream: TextIO, size: int, heard: Heard | None) -> Iterator[tuple[int, list[str]]]:
+def _chunks(name: str, stream: TextIO, size: int, heard: TraceProgress | None) -> Iterator[tuple[int, list[str]]]:
     """Whole lines by the thousand, with the number of the first; never more of them in memory."""
     number, rest = 1, ""
     while text := stream.read(CHUNK):

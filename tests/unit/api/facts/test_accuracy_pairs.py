@@ -9,12 +9,12 @@ from whichgpu.api.facts.sources import sources
 from whichgpu.api.workloads.fit import fit, needs
 from whichgpu.base.errors import UnknownName
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.pairs import pairs
+from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
 
 
 def test_every_pair_is_of_a_known_gpu_and_source_and_lies_in_its_own_range() -> None:
     catalog = Catalog()
-    for pair in pairs():
+    for pair in accuracy_pairs():
         assert pair.gpu in catalog.gpu_by_id
         assert pair.source in catalog.sources, pair.source
         assert 0 < pair.low <= pair.predicted <= pair.high
@@ -23,13 +23,13 @@ def test_every_pair_is_of_a_known_gpu_and_source_and_lies_in_its_own_range() -> 
 
 def test_groups_add_up_to_the_whole() -> None:
     answer = accuracy(by="task")
-    assert sum(one.rows for one in answer.scores) == answer.total.rows == len(pairs())
+    assert sum(one.rows for one in answer.scores) == answer.total.rows == len(accuracy_pairs())
     assert 0.85 < answer.total.inside <= 1.0  # a 90% range holds about nine in ten
 
 
 def test_the_median_of_a_group_is_that_of_its_pairs() -> None:
     answer = accuracy(gpu=("T4",), by="gpu")
-    errors = sorted(abs(pair.predicted / pair.measured - 1) for pair in pairs() if pair.gpu == "t4")
+    errors = sorted(abs(pair.predicted / pair.measured - 1) for pair in accuracy_pairs() if pair.gpu == "t4")
     middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
     assert answer.scores[0].median == pytest.approx(middle, abs=1e-4)
     assert {pair.gpu for pair in answer.pairs} == {"t4"}
@@ -39,7 +39,7 @@ def test_the_worst_come_first_and_half_counts_as_far_as_double() -> None:
     worst = accuracy().worst
     ratios = [max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in worst]
     assert ratios == sorted(ratios, reverse=True)
-    assert ratios[0] == max(max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in pairs())
+    assert ratios[0] == max(max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in accuracy_pairs())
 
 
 def test_a_task_nobody_measured_is_refused_with_those_there_are() -> None:

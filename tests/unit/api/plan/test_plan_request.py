@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from whichgpu.api.plan.plan_file import from_mapping, histogram, hours, model_asked, owned_text, quotas_text, read_plan
-from whichgpu.api.plan.request import spelled, to_mapping
-from whichgpu.api.plan.sweep import parse_sweep
+from whichgpu.api.plan.plan_file import from_document, parse_quotas, read_plan, requested_model
+from whichgpu.api.request.plan_settings import parse_histogram, parse_hours
 from whichgpu.base.errors import UsageError
+from whichgpu.decide.plan.comparisons import parse_sweep
 from whichgpu.decide.plan.launch_hints import Hint, launch_files
+from whichgpu.decide.plan.question import echo, parse_owned, to_document
 
 FILE = """
 horizon = "12 months"
@@ -50,16 +51,16 @@ def test_a_file_is_read_whole_and_reads_back_from_its_document(tmp_path: Path) -
     path.write_text(FILE)
     told = read_plan(path)
     assert told.horizon == 8760.0
-    assert told.query.term == "on-demand,spot"
+    assert told.filters["term"] == "on-demand,spot"
     (model,) = told.models
     assert model.fields == {"rate": "20/s", "seq_in": "1000", "seq_out": "300", "tpot_max": "50ms"}
     assert (model.latency_max, model.hourly, model.in_histogram) == (20.0, (1.0, 2.0, 3.0), {100.0: 1.0, 2000.0: 3.0})
     assert told.jobs[0].deadline == 86400.0
     assert (told.owned[0].gpus, told.owned[0].power_cost) == (8, "0.04usd/h")
     assert told.quotas == {"H100 SXM": 16.0}
-    again = from_mapping(to_mapping(told))
+    again = from_document(to_document(told))
     assert (again.models, again.jobs, again.owned, again.quotas) == (told.models, told.jobs, told.owned, told.quotas)
-    assert (again.horizon, again.headroom, again.query) == (told.horizon, told.headroom, told.query)
+    assert (again.horizon, again.headroom, again.filters) == (told.horizon, told.headroom, told.filters)
 
 
 CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
@@ -67,14 +68,14 @@ CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "
 
 @pytest.mark.parametrize("told", [{"model": CONFIG}, {"name": json.dumps(CONFIG)}, {"name": "mine", "model": CONFIG}])
 def test_a_model_may_be_its_config_as_a_table_or_as_json(told: dict[str, object]) -> None:
-    (model,) = from_mapping({"model": [told]}).models
+    (model,) = from_document({"model": [told]}).models
     assert model.model == CONFIG
-    assert model.called == ("mine" if told.get("name") == "mine" else "llama")
-    assert from_mapping(to_mapping(from_mapping({"model": [told]}))).models == (model,)
+    assert model.name == ("mine" if told.get("name") == "mine" else "llama")
+    assert from_document(to_document(from_document({"model": [told]}))).models == (model,)
 
 
 def test_an_echo_marks_its_defaults() -> None:
-    told = spelled(from_mapping({"headroom": 0.3}))
+    told = echo(from_document({"headroom": 0.3}))
     assert told["headroom"] == 0.3
     assert "headroom" not in told["defaults"]
     assert {"horizon", "levels", "tolerance"} <= set(told["defaults"])
@@ -102,22 +103,22 @@ def test_an_echo_marks_its_defaults() -> None:
 )
 def test_a_wrong_key_or_value_is_refused(content: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        from_mapping(content)
+        from_document(content)
 
 
 def test_words_of_flags() -> None:
-    assert hours("12 months") == 8760.0
-    assert hours("720h") == 720.0
-    assert hours(100) == 100.0
-    assert histogram("100:1,200:3") == {100.0: 1.0, 200.0: 3.0}
-    assert [(one.gpu, one.gpus) for one in owned_text("8xV100-SXM-16GB,T4")] == [("V100-SXM-16GB", 8), ("T4", 1)]
-    assert quotas_text("H100 SXM=16,A100=4") == {"H100 SXM": 16.0, "A100": 4.0}
+    assert parse_hours("12 months") == 8760.0
+    assert parse_hours("720h") == 720.0
+    assert parse_hours(100) == 100.0
+    assert parse_histogram("100:1,200:3") == {100.0: 1.0, 200.0: 3.0}
+    assert [(one.gpu, one.gpus) for one in parse_owned("8xV100-SXM-16GB,T4")] == [("V100-SXM-16GB", 8), ("T4", 1)]
+    assert parse_quotas("H100 SXM=16,A100=4") == {"H100 SXM": 16.0, "A100": 4.0}
     for bad in ("T4=\u00b2", "T4=\u0663", "T4=" + "9" * 400, "T4=-1", "T4=1.5", "=3", "T4"):
         with pytest.raises(UsageError):
-            quotas_text(bad)
+            parse_quotas(bad)
     for bad in ("100:nan", "nan:1", "inf:1", "100:1e400", "100:0", "0:1"):
         with pytest.raises(UsageError):
-            model_asked({"model": "llama-3.1-8b", "in_histogram": bad}, "--in-histogram")
+            requested_model({"model": "llama-3.1-8b", "in_histogram": bad}, "--in-histogram")
     assert parse_sweep("rate=1/s,2/s") == ("rate", (1.0, 2.0))
     for bad in ("speed=1", "rate=", "tpot=0ms"):
         with pytest.raises(UsageError):

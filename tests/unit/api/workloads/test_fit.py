@@ -22,11 +22,11 @@ from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.find import find_gpu
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import BLOCK, Curve, Field, fit, largest, needed, verdict
-from whichgpu.estimate.memory.blog2015 import formula
-from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
-from whichgpu.estimate.remedies import Problem, fitting, remedies
+from whichgpu.estimate.fit import BLOCK, Field, MemoryCurve, fit, largest_fitting, required_memory, verdict
+from whichgpu.estimate.memory.blog2015 import formula_bytes
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
+from whichgpu.estimate.remedies import FitProblem, gpus_that_fit, remedies
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.surface.charts.vega import MOST_BARS, check_plot, memory_chart, write_chart
 from whichgpu.workload.shapes import Dlrm, Mlp, Transformer, WeightsOnly
@@ -51,12 +51,12 @@ def simple(workload: Workload) -> MemoryEstimate:
     kept = tokens * MIB // (8 if workload.checkpointing == "full" else 1) if workload.training else 0
     cache = 0 if workload.training else tokens * MIB // (2 if workload.kv_precision == "fp8" else 1) // shards
     parts = {"weights": weights, "optimizer": states, "activations": kept, "kv_cache": cache, "context": 512 * MIB}
-    return estimate(parts, (0.95, 1.05), (0.95, 1.05))
+    return build_estimate(parts, (0.95, 1.05), (0.95, 1.05))
 
 
-def problem_of(workload: Workload, usable: int) -> Problem:
-    curves = (Curve(workload, LLAMA, "batch", simple), Curve(workload, LLAMA, "context", simple))
-    return Problem(workload, LLAMA, usable, simple, *curves)
+def problem_of(workload: Workload, usable: int) -> FitProblem:
+    curves = (MemoryCurve(workload, LLAMA, "batch", simple), MemoryCurve(workload, LLAMA, "context", simple))
+    return FitProblem(workload, LLAMA, usable, simple, *curves)
 
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12), st.floats(0, 0.5))
@@ -72,7 +72,7 @@ def test_the_largest_size_fits_and_the_next_does_not(usable: int, task: Any, dp:
     workload = Workload(task, "m", batch=4 * dp, seq_in=2048, parallel=layout, optimizer="adamw", engine="pytorch")
     fields: tuple[Field, ...] = ("batch", "context")
     for field in fields:
-        curve = Curve(workload, LLAMA, field, simple)
+        curve = MemoryCurve(workload, LLAMA, field, simple)
         size = curve.largest(usable)
         if size:
             assert simple(curve.at(size)).device.high <= usable
@@ -86,7 +86,7 @@ def test_one_curve_serves_many_limits_with_few_computations() -> None:
         calls.append(workload)
         return simple(workload)
 
-    curve = Curve(Workload("train", "m", batch=8, seq_in=512), LLAMA, "batch", counted)
+    curve = MemoryCurve(Workload("train", "m", batch=8, seq_in=512), LLAMA, "batch", counted)
     sizes = [curve.largest(limit * GIB) for limit in range(10, 300)]
     assert sizes == sorted(sizes)
     assert len(calls) < 120
@@ -94,18 +94,18 @@ def test_one_curve_serves_many_limits_with_few_computations() -> None:
 
 def test_the_largest_batch_is_counted_over_all_gpus_and_the_context_with_the_answer() -> None:
     serve = Workload("serve", "m", batch=1, seq_in=1024, seq_out=256, precision="bf16")
-    assert largest(serve, LLAMA, 64 * GIB, "context", simple) % BLOCK == 0
-    assert largest(serve, LLAMA, 64 * GIB, "context", simple) >= 1280
-    assert largest(serve, LLAMA, 4 * GIB, "context", simple) == 0
+    assert largest_fitting(serve, LLAMA, 64 * GIB, "context", simple) % BLOCK == 0
+    assert largest_fitting(serve, LLAMA, 64 * GIB, "context", simple) >= 1280
+    assert largest_fitting(serve, LLAMA, 4 * GIB, "context", simple) == 0
     train = replace(serve, task="train", parallel=Parallel(dp=4), gpus=4, accumulation=2)
-    assert largest(train, LLAMA, 64 * GIB, "batch", simple) % 8 == 0
+    assert largest_fitting(train, LLAMA, 64 * GIB, "batch", simple) % 8 == 0
 
 
 def test_engines_that_fill_the_gpu_are_judged_by_what_they_need() -> None:
     workload = fill_defaults(Workload("serve", "m"), LLAMA)
     found = MemoryEstimate(figure(10, 9, 12), figure(73, 73, 73), {"weights": figure(8, 7, 10), "context": figure(2, 2, 2)})
-    assert needed(found, workload) == figure(10, 9, 12)
-    assert needed(found, replace(workload, engine="pytorch")).value == 73
+    assert required_memory(found, workload) == figure(10, 9, 12)
+    assert required_memory(found, replace(workload, engine="pytorch")).value == 73
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_smaller_micro_batch_keeps_the_global_batch(catalog: Catalog) -> None:
 def test_remedies_of_serving(catalog: Catalog) -> None:
     workload = Workload("serve", "m", batch=8, seq_in=2048, seq_out=256, precision="bf16", kv_precision="bf16", engine="pytorch")
     gpu = find_gpu(catalog, "L4")
-    able = fitting(simple(workload).device, workload, catalog.gpus)
+    able = gpus_that_fit(simple(workload).device, workload, catalog.gpus)
     found = {remedy.id: remedy for remedy in remedies(problem_of(workload, 12 * GIB), gpu, able)}
     assert list(found) == ["smaller-batch", "kv-cache", "quantise", "more-gpus", "next-gpu"]
     assert found["smaller-batch"].change == {"batch": 1}
@@ -189,19 +189,19 @@ def test_only_what_applies_is_offered(catalog: Catalog) -> None:
 def test_the_formula_of_2015_gives_its_own_example() -> None:
     shape = Mlp("mlp:9000x4000x4000x32", (9000, 4000, 4000, 32))
     workload = fill_defaults(Workload("train", shape.name, batch=128, method="blog-2015"), shape)
-    found = memory(workload, shape)
+    found = estimate_memory(workload, shape)
     assert found.allocated.value / GIB == pytest.approx(0.607, abs=0.001)
-    assert found.allocated.value == formula(52_128_000, 128, 17_032)
+    assert found.allocated.value == formula_bytes(52_128_000, 128, 17_032)
     ids = [warning.id for warning in found.warnings]
     assert ids == ["warning.blog-2015", "warning.blog-2015-right", "warning.blog-2015-overhead"]
 
 
 def test_the_formula_says_where_it_is_wrong() -> None:
     workload = fill_defaults(Workload("serve", "m", method="blog-2015"), LLAMA)
-    ids = {warning.id for warning in memory(workload, LLAMA).warnings}
+    ids = {warning.id for warning in estimate_memory(workload, LLAMA).warnings}
     assert {"warning.blog-2015-training", "warning.blog-2015-precision", "warning.blog-2015-layers"} <= ids
     dlrm = Dlrm("d", 16, (1000,), (13, 8, 16), (8, 1))
-    assert memory(fill_defaults(Workload("forward", "d", method="blog-2015"), dlrm), dlrm).allocated.value > 12 * 16_000
+    assert estimate_memory(fill_defaults(Workload("forward", "d", method="blog-2015"), dlrm), dlrm).allocated.value > 12 * 16_000
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_formula_says_where_it_is_wrong() -> None:
 )  # fmt: skip
 def test_training_that_cannot_be_counted_is_refused(shape: Transformer, precision: str, kind: str) -> None:
     with pytest.raises(UsageError) as caught:
-        memory(fill_defaults(Workload("train", "m", precision=precision), shape), shape)
+        estimate_memory(fill_defaults(Workload("train", "m", precision=precision), shape), shape)
     assert caught.value.kind == kind
     assert caught.value.hint is not None
 
@@ -281,7 +281,7 @@ def test_a_picture_is_written(
 
 def test_the_smallest_gpu_comes_first_and_the_newest_of_those_alike(catalog: Catalog) -> None:
     need, workload = figure(20 * GIB, 19 * GIB, 21 * GIB), Workload("train", "m", precision="fp32")
-    able = fitting(need, workload, catalog.gpus)
+    able = gpus_that_fit(need, workload, catalog.gpus)
     assert len(able) > 20
 
     def size(gpu: Gpu) -> int:

@@ -15,7 +15,7 @@ import pytest
 
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.parallel import ray_cluster
-from whichgpu.base.parallel.ray_cluster import AHEAD, check_ray
+from whichgpu.base.parallel.ray_cluster import TASKS_PER_PROCESSOR, check_ray
 from whichgpu.base.parallel.sweep import run_sweep
 
 
@@ -112,7 +112,7 @@ def test_a_cluster_gives_what_one_process_gives_in_the_items_order(ray: PlayedRa
 def test_no_more_tasks_are_given_out_than_the_processors_are_fed_with(ray: PlayedRay, processors: float, workers: int) -> None:
     ray.processors = processors
     run_sweep(with_seed, ITEMS, ray="local")
-    assert ray.most_out == AHEAD * workers
+    assert ray.most_out == TASKS_PER_PROCESSOR * workers
 
 
 def test_a_cluster_of_this_run_alone_is_stopped_and_has_no_page(ray: PlayedRay) -> None:

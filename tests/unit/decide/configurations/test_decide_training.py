@@ -15,10 +15,10 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
 from whichgpu.catalog.store import Catalog
+from whichgpu.decide.answer.explain import why_not
 from whichgpu.decide.configurations import training
 from whichgpu.decide.configurations.configuration import Infeasibility
 from whichgpu.decide.configurations.training import Try
-from whichgpu.decide.explain import why_not
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.training_defaults import STAGE_PASSES

@@ -15,6 +15,8 @@ from whichgpu.decide.plan.capacity import Shortfall
 from whichgpu.decide.plan.refusal import Refusal, missed, named_buckets, refusal
 from whichgpu.decide.plan.solver.problem import Job, Pool, PriceOption, Problem, Quota
 from whichgpu.decide.plan.solver.solve import solve
+from whichgpu.decide.plan.traffic import Traffic
+from whichgpu.estimate.serving.curve import Objectives
 
 WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
 
@@ -88,14 +90,14 @@ def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, r
 
 def unserved(copies: list[Any], engine: Any = None) -> Refusal:
     """The refusal of a model whose second bucket nobody serves."""
-    buckets = (
+    buckets: Any = (
         SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
         SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),
     )
-    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
-    model = SimpleNamespace(name="chat", traffic=SimpleNamespace(buckets=buckets), goals=goals, engine=engine)
+    objectives = Objectives(ttft_max=0.5, tpot_max=0.05)
+    model = SimpleNamespace(name="chat", traffic=Traffic(buckets, (1.0,), 1.0), objectives=objectives, engine=engine)
     problem = market(1, 2, rates=np.array([[1.0, 0.0]]), demand=np.array([[1.0, 1.0]]))
-    formulation = SimpleNamespace(problem=problem, served=[model], copies=[[copies]], bucket=lambda place: (0, place))
+    formulation = SimpleNamespace(problem=problem, models=[model], replicas=[[copies]], bucket=lambda place: (0, place))
     return refusal(formulation, "USD")  # type: ignore[arg-type]
 
 
@@ -134,9 +136,9 @@ def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_witho
 
 def late_fleet(ttft: float, tpot: float, fixed: bool = False) -> Refusal:
     """What changes a fleet with these seconds at its percentile would need."""
-    goals = SimpleNamespace(ttft_max=0.5, tpot_max=0.05, latency_max=None)
+    objectives = Objectives(ttft_max=0.5, tpot_max=0.05)
     checked = SimpleNamespace(model="chat", ttft=ttft, tpot=tpot, latency=9.0, holds=False, worst="ttft")
-    return missed([checked], [SimpleNamespace(name="chat", goals=goals)], {"ttft": 3}, fixed)  # type: ignore[list-item]
+    return missed([checked], [SimpleNamespace(name="chat", objectives=objectives)], {"ttft": 3}, fixed)  # type: ignore[list-item]
 
 
 def test_a_fleet_that_misses_in_the_simulation_needs_the_seconds_it_keeps_or_a_headroom_that_is_not_fixed() -> None:
@@ -149,7 +151,6 @@ def test_a_fleet_that_misses_in_the_simulation_needs_the_seconds_it_keeps_or_a_h
 
 
 def test_many_buckets_are_named_by_the_largest() -> None:
-    sizes = [SimpleNamespace(name=f"b{n}", share=n / 100) for n in range(1, 6)]
-    named = named_buckets(sizes)
+    named = named_buckets([(f"b{n}", n / 100) for n in range(1, 6)])
     assert named["share"] == "15.0%"
     assert [one if isinstance(one, str) else one.values["bucket"] for one in named["buckets"]] == ["b5", "b4", "b3", "…"]

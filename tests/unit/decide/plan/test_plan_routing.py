@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whichgpu.decide.plan.routing import by_answers, by_buckets, by_prompts
+from whichgpu.decide.plan.routing import by_buckets, by_prompts, depends_on_outputs
 from whichgpu.decide.plan.traffic import Bucket
 
 BUCKETS = (
@@ -33,8 +33,8 @@ def test_prompts_alone_keep_the_shares_of_all_their_answers() -> None:
 
 
 def test_only_shares_that_differ_by_answers_need_to_know_them() -> None:
-    assert by_answers(BUCKETS, SHARES)
-    assert not by_answers(BUCKETS, np.array([[1.0, 1.0, 0.2, 0.2], [0.0, 0.0, 0.8, 0.8]]))
+    assert depends_on_outputs(BUCKETS, SHARES)
+    assert not depends_on_outputs(BUCKETS, np.array([[1.0, 1.0, 0.2, 0.2], [0.0, 0.0, 0.8, 0.8]]))
 
 
 def test_lengths_that_no_bucket_holds_go_with_the_nearest() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from whichgpu.base.errors import UsageError
-from whichgpu.decide.plan.profiles import read, read_profiles
+from whichgpu.decide.plan.profiles import parse_profiles, read_profiles
 from whichgpu.decide.plan.traffic import bucket_requests, load_levels, trace_traffic, traffic_of
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.workload.traces.reader import Trace
@@ -139,7 +139,7 @@ def test_equal_hours_are_one_level() -> None:
 )
 def test_bad_profiles_are_named(content: dict[str, object]) -> None:
     with pytest.raises(UsageError) as refused:
-        read("file", content)
+        parse_profiles("file", content)
     assert refused.value.kind == "bad-profiles"
 
 

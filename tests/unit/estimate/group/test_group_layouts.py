@@ -10,13 +10,13 @@ import pytest
 
 from whichgpu.api.workloads.layouts import layouts
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import needed
+from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
 from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts
 from whichgpu.estimate.group.layouts import legal_layouts
 from whichgpu.estimate.group.step import Devices
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -72,7 +72,7 @@ def test_networks_that_see_are_copied_only() -> None:
 def test_needs_on_lines_are_near_those_counted(layout: Parallel, micro: int, rounds: int, checkpointing: str) -> None:
     workload, shape = asked("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
     exact_request = apply_layout(workload, layout, micro, rounds, checkpointing)
-    exact = needed(memory(exact_request, shape), exact_request).value
+    exact = required_memory(estimate_memory(exact_request, shape), exact_request).value
     lined = LayoutMemory(workload, shape).of(layout, checkpointing, np.array([float(micro)]), np.array([float(rounds)]))[0]
     assert lined == pytest.approx(exact, rel=0.12)
 
@@ -84,7 +84,7 @@ def test_a_mixture_over_eight_ranks_is_lined_like_any_other(micro: int) -> None:
     layout = Parallel(tp=8, sp=True)
     exact_request = apply_layout(workload, layout, micro, 1, "full")
     lined = LayoutMemory(workload, shape).of(layout, "full", np.array([float(micro)]), np.ones(1))[0]
-    assert lined == pytest.approx(needed(memory(exact_request, shape), exact_request).value, rel=0.12)
+    assert lined == pytest.approx(required_memory(estimate_memory(exact_request, shape), exact_request).value, rel=0.12)
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
@@ -95,12 +95,14 @@ def test_zero_of_a_large_model_is_counted_where_it_is_fullest_itself(checkpointi
     workload, shape = asked("train", "llama-3.1-70b", gpus=64, batch=128, seq_in=2048, precision=precision)
     layout = Parallel(dp=64, zero=zero)
     exact_request = apply_layout(workload, layout, 2, 1, checkpointing)
-    told = memory(exact_request, shape)
+    told = estimate_memory(exact_request, shape)
     lined = LayoutMemory(workload, shape).of(layout, checkpointing, np.array([2.0]), np.ones(1))[0]
-    assert 0.95 * told.allocated.value <= lined <= 1.1 * needed(told, exact_request).value  # between live and held
+    assert 0.95 * told.allocated.value <= lined <= 1.1 * required_memory(told, exact_request).value  # between live and held
     assert isinstance(shape, Transformer)
     if checkpointing == "none":  # what all layers keep for backward is there at once, whatever is sharded
-        few, more = (memory(exact_request, replace(shape, layers=layers)).parts["activations"].value for layers in (2, 4))
+        few, more = (
+            estimate_memory(exact_request, replace(shape, layers=layers)).parts["activations"].value for layers in (2, 4)
+        )
         assert told.parts["activations"].value == pytest.approx(few + (more - few) / 2 * (shape.layers - 2), rel=0.02)
 
 

@@ -10,11 +10,12 @@ import pytest
 from calibration.fit_groups import GroupDesign
 from calibration.group_alone import copies_of, key
 from calibration.group_examples import group_examples
-from calibration.group_rows import foundry, with_layout
 from calibration.group_scores import HeldRow
-from calibration.measured import Measured, Reason
-from calibration.published import Published
+from evidence.group_rows import foundry, with_layout
+from evidence.published import Published
+from evidence.reasons import Reason
 
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
 
 ROW = Published(
@@ -23,14 +24,14 @@ ROW = Published(
 )  # fmt: skip
 
 
-def result(source: str, gpu: str, gpus: int, **request: Any) -> Measured:
+def result(source: str, gpu: str, gpus: int, **request: Any) -> Measurement:
     asked = {"task": "train", "model": "resnet50", "gpu": gpu, "gpus": gpus, "batch": 256, **request}
-    return Measured(source, gpu, asked, 0.03, "train", "medium", "resnet", 7)
+    return Measurement(source, gpu, asked, 0.03, "train", "medium", "resnet", 7)
 
 
-def laid_out(row: Published, found: Measured, stated: str = "") -> Measured:
+def laid_out(row: Published, found: Measurement, stated: str = "") -> Measurement:
     told = with_layout(row, found, stated)
-    assert isinstance(told, Measured)
+    assert isinstance(told, Measurement)
     return told
 
 
@@ -74,7 +75,7 @@ def test_mosaic_tables_are_fsdp_over_nodes_of_eight() -> None:
         notes="microbatch=18 gradaccum=1 act_ckpt=True",
     )  # fmt: skip
     told = foundry(row)
-    assert isinstance(told, Measured)
+    assert isinstance(told, Measurement)
     assert told.seconds == pytest.approx(576 * 2048 / 119202)
     assert told.request["parallel"] == {"dp": 32, "zero": 3}
     assert (told.request["nodes"], told.request["checkpointing"]) == (4, "full")

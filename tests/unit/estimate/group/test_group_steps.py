@@ -17,9 +17,9 @@ from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_gr
 from whichgpu.estimate.group.ranks import rank_pass
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.group.traffic import inference_collectives
-from whichgpu.estimate.time.grid import evaluate
-from whichgpu.estimate.time.lower.host import VIEW
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.lower.host_calls import VIEW_CALL_WEIGHT
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -50,13 +50,13 @@ def told(task: str, model: str, gpu: str, **fields: Any) -> StepBreakdown:
 def test_a_group_of_one_is_one_gpu(engine: str) -> None:
     """The step model at batch 1: what a server is told for one GPU is what the steps add up to."""
     workload, shape = asked("serve", "llama-3.1-8b", engine=engine)
-    alone = evaluate(workload, shape, [GPUS["h100-sxm"]])
+    alone = evaluate_grid(workload, shape, [GPUS["h100-sxm"]])
     own = steps("llama-3.1-8b", engine=engine)
     prompt, answer = float(workload.seq_in or 0), float(workload.seq_out or 0)
     token, read = own.decode(1, prompt + answer / 2), own.prefill(1, prompt)
     assert float(token + read / answer) == pytest.approx(float(alone.seconds.wall[0, 0]), rel=1e-6)
-    assert alone.first is not None
-    assert float(token + read) == pytest.approx(float(alone.first[0, 0]), rel=1e-6)
+    assert alone.ttft is not None
+    assert float(token + read) == pytest.approx(float(alone.ttft[0, 0]), rel=1e-6)
 
 
 def test_arrays_give_what_numbers_give() -> None:
@@ -163,8 +163,8 @@ def test_calls_of_an_eager_engine_are_counted_from_its_source() -> None:
     counts = []
     for layers in (10, 20):
         own = replace(shape, layers=layers)
-        lowered = Lowered(tuple(rank_pass(task, own, 1.0, 1.0, 512.0)))
+        lowered = LoweredStep(tuple(rank_pass(task, own, 1.0, 1.0, 512.0)))
         counts.append(float(framework_calls(task, own, lowered, inference_collectives(task, own, 1.0, 1.0)).sum()))
-    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + 2 + 15 * VIEW)
+    assert (counts[1] - counts[0]) / 10 == pytest.approx(10 + 2 + 2 + 15 * VIEW_CALL_WEIGHT)
     assert worker_dispatch_seconds(task) == pytest.approx(8 * 0.47e-3)
     assert worker_dispatch_seconds(replace(task, parallel=Parallel())) == 0.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from whichgpu.estimate.memory.gguf_mix import MIXES, TYPES, Traits, tensor_type
+from whichgpu.estimate.memory.gguf_mix import MIXES, TYPES, GgufModelTraits, tensor_type
 
-PLAIN = Traits(layers=32, groups=1, experts=1)
-GROUPED = Traits(layers=32, groups=4, experts=1)
-SEVENTY = Traits(layers=80, groups=8, experts=1)
-EIGHT = Traits(layers=32, groups=4, experts=8)
-FALCON = Traits(layers=32, groups=1, experts=1, falcon=True)
+PLAIN = GgufModelTraits(layers=32, groups=1, experts=1)
+GROUPED = GgufModelTraits(layers=32, groups=4, experts=1)
+SEVENTY = GgufModelTraits(layers=80, groups=8, experts=1)
+EIGHT = GgufModelTraits(layers=32, groups=4, experts=8)
+FALCON = GgufModelTraits(layers=32, groups=1, experts=1, falcon=True)
 ROW = 4096
 
 BITS = {
@@ -58,8 +58,8 @@ def test_weights_fill_whole_blocks() -> None:
         ("iq2_xs", "attn_v", 9, PLAIN, "q2_k"),
         ("iq2_m", "attn_v", 9, PLAIN, "iq3_s"),
         ("iq2_xs", "attn_v", 9, GROUPED, "q4_k"),
-        ("iq2_xs", "attn_v", 9, Traits(32, 1, 4), "q4_k"),
-        ("iq2_xs", "attn_v", 9, Traits(32, 3, 3), "q2_k"),
+        ("iq2_xs", "attn_v", 9, GgufModelTraits(32, 1, 4), "q4_k"),
+        ("iq2_xs", "attn_v", 9, GgufModelTraits(32, 3, 3), "q2_k"),
         ("q2_k", "attn_v", 9, PLAIN, "q3_k"),
         ("q2_k", "attn_v", 9, GROUPED, "q4_k"),
         ("q2_k_s", "attn_v", 9, GROUPED, "q4_k"),
@@ -76,8 +76,8 @@ def test_weights_fill_whole_blocks() -> None:
         ("q4_k_s", "attn_v", 3, PLAIN, "q5_k"),
         ("q4_k_s", "attn_v", 4, PLAIN, "q4_k"),
         ("q4_k_m", "attn_v", 11, SEVENTY, "q5_k"),
-        ("q4_k_m", "attn_v", 11, Traits(80, 1, 1), "q4_k"),
-        ("q4_k_m", "attn_v", 11, Traits(81, 8, 1), "q4_k"),
+        ("q4_k_m", "attn_v", 11, GgufModelTraits(80, 1, 1), "q4_k"),
+        ("q4_k_m", "attn_v", 11, GgufModelTraits(81, 8, 1), "q4_k"),
         ("q4_k_m", "attn_v", 10, EIGHT, "q8_0"),
         # keys and queries
         ("q4_k_m", "attn_k", 10, EIGHT, "q8_0"),
@@ -139,7 +139,7 @@ def test_weights_fill_whole_blocks() -> None:
         ("q4_k_m", "something_else", 0, PLAIN, "q4_k"),
     ],
 )
-def test_the_rule(mix: str, role: str, layer: int, traits: Traits, expected: str) -> None:
+def test_the_rule(mix: str, role: str, layer: int, traits: GgufModelTraits, expected: str) -> None:
     assert tensor_type(mix, role, layer, traits, ROW) == expected
 
 

@@ -16,7 +16,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, context_bytes, static_share, workspace_bytes
 from whichgpu.estimate.memory.inference import inference_memory
 from whichgpu.estimate.memory.kv import kv_bytes_per_token
-from whichgpu.estimate.memory.parts import OUTSIDE, MemoryEstimate
+from whichgpu.estimate.memory.parts import OUTSIDE_ALLOCATOR, MemoryEstimate
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Transformer, WeightsOnly
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -210,7 +210,7 @@ def test_of_bare_weights_only_weights_are_counted_and_that_is_said() -> None:
 @pytest.mark.parametrize("task", ["serve", "batch", "prefill", "decode", "forward"])
 def test_parts_add_up_for_every_engine_and_task(engine: str, task: Task) -> None:
     estimate = ask(shapes.GEMMA_2_9B, None, task, engine=engine, batch=4)
-    inside = sum(figure.value for name, figure in estimate.parts.items() if name not in OUTSIDE)
+    inside = sum(figure.value for name, figure in estimate.parts.items() if name not in OUTSIDE_ALLOCATOR)
     assert estimate.allocated.value == inside
     assert estimate.device.value == sum(figure.value for figure in estimate.parts.values())
     assert estimate.allocated.low <= inside <= estimate.allocated.high

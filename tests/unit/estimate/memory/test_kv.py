@@ -9,7 +9,7 @@ import pytest
 from tests.unit import shapes
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GIB
-from whichgpu.estimate.memory.kv import full_layers, kv_bytes, kv_bytes_per_token, pages
+from whichgpu.estimate.memory.kv import cached_tokens, full_layers, kv_bytes, kv_bytes_per_token
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.workload import Parallel
@@ -65,8 +65,8 @@ def test_gpt_oss_alternates_and_mistral_has_a_window_everywhere() -> None:
 
 
 def test_a_window_that_slides_touches_one_page_more() -> None:
-    assert pages(4096, 4096, 16) == 4096
-    assert pages(4097, 4096, 16) == 4112
+    assert cached_tokens(4096, 4096, 16) == 4096
+    assert cached_tokens(4097, 4096, 16) == 4112
 
 
 @pytest.mark.parametrize(("context", "room"), [(1, 16), (16, 16), (17, 32), (1000, 1008)])

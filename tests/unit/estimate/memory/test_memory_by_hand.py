@@ -11,13 +11,13 @@ import pytest
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.activations import Step, live_bytes, recommendation_bytes
+from whichgpu.estimate.memory.activations import ForwardPass, activation_peak_bytes, dlrm_peak_bytes
 from whichgpu.estimate.memory.inference import inference_memory
-from whichgpu.estimate.memory.overhead import context, workspace
-from whichgpu.estimate.memory.parts import MemoryEstimate, estimate
+from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.memory.training.optimizer import optimizer_bytes, state_sizes, step_temporary
 from whichgpu.estimate.memory.training.training_step import mlp_parts
-from whichgpu.workload.shapes import Dlrm, Experts, Latent, Mlp, Patches, Transformer
+from whichgpu.workload.shapes import Dlrm, Experts, LatentAttention, Mlp, Patches, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -28,56 +28,56 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 
 def test_context_and_workspace_of_training() -> None:
-    assert context(H100) == (4 * 132 + 257) * MIB
-    assert context(None) == (4 * 132 + 257) * MIB
-    assert context(GPUS["t4"]) == (4 * 40 + 257) * MIB
-    assert workspace(None) == workspace(H100) == 66 * MIB
-    assert workspace(GPUS["a100-sxm-80gb"]) == 17 * MIB
+    assert context_bytes(H100) == (4 * 132 + 257) * MIB
+    assert context_bytes(None) == (4 * 132 + 257) * MIB
+    assert context_bytes(GPUS["t4"]) == (4 * 40 + 257) * MIB
+    assert workspace_bytes(None) == workspace_bytes(H100) == 66 * MIB
+    assert workspace_bytes(GPUS["a100-sxm-80gb"]) == 17 * MIB
 
 
-def step(**known: Any) -> Step:
+def step(**known: Any) -> ForwardPass:
     plain: dict[str, Any] = {"tokens": 10, "context": 100, "width": 2, "logits": 0, "logit_bytes": 2}
-    return Step(**(plain | known))
+    return ForwardPass(**(plain | known))
 
 
 def test_an_mlp_is_the_widest_moment_of_a_layer() -> None:
-    assert live_bytes(TINY, step()) == 10 * (2 * 64 + 3 * 256) * 2
-    assert live_bytes(replace(TINY, gated=False), step()) == 10 * (2 * 64 + 2 * 256) * 2
-    assert live_bytes(replace(TINY, causal=False), step()) == 10 * (3 * 64 + 3 * 256) * 2  # normed after adding
-    assert live_bytes(replace(TINY, causal=False, encoder_layers=1), step()) == 10 * (2 * 64 + 3 * 256) * 2
-    assert live_bytes(replace(TINY, causal=False, patches=Patches(224, 16)), step()) == 10 * (2 * 64 + 3 * 256) * 2
-    assert live_bytes(TINY, step(tp=2)) == 10 * (2 * 64 + 3 * 128) * 2
-    assert live_bytes(TINY, step(kept=7)) == 10 * (2 * 64 + 3 * 256) * 2 + 7
+    assert activation_peak_bytes(TINY, step()) == 10 * (2 * 64 + 3 * 256) * 2
+    assert activation_peak_bytes(replace(TINY, gated=False), step()) == 10 * (2 * 64 + 2 * 256) * 2
+    assert activation_peak_bytes(replace(TINY, causal=False), step()) == 10 * (3 * 64 + 3 * 256) * 2  # normed after adding
+    assert activation_peak_bytes(replace(TINY, causal=False, encoder_layers=1), step()) == 10 * (2 * 64 + 3 * 256) * 2
+    assert activation_peak_bytes(replace(TINY, causal=False, patches=Patches(224, 16)), step()) == 10 * (2 * 64 + 3 * 256) * 2
+    assert activation_peak_bytes(TINY, step(tp=2)) == 10 * (2 * 64 + 3 * 128) * 2
+    assert activation_peak_bytes(TINY, step(kept=7)) == 10 * (2 * 64 + 3 * 256) * 2 + 7
 
 
 def test_attention_is_where_the_mlp_is_narrow() -> None:
     thin = replace(TINY, ffn=8)
-    assert live_bytes(thin, step()) == 10 * (2 * 64 + 2 * 64 + 2 * 16) * 2
-    assert live_bytes(thin, step(written_out=True)) == 10 * (2 * 64 + 4 * 64 + 2 * 16) * 2
-    assert live_bytes(replace(thin, rope=False), step(written_out=True)) == 10 * (2 * 64 + 2 * 64 + 2 * 16) * 2
-    assert live_bytes(thin, step(tp=4)) == 10 * (2 * 64 + 40) * 2
-    assert live_bytes(thin, step(score_bytes=4)) == 10 * (2 * 64 + 160) * 2 + 10 * 100 * 8 * 4
-    assert live_bytes(thin, step(score_bytes=4, tp=3)) == 10 * (2 * 64 + 54) * 2 + 10 * 100 * 3 * 4
-    latent = replace(thin, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    assert live_bytes(latent, step()) == 10 * (2 * 64 + 8 * (2 * 12 + 2 * 6) + 24 + 16) * 2
+    assert activation_peak_bytes(thin, step()) == 10 * (2 * 64 + 2 * 64 + 2 * 16) * 2
+    assert activation_peak_bytes(thin, step(written_out=True)) == 10 * (2 * 64 + 4 * 64 + 2 * 16) * 2
+    assert activation_peak_bytes(replace(thin, rope=False), step(written_out=True)) == 10 * (2 * 64 + 2 * 64 + 2 * 16) * 2
+    assert activation_peak_bytes(thin, step(tp=4)) == 10 * (2 * 64 + 40) * 2
+    assert activation_peak_bytes(thin, step(score_bytes=4)) == 10 * (2 * 64 + 160) * 2 + 10 * 100 * 8 * 4
+    assert activation_peak_bytes(thin, step(score_bytes=4, tp=3)) == 10 * (2 * 64 + 54) * 2 + 10 * 100 * 3 * 4
+    mla = replace(thin, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    assert activation_peak_bytes(mla, step()) == 10 * (2 * 64 + 8 * (2 * 12 + 2 * 6) + 24 + 16) * 2
 
 
 def test_the_head_is_where_many_logits_are_asked_for() -> None:
-    assert live_bytes(TINY, step(logits=10, logit_bytes=10)) == 10 * 64 * 2 + 10 * 1000 * 10
+    assert activation_peak_bytes(TINY, step(logits=10, logit_bytes=10)) == 10 * 64 * 2 + 10 * 1000 * 10
 
 
 def test_tokens_are_copied_for_each_expert_they_visit() -> None:
     mixture = replace(TINY, experts=Experts(8, 2, 128, shared_ffn=32))
-    assert live_bytes(mixture, step()) == 10 * (2 * 64 + 2 * (256 + 128) + 3 * 32) * 2
+    assert activation_peak_bytes(mixture, step()) == 10 * (2 * 64 + 2 * (256 + 128) + 3 * 32) * 2
     narrow = replace(TINY, experts=Experts(8, 2, 16))
-    assert live_bytes(narrow, step()) == 10 * (2 * 64 + 2 * (64 + 16)) * 2
+    assert activation_peak_bytes(narrow, step()) == 10 * (2 * 64 + 2 * (64 + 16)) * 2
     for partly in (Experts(8, 2, 16, dense_layers=1), Experts(8, 2, 16, every=2)):
-        assert live_bytes(replace(TINY, experts=partly), step()) == 10 * (2 * 64 + 3 * 256) * 2
+        assert activation_peak_bytes(replace(TINY, experts=partly), step()) == 10 * (2 * 64 + 3 * 256) * 2
 
 
 def test_a_recommendation_model_by_hand() -> None:
     """Three vectors of 8, their three products beside the bottom's 8, and twice the widest layer of 32."""
-    assert recommendation_bytes(Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), 5, 4) == 5 * 4 * (24 + 11 + 64)
+    assert dlrm_peak_bytes(Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), 5, 4) == 5 * 4 * (24 + 11 + 64)
 
 
 def work(task: Task = "train", **fields: Any) -> Workload:
@@ -98,7 +98,7 @@ def test_what_optimizers_hold_for_a_moment() -> None:
 
 
 def test_parts_add_up_to_two_totals() -> None:
-    found = estimate({"weights": 100, "context": 20, "slack": 3, "optimizer": 0}, (0.9, 1.1), (0.8, 1.2))
+    found = build_estimate({"weights": 100, "context": 20, "slack": 3, "optimizer": 0}, (0.9, 1.1), (0.8, 1.2))
     assert (found.allocated.value, found.allocated.low, found.allocated.high) == pytest.approx((100, 90, 110))
     assert (found.device.value, found.device.low, found.device.high) == pytest.approx((123, 98.4, 147.6))
     assert list(found.parts) == ["weights", "context", "slack"]

@@ -9,10 +9,10 @@ import pytest
 import whichgpu
 from tests.unit import shapes
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.fit import lacking
+from whichgpu.estimate.fit import unsupported_dtype
 from whichgpu.estimate.memory.quantisation import split_weights, weight_bytes
 from whichgpu.estimate.time.fallbacks import precision_warnings
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
@@ -50,11 +50,11 @@ def test_a_config_that_says_mxfp4_is_read_as_mxfp4() -> None:
 def test_attention_of_an_moe_model_in_mxfp4_is_multiplied_in_16_bit() -> None:
     shape = find_model("gpt-oss-20b", CATALOG)
     assert isinstance(shape, Transformer)
-    told = stored(shape, "mxfp4", "bf16")
+    told = weight_storage(shape, "mxfp4", "bf16")
     assert told.full_width("attn_q", "attn_k", "attn_v")
     assert not told.full_width("ffn_up_exps", "ffn_gate_exps")
-    assert not stored(shape, "nvfp4", "bf16").full_width("attn_q")
-    assert not stored(shape, "bf16", "bf16").full_width("attn_q")
+    assert not weight_storage(shape, "nvfp4", "bf16").full_width("attn_q")
+    assert not weight_storage(shape, "bf16", "bf16").full_width("attn_q")
 
 
 @pytest.mark.parametrize(("engine", "name"), [("vllm", "mxfp4"), ("llama.cpp", "mxfp4_moe")])
@@ -67,7 +67,7 @@ def test_each_engine_calls_it_by_its_own_name(engine: str, name: str) -> None:
 def test_a_gpu_without_fp4_units_is_said_to_dequantise(gpu: str, lacks: bool) -> None:
     workload = replace(from_object({"task": "serve", "model": "gpt-oss-20b", "engine": "vllm"}).workload, precision="mxfp4")
     assert [one.id for one in precision_warnings(workload, GPUS[gpu])] == ["warning.stored-only"] * lacks
-    assert lacking(GPUS[gpu], workload) == ("fp4" if lacks else None)
+    assert unsupported_dtype(GPUS[gpu], workload) == ("fp4" if lacks else None)
 
 
 @pytest.mark.parametrize("gpu", ["A100 SXM 80GB", "H100 SXM"])

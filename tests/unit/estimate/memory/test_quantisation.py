@@ -9,14 +9,14 @@ import pytest
 from tests.unit import shapes
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GB, GIB
-from whichgpu.estimate.memory.gguf_mix import MIXES, TYPES, Traits, more_bits, tensor_type
+from whichgpu.estimate.memory.gguf_mix import MIXES, TYPES, GgufModelTraits, has_more_bits, tensor_type
 from whichgpu.estimate.memory.quantisation import (
+    canonical_precision,
     is_gguf,
-    known_precision,
     precisions,
     split_weights,
     weight_bytes,
-    weight_spread,
+    weight_range,
 )
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISIONS
@@ -87,7 +87,7 @@ def test_small_files_differ_by_the_tokenizer_they_carry(mix: str, published: flo
 
 def test_rows_that_do_not_divide_into_blocks_fall_back() -> None:
     """Qwen2.5-0.5B has rows of 896: its q4_k_m file is mostly q5_0 and q8_0, 398 MB of which 6 are the tokenizer."""
-    qwen = Traits(layers=24, groups=7, experts=1)
+    qwen = GgufModelTraits(layers=24, groups=7, experts=1)
     assert tensor_type("q4_k_m", "attn_q", 8, qwen, 896) == "q5_0"
     assert tensor_type("q4_k_m", "output", 0, qwen, 896) == "q8_0"
     assert tensor_type("q4_k_m", "ffn_down", 8, qwen, 4864) in ("q4_k", "q6_k")
@@ -95,7 +95,24 @@ def test_rows_that_do_not_divide_into_blocks_fall_back() -> None:
 
 
 def test_more_bits_go_to_the_first_and_last_eighth_and_every_third_between() -> None:
-    assert [layer for layer in range(32) if more_bits(layer, 32)] == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
+    assert [layer for layer in range(32) if has_more_bits(layer, 32)] == [
+        0,
+        1,
+        2,
+        3,
+        6,
+        9,
+        12,
+        15,
+        18,
+        21,
+        24,
+        27,
+        28,
+        29,
+        30,
+        31,
+    ]
 
 
 # Published checkpoints, GB: AWQ of Llama-3.1-8B, FP8 of Meta-Llama-3-8B.
@@ -129,7 +146,7 @@ def test_plain_precisions_are_parameters_times_their_width(shape: Transformer, p
 
 
 def test_every_precision_has_bytes_and_every_type_a_sane_size() -> None:
-    assert {known_precision(name) for name in (*PRECISIONS, *GGUF_PRECISIONS)} <= set(precisions())
+    assert {canonical_precision(name) for name in (*PRECISIONS, *GGUF_PRECISIONS)} <= set(precisions())
     for name in precisions():
         assert 0 < weight_bytes(shapes.MIXTRAL, name) <= weight_bytes(shapes.MIXTRAL, "fp32")
     assert set(MIXES.values()) <= set(TYPES)
@@ -138,7 +155,7 @@ def test_every_precision_has_bytes_and_every_type_a_sane_size() -> None:
 
 
 def test_names_are_read_loosely_and_unknown_ones_refused() -> None:
-    assert known_precision("Q4_K") == "q4_k_m"
+    assert canonical_precision("Q4_K") == "q4_k_m"
     assert is_gguf("q8_0")
     assert not is_gguf("bf16")
     with pytest.raises(UnknownName) as refused:
@@ -155,8 +172,8 @@ def test_a_file_s_own_size_stands_where_the_precision_is_the_file_s() -> None:
 
 
 def test_ranges_are_exact_for_plain_precisions_only() -> None:
-    assert weight_spread("bf16") == weight_spread(None) == (1.0, 1.0)
-    assert weight_spread("q4_k_m")[1] > 1 > weight_spread("int4")[0]
+    assert weight_range("bf16") == weight_range(None) == (1.0, 1.0)
+    assert weight_range("q4_k_m")[1] > 1 > weight_range("int4")[0]
 
 
 def test_tensor_parallel_splits_matrices_and_vocabulary_but_not_norms() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.memory.blog2015 import counts, formula
-from whichgpu.estimate.memory.parts import estimate
-from whichgpu.estimate.memory.traced import Peak, _below, _gathering, _next, _recipe, _shards, traced_memory
-from whichgpu.estimate.memory.training.transformer import NF4_BYTES, adapted, shared
+from whichgpu.estimate.memory.blog2015 import count_weights_and_units, formula_bytes
+from whichgpu.estimate.memory.parts import build_estimate
+from whichgpu.estimate.memory.traced import MemoryPeak, _below, _gathering, _next, _recipe, _shards, traced_memory
+from whichgpu.estimate.memory.training.transformer import NF4_BYTES, lora_projections, shard_sizes
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 from whichgpu.workload.tables import load_table
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -24,9 +24,9 @@ CATALOG = Catalog()
 GPUS = CATALOG.gpu_by_id
 
 
-def shape_of(name: str = "resnet50") -> Traced:
+def shape_of(name: str = "resnet50") -> TracedShape:
     found = find_model(name, CATALOG)
-    assert isinstance(found, Traced)
+    assert isinstance(found, TracedShape)
     return found
 
 
@@ -104,12 +104,12 @@ def test_zero_spreads_states_then_gradients_then_weights() -> None:
         assert _shards(work(parallel=Parallel(dp=4, zero=zero))) == tuple((name, 4) for name in names[:zero])
     assert _shards(work(parallel=Parallel(dp=1, zero=3))) == ()
     assert _shards(work("forward", parallel=Parallel(dp=4, zero=3))) == ()
-    peak = Peak({"weights": 1e9, "gradients": 1e9, "temporary": 5.0}, 3e9)
+    peak = MemoryPeak({"weights": 1e9, "gradients": 1e9, "temporary": 5.0}, 3e9)
     sizes = sorted(kind.size[0] for kind in TABLE.kinds if kind.label == "weights")
     for zero, more in ((1, 0), (2, sizes[-1]), (3, 2 * sizes[-1] + sizes[-2])):
         found = _gathering(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
         assert (found.parts["temporary"], found.reserved) == (5.0 + more, 3e9 + more)
-    tiny = Peak({"weights": 1.0, "gradients": 2.0}, 3.0)
+    tiny = MemoryPeak({"weights": 1.0, "gradients": 2.0}, 3.0)
     small = _gathering(tiny, _recipe(work(parallel=Parallel(dp=4, zero=3)), SHAPE, TABLE), TABLE)
     assert small.parts["temporary"] == 3 * (1.0 + 2.0)  # never more than was spread
 
@@ -118,22 +118,24 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 
 def test_the_formula_counts_weights_and_units() -> None:
-    nothing = estimate({}, (1.0, 1.0), (1.0, 1.0))
-    assert formula(10, 3, 5) == 12 * 25
+    nothing = build_estimate({}, (1.0, 1.0), (1.0, 1.0))
+    assert formula_bytes(10, 3, 5) == 12 * 25
     block = 2 * 10 * 8 + 64 + 2 * 256 + 64
-    assert counts(work(seq_in=7), TINY, nothing)[1] == 7 * (64 + 4 * block + 1000)
-    assert counts(work(seq_in=7), replace(TINY, gated=False, encoder_layers=2), nothing)[1] == 7 * (64 + 6 * (block - 256) + 1000)
-    assert counts(work(), Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), nothing)[1] == 53 + 16 + 17
-    kept = estimate({"activations": 4800}, (1.0, 1.0), (1.0, 1.0))
-    assert counts(work(), SHAPE, kept)[1] == 4800 // 4 // 8
-    assert counts(work(precision="bf16"), SHAPE, kept)[1] == 4800 // 2 // 8
+    assert count_weights_and_units(work(seq_in=7), TINY, nothing)[1] == 7 * (64 + 4 * block + 1000)
+    assert count_weights_and_units(work(seq_in=7), replace(TINY, gated=False, encoder_layers=2), nothing)[1] == 7 * (
+        64 + 6 * (block - 256) + 1000
+    )
+    assert count_weights_and_units(work(), Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), nothing)[1] == 53 + 16 + 17
+    kept = build_estimate({"activations": 4800}, (1.0, 1.0), (1.0, 1.0))
+    assert count_weights_and_units(work(), SHAPE, kept)[1] == 4800 // 4 // 8
+    assert count_weights_and_units(work(precision="bf16"), SHAPE, kept)[1] == 4800 // 2 // 8
 
 
 def test_adapters_shares_and_four_bits() -> None:
-    assert adapted("attention") == {"q", "k", "v", "o"}
-    assert adapted("q, v") == {"q", "v"}
-    assert adapted("mlp,q") == {"gate", "up", "down", "q"}
-    assert adapted("all-linear") == frozenset()
-    assert shared([8, 9, 0], 4) == [2, 3, 0]
+    assert lora_projections("attention") == {"q", "k", "v", "o"}
+    assert lora_projections("q, v") == {"q", "v"}
+    assert lora_projections("mlp,q") == {"gate", "up", "down", "q"}
+    assert lora_projections("all-linear") == frozenset()
+    assert shard_sizes([8, 9, 0], 4) == [2, 3, 0]
     bits = 8 * NF4_BYTES
     assert bits == pytest.approx(4 + 8 / 64 + 32 / (64 * 256))  # arXiv 2305.14314: 4.127 bits

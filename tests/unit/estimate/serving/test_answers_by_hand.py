@@ -22,11 +22,11 @@ from whichgpu.estimate.serving.fleet.fleet_answer import share_within_objectives
 from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, Transfers
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.serving_answer import StepRange, _unloaded_latency, serving_answer
-from whichgpu.estimate.time.answer import work
-from whichgpu.estimate.time.calibration import load_calibration, setting_of
+from whichgpu.estimate.time.calibration import correction_key, load_calibration
 from whichgpu.estimate.time.operators import Op
-from whichgpu.estimate.time.own import Own, with_own
+from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corrections
 from whichgpu.estimate.time.terms import TERMS
+from whichgpu.estimate.time.time_estimate import work_per_step
 from whichgpu.workload.shapes import Mlp, Patches, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -43,16 +43,16 @@ def asked(task: Any, **fields: Any) -> Workload:
 def test_what_a_step_gets_done() -> None:
     written, read = (6.0, "output tokens/s"), (60.0, "input tokens/s")
     for task, done in (("serve", written), ("batch", written), ("decode", written), ("prefill", read), ("train", read)):
-        assert work(asked(task), TINY) == done
-    assert work(asked("forward"), TINY) == (6.0, "samples/s")
-    assert work(asked("train", seq_in=None), TINY) == (6.0, "input tokens/s")
-    assert work(asked("train", batch=None), TINY) == (10.0, "input tokens/s")
-    assert work(asked("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
-    assert work(asked("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
-    assert work(asked("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
+        assert work_per_step(asked(task), TINY) == done
+    assert work_per_step(asked("forward"), TINY) == (6.0, "samples/s")
+    assert work_per_step(asked("train", seq_in=None), TINY) == (6.0, "input tokens/s")
+    assert work_per_step(asked("train", batch=None), TINY) == (10.0, "input tokens/s")
+    assert work_per_step(asked("serve"), replace(TINY, causal=False)) == (6.0, "samples/s")
+    assert work_per_step(asked("train"), replace(TINY, patches=Patches(224, 16))) == (6.0, "samples/s")
+    assert work_per_step(asked("train"), Mlp("", (8, 4))) == (6.0, "samples/s")
 
 
-OWN = Own(
+OWN = OwnCorrections(
     "h100-sxm", "my-record", "measured", ("pytorch/train",),
     {"all": {"gemm": 0.1}, "pytorch": {"gemm": 0.2, "gap": 0.5}, "pytorch/train": {"gemm": 0.4}}, {"train": 0.3, "any": 0.2},
 )  # fmt: skip
@@ -62,21 +62,23 @@ def test_own_measurements_come_on_top() -> None:
     assert OWN.log_multiplier("pytorch", "train", "gemm") == pytest.approx(0.7)
     assert OWN.log_multiplier("pytorch", "forward", "gemm") == pytest.approx(0.3)
     assert OWN.log_multiplier("vllm", "train", "gemm") == pytest.approx(0.1)
-    assert OWN.spread("train") == (-0.3, 0.3)
-    assert OWN.spread("forward") == (-0.2, 0.2)
-    assert replace(OWN, spreads={}).spread("train") == (-log(1.04), log(1.04))
-    assert replace(OWN, spreads={"train": 0.001}).spread("train") == (-log(1.04), log(1.04))
+    assert OWN.log_range("train") == (-0.3, 0.3)
+    assert OWN.log_range("forward") == (-0.2, 0.2)
+    assert replace(OWN, spreads={}).log_range("train") == (-log(1.04), log(1.04))
+    assert replace(OWN, spreads={"train": 0.001}).log_range("train") == (-log(1.04), log(1.04))
     plain = load_calibration()
-    both = with_own(plain, {"h100-sxm": OWN})
-    assert with_own(plain, {}) is plain
+    both = with_own_corrections(plain, {"h100-sxm": OWN})
+    assert with_own_corrections(plain, {}) is plain
     assert both.tier("pytorch", H100, "train") == "measured"
     assert both.tier("pytorch", H100, "forward") == plain.tier("pytorch", H100)
     assert both.tier("pytorch", GPUS["t4"], "train") == plain.tier("pytorch", GPUS["t4"])
-    assert with_own(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
-    assert both.spread("measured", "train", "h100-sxm") == (-0.3, 0.3)
-    assert both.spread("gpu", "train", "h100-sxm", "pytorch") == plain.spread("gpu", "train", "h100-sxm", "pytorch")
+    assert (
+        with_own_corrections(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
+    )
+    assert both.log_range("measured", "train", "h100-sxm") == (-0.3, 0.3)
+    assert both.log_range("gpu", "train", "h100-sxm", "pytorch") == plain.log_range("gpu", "train", "h100-sxm", "pytorch")
     assert both.sources_of("pytorch", "h100-sxm")[0] == "my-record"
-    setting = setting_of(H100, "pytorch", 2026, "train", "half")
+    setting = correction_key(H100, "pytorch", 2026, "train", "half")
     ratio = both.factors([setting])[:, 0] / plain.factors([setting])[:, 0]
     assert ratio[TERMS.index("gemm")] == pytest.approx(exp(0.7))
     assert ratio[TERMS.index("gap")] == pytest.approx(exp(0.5))
@@ -98,8 +100,8 @@ def test_corrections_of_groups_add_up() -> None:
     assert replace(setting, engine="pytorch-threads").style == "threads"
     assert setting.style == "serving"
     ranged = replace(UNCORRECTED, ranges={"group": {"decode": (-0.1, 0.2), "any": (-0.3, 0.4)}})
-    assert [ranged.spread("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
-    assert ranged.spread("group-kin", "decode") == (-0.8, 1.1)
+    assert [ranged.log_range("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
+    assert ranged.log_range("group-kin", "decode") == (-0.8, 1.1)
     assert layout_words(Parallel(dp=2, pp=3, sp=True)) == "dp=2,pp=3,sp"
 
 

@@ -12,7 +12,7 @@ from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.units import MIB
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.memory.dispatch import memory
+from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.engine_memory import static_share
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, cache_room, scheduler_limits
 from whichgpu.estimate.serving.server import server_of
@@ -27,7 +27,7 @@ STEP = 1e-3
 def room(share: float | None = None, **fields: Any) -> tuple[int, dict[str, int]]:
     """Bytes for the cache, and what all else needs."""
     workload, shape = asked("llama-3.1-8b", **fields)
-    parts = memory(replace(workload, batch=1, micro_batch=None), shape, H100).parts
+    parts = estimate_memory(replace(workload, batch=1, micro_batch=None), shape, H100).parts
     others = {name: int(part.value) for name, part in parts.items() if name != "kv_cache"}
     return cache_room(workload, shape, H100, share), others
 

@@ -10,21 +10,31 @@ import pytest
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.loading import loading, loading_remark
-from whichgpu.estimate.time.calibration import LEVELS, Calibration, Setting, _by_year, build, load_calibration, setting_of
+from whichgpu.estimate.time.calibration import (
+    LEVELS,
+    Calibration,
+    CorrectionKey,
+    _interpolate_year,
+    correction_key,
+    load_calibration,
+    power_class,
+)
 from whichgpu.estimate.time.terms import TERMS
 
 GPUS = Catalog().gpu_by_id
 H100 = GPUS["h100-sxm"]
-SETTING = Setting("vllm", 2024, "decode", "half", "h100-sxm", "Hopper", "Hopper 9.0", "datacenter", "GH100", "nvidia")
+SETTING = CorrectionKey("vllm", 2024, "decode", "half", "h100-sxm", "Hopper", "Hopper 9.0", "datacenter", "GH100", "nvidia")
 
 
 def calibrated(**multipliers: dict[str, dict[str, float]]) -> Calibration:
     plain = load_calibration()
-    return replace(plain, multipliers={name.replace("_", "-"): groups for name, groups in multipliers.items()}, known={})
+    return replace(
+        plain, multipliers={name.replace("_", "-"): groups for name, groups in multipliers.items()}, multiplier_cache={}
+    )
 
 
 def test_the_groups_of_a_setting() -> None:
-    assert {level: SETTING.key(level) for level in LEVELS} == {
+    assert {level: SETTING.group(level) for level in LEVELS} == {
         "all": "", "style": "serving", "era": "serving/2024", "engine": "vllm", "year": "vllm/2024", "task": "vllm/decode",
         "architecture": "Hopper", "generation": "Hopper 9.0", "generation-unit": "Hopper 9.0/half",
         "generation-task": "Hopper 9.0/decode", "build": "datacenter", "vendor-engine": "nvidia/vllm", "chip": "GH100",
@@ -56,19 +66,19 @@ YEARS = {"vllm/2022": {"gemm": 1.0}, "vllm/2026": {"gemm": 3.0, "gap": 4.0}, "ot
     [(2020, 1.0, 0.0), (2022, 1.0, 0.0), (2023, 1.5, 1.0), (2025, 2.5, 3.0), (2026, 3.0, 4.0), (2030, 3.0, 4.0)],
 )
 def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap: float) -> None:
-    found = _by_year(YEARS, "vllm", year)
+    found = _interpolate_year(YEARS, "vllm", year)
     assert (found.get("gemm", 0.0), found.get("gap", 0.0)) == (gemm, gap)
-    assert _by_year(YEARS, "nobody", year) == {}
+    assert _interpolate_year(YEARS, "nobody", year) == {}
     whole = calibrated(year=YEARS, era={"serving/2024": {"gemm": 10.0}})
     assert whole.log_multiplier(replace(SETTING, year=year), "gemm") == 10.0 + gemm
 
 
 def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
     found = replace(load_calibration(), ranges={"gpu": {"vllm/decode": (-0.1, 0.1), "decode": (-0.2, 0.2), "any": (-0.3, 0.3)}})
-    assert found.spread("gpu", "decode", "", "vllm") == (-0.1, 0.1)
-    assert found.spread("gpu", "decode", "", "sglang") == (-0.2, 0.2)
-    assert found.spread("gpu", "train") == (-0.3, 0.3)
-    assert found.spread("none", "train") == (-0.7, 1.0)
+    assert found.log_range("gpu", "decode", "", "vllm") == (-0.1, 0.1)
+    assert found.log_range("gpu", "decode", "", "sglang") == (-0.2, 0.2)
+    assert found.log_range("gpu", "train") == (-0.3, 0.3)
+    assert found.log_range("none", "train") == (-0.7, 1.0)
 
 
 def test_nothing_is_known_of_other_makers() -> None:
@@ -98,22 +108,22 @@ def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others()
 
 def test_far_from_an_engine_s_few_generations_all_engines_count() -> None:
     fitted = load_calibration()
-    low, high = fitted.spread("other", "decode", engine="cuda-graphs")
-    every = fitted.spread("other", "decode", engine="an engine nobody measured")
+    low, high = fitted.log_range("other", "decode", engine="cuda-graphs")
+    every = fitted.log_range("other", "decode", engine="an engine nobody measured")
     assert low <= every[0] < every[1] <= high
-    assert fitted.spread("gpu", "decode", engine="cuda-graphs")[1] < every[1]
+    assert fitted.log_range("gpu", "decode", engine="cuda-graphs")[1] < every[1]
 
 
 def test_cards_of_little_power_are_a_build_of_their_own() -> None:
-    assert build(H100) == "datacenter"
-    assert [build(replace(H100, tdp_watts=watts)) for watts in (70, 80, 81, None)] == [
+    assert power_class(H100) == "datacenter"
+    assert [power_class(replace(H100, tdp_watts=watts)) for watts in (70, 80, 81, None)] == [
         "low-power", "low-power", "datacenter", "datacenter",
     ]  # fmt: skip
 
 
 def test_generations_never_measured_are_taken_for_their_kin() -> None:
     def kin(gpu: str) -> tuple[str, str]:
-        found = setting_of(GPUS[gpu], "vllm", 2026, "decode", "half")
+        found = correction_key(GPUS[gpu], "vllm", 2026, "decode", "half")
         return found.architecture, found.generation
 
     assert kin("h100-sxm") == ("Hopper", "Hopper 9.0")
@@ -161,5 +171,5 @@ def test_an_engine_measured_on_a_few_gpus_has_the_range_of_any_step_on_others() 
         "many": {"gpus": list("abcde"), "generations": list("abc")},
     }
     found = Calibration({}, ranges, {"engines": engines}, {})
-    assert found.spread("other", "decode", engine="few") == (-0.4, 0.5)
-    assert found.spread("other", "decode", engine="many") == (-0.1, 0.1)
+    assert found.log_range("other", "decode", engine="few") == (-0.4, 0.5)
+    assert found.log_range("other", "decode", engine="many") == (-0.1, 0.1)

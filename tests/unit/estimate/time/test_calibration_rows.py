@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calibration import language, mlperf, nvdle, vision
-from calibration.measured import Measured, Reason
-from calibration.names import FOLDER, as_model, doubt, gpu_id, reason_named, table
-from calibration.operators import published_operator
-from calibration.published import Published, read_published
-from calibration.rows import ADAPTERS, Read, left_out, measured_rows, op_rows, read_all, tally
+from evidence import language, mlperf, nvdle, vision
+from evidence.names import FOLDER, as_model, doubt, gpu_id, reason_named, table
+from evidence.operators import published_operator
+from evidence.published import Published, read_published
+from evidence.reasons import Reason
+from evidence.rows import ADAPTERS, Read, left_out, operator_rows, read_all, single_gpu_rows, tally
 
+from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import from_object
@@ -52,9 +53,9 @@ def published(source: str, **fields: Any) -> Published:
     return replace(_BLANK, source=source, **fields)
 
 
-def used(result: Measured | Reason) -> Measured:
+def used(result: Measurement | Reason) -> Measurement:
     """The result, which must be a request."""
-    assert isinstance(result, Measured), result
+    assert isinstance(result, Measurement), result
     return result
 
 
@@ -92,10 +93,10 @@ def test_torchvision_script_copies_images_and_steps_no_optimizer() -> None:
     assert full.seconds == pytest.approx(0.080)
     assert full.request["precision"] == "tf32"
     assert full.request["include_optimizer_step"] is False
-    assert full.copied_bytes == 12 * 3 * 224 * 224 * 4
+    assert full.pageable_copy_bytes == 12 * 3 * 224 * 224 * 4
     half = used(vision.torchvision_script(published("ryujaehun", gpu="Titan Xp 12GB", model="vgg16", precision="fp16", batch=12)))
     assert half.request["precision"] == "fp16"
-    assert half.copied_bytes == full.copied_bytes / 2
+    assert half.pageable_copy_bytes == full.pageable_copy_bytes / 2
 
 
 def test_years_of_one_script_are_those_in_which_it_ran() -> None:
@@ -148,10 +149,12 @@ def test_cifar_images_are_small_save_for_vit() -> None:
     common = {"gpu": "T4 16GB", "framework": "PyTorch eager", "precision": "fp32 (default dtype; TF32 conv default)", "batch": 64}
     small = used(vision.devos50(published("devos50", task="train", model="resnet18", value=0.0185, **common)))
     assert (small.request["image"], small.request["optimizer"]) == (32, "sgd-momentum")
-    assert small.apart  # it waits for the device after the forward pass
-    assert small.depth == ""
+    assert small.synchronises_after_forward  # it waits for the device after the forward pass
+    assert small.stochastic_depth == ""
     for model, depth in (("convnext-tiny", "kept"), ("efficientnet-b0", "dropout")):
-        assert used(vision.devos50(published("devos50", task="train", model=model, value=0.02, **common))).depth == depth
+        assert (
+            used(vision.devos50(published("devos50", task="train", model=model, value=0.02, **common))).stochastic_depth == depth
+        )
     large = used(vision.devos50(published("devos50", task="train", model="vit-base-patch16-224", value=1.7, **common)))
     assert (large.request["image"], large.request["precision"]) == (224, "fp32-default")
 
@@ -302,18 +305,18 @@ def test_every_row_is_accounted_for(reads: list[Read], truth: Path) -> None:
 
 def test_every_request_can_be_asked(truth: Path, catalog: Catalog) -> None:
     """Requests use the contract's fields and values; times are positive; no run is used twice."""
-    rows = measured_rows(truth)
+    rows = single_gpu_rows(truth)
     for row in rows:
         assert row.seconds > 0
         assert row.gpu in catalog.gpu_by_id
         from_object(dict(row.request))
     assert max(Counter((row.source, row.row) for row in rows).values()) == 1
-    assert all(row.seconds > 0 and row.request["kind"] for row in op_rows(truth))
+    assert all(row.seconds > 0 and row.request["kind"] for row in operator_rows(truth))
 
 
 def test_h200_rows_follow_the_contract_words(truth: Path) -> None:
     """Decode replays a graph, prefill is compiled, fp32 forwards run TF32 convolutions, BERT's slow graph is not used."""
-    rows = [row for row in measured_rows(truth) if row.source.startswith("h200-")]
+    rows = [row for row in single_gpu_rows(truth) if row.source.startswith("h200-")]
     engines = {(row.kind, row.request["engine"]) for row in rows}
     assert engines == {
         ("train", "pytorch"),

@@ -7,13 +7,13 @@ import pytest
 from calibration.examples import redrawn
 from calibration.fit_steps import ARITHMETIC, Design, Example
 
-from whichgpu.estimate.time.calibration import LEVELS, Setting
-from whichgpu.estimate.time.lower.model import model_of
+from whichgpu.estimate.time.calibration import LEVELS, CorrectionKey
+from whichgpu.estimate.time.lower.traced_model import traced_model
 from whichgpu.estimate.time.terms import TERMS
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
-SETTING = Setting("pytorch", 2024, "train", "single", "t4", "Turing", "Turing 7.5", "datacenter", "TU104", "nvidia")
+SETTING = CorrectionKey("pytorch", 2024, "train", "single", "t4", "Turing", "Turing 7.5", "datacenter", "TU104", "nvidia")
 GROUPS = {"source": "somebody", "gpu": "t4", "kind": "train"}
 
 
@@ -62,7 +62,7 @@ def test_a_step_decided_by_its_host_is_known_by_both_passes() -> None:
 @pytest.mark.parametrize(("model", "layers"), [("convnext_tiny", 17), ("efficientnet_b0", 9)])
 def test_networks_of_other_libraries_leave_out_no_layers(model: str, layers: int) -> None:
     """torchvision draws a number for each sample and layer beyond the first of a stage, in three calls, and multiplies by it."""
-    own = model_of(Workload("train", model, precision="fp32"), Traced(model, model, 0))
+    own = traced_model(Workload("train", model, precision="fp32"), TracedShape(model, model, 0))
     calls = {depth: sum(one.count for one in redrawn(own, depth).operators) for depth in ("kept", "dropout")}
     every = sum(one.count for one in own.operators)
     assert every - calls["dropout"] == 3 * layers

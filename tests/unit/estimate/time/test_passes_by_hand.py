@@ -18,22 +18,22 @@ from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_gr
 from whichgpu.estimate.group.step import Devices, _overlapped_rounds, _ranks_wait, collective_seconds
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.memory.quantisation import layer_matrices
-from whichgpu.estimate.memory.training.ledger import Ledger
-from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
+from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.transformer import transformer_parts
-from whichgpu.estimate.time.answer import time_of
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves import evaluate
-from whichgpu.estimate.time.curves.evaluate import bounds, seconds, totals
-from whichgpu.estimate.time.curves.gpus import columns
-from whichgpu.estimate.time.curves.stack import stack
-from whichgpu.estimate.time.curves.tiles import LARGEST, NARROW, SIMT, TENSOR
+from whichgpu.estimate.time.curves.evaluate import operator_seconds, operator_totals, roofline_seconds
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
+from whichgpu.estimate.time.curves.stack import stack_operators
+from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSITY, SIMT_TILES, TENSOR_TILES
 from whichgpu.estimate.time.lower.eager import gemm as traced
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
-from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.model import Prepared, _pictures
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
+from whichgpu.estimate.time.lower.lowered import LoweredStep
+from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _pictures
 from whichgpu.estimate.time.operators import Op, gemm, pointwise
+from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -77,7 +77,7 @@ def test_calls_of_engines_before_they_captured_graphs() -> None:
     assert not lacks_cuda_graphs(asked(year=2024))
     assert not lacks_cuda_graphs(asked())
     assert not lacks_cuda_graphs(asked(year=2023, engine="sglang"))
-    lowered = Lowered((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
+    lowered = LoweredStep((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
     said = [Collective("all_reduce", "tp", 1.0, 8.0)]
     beside = 4 * (2.0 + 15 * 0.05)
     assert framework_calls(asked(), TINY, lowered, said)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
@@ -133,52 +133,56 @@ def call(name: str, inputs: Any, phase: Any = "forward", **more: Any) -> Call:
 
 
 def test_traced_products() -> None:
-    (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), Settings())
+    (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), LoweringOptions())
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
-    (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), Settings())
+    (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
     assert batched.flops == 3 * 2 * 12 * 128 * 64
-    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), Settings(narrow="int8", narrow_width=1.0))
+    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), LoweringOptions(narrow="int8", narrow_width=1.0))
     assert (narrow.unit, narrow.read) == ("int8", 12 * 128 + 128 * 64)
-    (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), Settings())
+    (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), LoweringOptions())
     assert weights.role == "wgrad"
-    (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), Settings())
+    (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), LoweringOptions())
     assert inputs.role == "dgrad"
     known = call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward", growing=((False, True), (True, False)))
-    assert traced.matmul(known, Settings())[0].role == "wgrad"
+    assert traced.matmul(known, LoweringOptions())[0].role == "wgrad"
 
 
 HEADS = (3.0, 2.0, 10.0, 64.0)
 
 
 def test_traced_attention() -> None:
-    (op,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS)), Settings())
+    (op,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS)), LoweringOptions())
     size = 3 * 2 * 10 * 64 * 2
     assert op.flops == 4 * 3 * 2 * 100 * 64
     assert (op.read, op.write) == (3 * size, size)
-    (causal,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS), attributes={"causal": True}), Settings())
+    (causal,) = traced.attention(call("sdpa", (HEADS, HEADS, HEADS), attributes={"causal": True}), LoweringOptions())
     assert causal.flops == op.flops / 2
-    (back,) = traced.attention_backward(call("sdpa", (HEADS, HEADS, HEADS, HEADS), "backward"), Settings())
+    (back,) = traced.attention_backward(call("sdpa", (HEADS, HEADS, HEADS, HEADS), "backward"), LoweringOptions())
     assert (back.flops, back.read, back.write) == (2.5 * op.flops, 5 * size, 3 * size)
     longer = (3.0, 2.0, 20.0, 64.0)
-    (crossed,) = traced.attention(call("sdpa", (HEADS, longer, longer)), Settings())
+    (crossed,) = traced.attention(call("sdpa", (HEADS, longer, longer)), LoweringOptions())
     assert (crossed.read, crossed.write, crossed.flops) == (size + 4 * size, size, 2 * op.flops)
 
 
 def test_attention_seen_as_one_call() -> None:
     query, weight, projection = (3.0, 10.0, 128.0), (384.0, 128.0), (128.0, 128.0)
-    ops = traced.native_attention(call("native", (query, query, query, weight, (384.0,), projection)), Settings(training=False))
+    ops = traced.native_attention(
+        call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False)
+    )
     assert [op.kind for op in ops] == ["gemm", "attention", "gemm"]
     assert [float(op.flops) for op in ops] == [2 * 30 * 128 * 384, 4 * 3 * 2 * 100 * 64, 2 * 30 * 128 * 128]
     apart = traced.native_attention(
-        call("native", (query, query, query, weight, (384.0,), projection)), Settings(training=False, amp=True)
+        call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False, amp=True)
     )
     assert [op.kind for op in apart[3:]] == ["copy", "copy", "copy", "copy", "copy", "pointwise"]
     assert float(apart[-1].read) == 6 * 3 * 10 * 128
 
 
-def prepared(**changed: Any) -> Prepared:
+def prepared(**changed: Any) -> PreparedOperator:
     dims = ((0, 1), (16, 0), (8, 0), (8, 0))
-    plain = Prepared("relu", "forward", "float32", 1.0, (dims,), (dims,), {}, ((True, False, False, False),), (True,), True, True)
+    plain = PreparedOperator(
+        "relu", "forward", "float32", 1.0, (dims,), (dims,), {}, ((True, False, False, False),), (True,), True, True
+    )
     return replace(plain, **changed)
 
 
@@ -201,17 +205,17 @@ def test_sizes_grow_with_the_batch_and_the_image() -> None:
 def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [GPUS[name] for name in ("h100-sxm", "t4", "a100-sxm-80gb")]
     many = 7
-    monkeypatch.setattr(evaluate, "IN_CACHE", many)  # so little room that GPUs are looked at one by one
+    monkeypatch.setattr(evaluate, "CACHED_NUMBERS", many)  # so little room that GPUs are looked at one by one
     ops = [
         gemm(np.linspace(1.0, 100.0, many), 64.0, 64.0, "bf16", 2.0, batch=1.0),
         pointwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
     ]
     gpus = [*gpus, gpus[0], gpus[1]]  # some stand in several machines
-    whole = totals(ops, columns(gpus))
-    each = seconds(ops, columns(gpus))
+    whole = operator_totals(ops, build_gpu_columns(gpus))
+    each = operator_seconds(ops, build_gpu_columns(gpus))
     for place, gpu in enumerate(gpus):
-        assert np.array_equal(each.seconds[place], seconds(ops, columns([gpu])).seconds[0])
-        alone = totals(ops, columns([gpu]))
+        assert np.array_equal(each.seconds[place], operator_seconds(ops, build_gpu_columns([gpu])).seconds[0])
+        alone = operator_totals(ops, build_gpu_columns([gpu]))
         for name in ("seconds", "floors"):
             assert np.array_equal(getattr(whole, name)[:, place], getattr(alone, name)[:, 0])
         for name in ("flop_seconds", "byte_seconds"):
@@ -220,27 +224,27 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_floors_by_hand() -> None:
     product = gemm(100.0, 100.0, 100.0, "fp16", 2.0)
-    flops, moved = bounds(stack("fp16", [product]), toy(), PLAIN)
+    flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), PLAIN)
     assert (flops.item(), moved.item()) == (2e6 / 1e13, 6e4 / 1e12)
     small = pointwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
-    _, moved = bounds(stack("fp16", [small]), toy(), PLAIN | {"memory.resident": 0.5})
+    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), PLAIN | {"memory.resident": 0.5})
     assert moved.item() == pytest.approx(2e5 / 1e12)
-    told = seconds([product, small], toy(), PLAIN)
+    told = operator_seconds([product, small], toy(), PLAIN)
     assert told.seconds.shape == (1, 2, 1)
     assert np.all(told.seconds >= told.floors)
 
 
 def test_tiles_of_libraries() -> None:
-    assert SIMT == ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
-    assert TENSOR == ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
-    assert NARROW[len(TENSOR) :] == ((256, 32), (64, 32))
-    assert pytest.approx(256 / 3) == LARGEST
+    assert SIMT_TILES == ((128, 128), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32), (32, 32))
+    assert TENSOR_TILES == ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
+    assert CONV_TILES[len(TENSOR_TILES) :] == ((256, 32), (64, 32))
+    assert pytest.approx(256 / 3) == LARGEST_TILE_INTENSITY
 
 
 def test_a_range_never_falls_below_the_floor() -> None:
     workload = asked("forward", engine="pytorch", batch=4, seq_in=512)
-    told = time_of(workload, TINY, H100)
-    low, high = load_calibration().spread(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
+    told = estimate_time(workload, TINY, H100)
+    low, high = load_calibration().log_range(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
     assert told.time.high == pytest.approx(told.time.value * exp(high))
     assert told.time_host.low == pytest.approx(told.time_host.value * exp(low))
     assert told.throughput.value == pytest.approx(4 / told.time.value)
@@ -251,11 +255,11 @@ def test_a_range_never_falls_below_the_floor() -> None:
 def test_what_was_saved_lives_until_its_last_use_backward() -> None:
     """x is kept by two products; it goes with the first of them, which comes last."""
     tape = Tape()
-    write = Writer(tape, 1, WIDTHS["fp32"])
+    write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(1024, 4)
     write.add(write.linear(entry, 1024), write.linear(entry, 1024))
-    block = Block(tuple(tape.nodes), entry, tape.nodes[-1].output)
-    ledger = Ledger()
+    block = TapeBlock(tuple(tape.nodes), entry, tape.nodes[-1].output)
+    ledger = AllocationLog()
     start = ledger.new(4096, "activations")
     made, passed = block.forward(ledger, start)
     assert set(passed.live) == {entry.id, block.exit.id}

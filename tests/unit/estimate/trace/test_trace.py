@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from whichgpu.base.errors import UsageError
-from whichgpu.estimate.trace import Trace, images, trace, trace_factory
+from whichgpu.estimate.trace import ModuleTrace, images, trace, trace_factory
 from whichgpu.estimate.trace.workspace import convolution_workspace
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
@@ -25,7 +25,7 @@ def inputs(*shape: int) -> Callable[[], Any]:
     return lambda: torch.empty(*shape)
 
 
-def names(found: Trace, phase: str) -> list[str]:
+def names(found: ModuleTrace, phase: str) -> list[str]:
     return [operator.name for operator in found.operators if operator.phase == phase]
 
 
@@ -142,7 +142,7 @@ def test_sums_of_gradients_are_made_in_place() -> None:
 
 
 def test_storages_are_affine_in_the_batch_with_the_same_ids() -> None:
-    def at(batch: int) -> Trace:
+    def at(batch: int) -> ModuleTrace:
         return trace(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True)), images(batch, 16))
 
     one, two, three = at(1), at(2), at(3)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from whichgpu.estimate.trace.ledger import Ledger
 from whichgpu.estimate.trace.recorder import _operator
+from whichgpu.estimate.trace.trace_log import TraceLog
 
 SCHEMAS = {
     "aten.convolution.default": "input weight bias stride padding dilation transposed output_padding groups",
@@ -40,7 +40,7 @@ class Tensor:
 
 
 def told(name: str, args: tuple[Any, ...], made: Any = None) -> Any:
-    ledger = Ledger()
+    ledger = TraceLog()
     ledger.begin("forward", 1)
     return _operator(SimpleNamespace(Tensor=Tensor), name, args, made or [Tensor((2, 3))], ledger, 7)
 

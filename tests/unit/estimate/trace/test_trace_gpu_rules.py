@@ -11,9 +11,9 @@ import pytest
 
 from tests.played_torch import BF16, BOOL, FP16, FP32, INT64, TORCH, Dtype, Storage, Tensor
 from whichgpu.estimate.trace import autocast, framework
-from whichgpu.estimate.trace.kernels import accumulates, stand_ins
-from whichgpu.estimate.trace.ledger import Ledger
-from whichgpu.estimate.trace.recorder import Storages
+from whichgpu.estimate.trace.kernels import is_gradient_accumulation, replacement_kernels
+from whichgpu.estimate.trace.recorder import StorageTracker
+from whichgpu.estimate.trace.trace_log import TraceLog
 
 # kernels
 
@@ -24,17 +24,17 @@ def test_a_gradient_is_added_in_place_where_nobody_else_holds_it() -> None:
         Tensor=Tensor, is_grad_enabled=lambda: enabled[0], _C=SimpleNamespace(_storage_Use_Count=lambda _: owners[0])
     )
     total, more = Tensor(4), Tensor(4)
-    assert accumulates(torch, (total, more), None)
-    assert not accumulates(torch, (total, more), {"alpha": 2})
-    assert not accumulates(torch, (total, more, 1), None)
-    assert not accumulates(torch, (total, 2.0), None)
-    assert not accumulates(torch, (total, Tensor(5)), None)
-    assert not accumulates(torch, (total, Tensor(4, dtype=BF16)), None)
-    assert not accumulates(torch, (Tensor(4, storage=Storage(99)), more), None)  # a part of something larger
+    assert is_gradient_accumulation(torch, (total, more), None)
+    assert not is_gradient_accumulation(torch, (total, more), {"alpha": 2})
+    assert not is_gradient_accumulation(torch, (total, more, 1), None)
+    assert not is_gradient_accumulation(torch, (total, 2.0), None)
+    assert not is_gradient_accumulation(torch, (total, Tensor(5)), None)
+    assert not is_gradient_accumulation(torch, (total, Tensor(4, dtype=BF16)), None)
+    assert not is_gradient_accumulation(torch, (Tensor(4, storage=Storage(99)), more), None)  # a part of something larger
     owners[0] = 3
-    assert not accumulates(torch, (total, more), None)
+    assert not is_gradient_accumulation(torch, (total, more), None)
     owners[0], enabled[0] = 2, True
-    assert not accumulates(torch, (total, more), None)
+    assert not is_gradient_accumulation(torch, (total, more), None)
 
 
 def operators() -> Any:
@@ -44,7 +44,7 @@ def operators() -> Any:
 
 
 def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
-    known = stand_ins(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=operators())))
+    known = replacement_kernels(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=operators())))
     number = known["_local_scalar_dense"]
     assert (number(Tensor(1)), number(Tensor(1, dtype=BOOL)), number(Tensor(1, dtype=INT64))) == (1.0, True, 1)
     assert number(Tensor(1, dtype=BOOL)) is True
@@ -64,8 +64,8 @@ def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
 
 
 def test_a_storage_is_seen_once_and_dies_when_nobody_holds_it() -> None:
-    ledger = Ledger()
-    storages = Storages(ledger)
+    ledger = TraceLog()
+    storages = StorageTracker(ledger)
     storage: Storage | None = Storage(64)
     one: Tensor | None = Tensor(4, storage=storage)
     view: Tensor | None = Tensor(2, storage=storage)

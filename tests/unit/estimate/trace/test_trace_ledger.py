@@ -9,7 +9,7 @@ import pytest
 
 from whichgpu.base.errors import UsageError
 from whichgpu.estimate.trace.factory import find_factory
-from whichgpu.estimate.trace.ledger import Ledger, Operator, Trace
+from whichgpu.estimate.trace.trace_log import ModuleTrace, TracedOperator, TraceLog
 from whichgpu.estimate.trace.workspace import convolution_workspace
 
 IMAGE, WEIGHT, MADE = (2, 16, 8, 8), (32, 16, 3, 3), (2, 32, 4, 4)
@@ -17,7 +17,7 @@ SIZE = 2 * 16 * 64 + 32 * 16 * 9 + 2 * 32 * 16
 
 
 def test_storages_come_and_go_with_what_they_are_for() -> None:
-    ledger = Ledger()
+    ledger = TraceLog()
     weights = ledger.birth(100, "empty", "weights")
     ledger.begin("forward", 1)
     kept, passing = ledger.birth(40, "mm"), ledger.birth(8, "relu")
@@ -35,15 +35,15 @@ def test_storages_come_and_go_with_what_they_are_for() -> None:
     assert ledger.labels[later] == "gradients"
 
 
-def traced(*operators: Operator) -> Trace:
+def traced(*operators: TracedOperator) -> ModuleTrace:
     events = ((0, 10), (1, 20), (2, 30), (0, -10))
-    return Trace(events, {0: "weights", 1: "weights", 2: "weights"}, {0: "a", 1: "b", 2: "c"}, operators, 0, 0)
+    return ModuleTrace(events, {0: "weights", 1: "weights", 2: "weights"}, {0: "a", 1: "b", 2: "c"}, operators, 0, 0)
 
 
 def conv(
     name: str = "convolution", inputs: Any = (IMAGE, WEIGHT), outputs: Any = (MADE,), dtype: str = "bfloat16", **rest: Any
-) -> Operator:
-    return Operator(f"aten.{name}.default", inputs, outputs, dtype, "forward", **rest)
+) -> TracedOperator:
+    return TracedOperator(f"aten.{name}.default", inputs, outputs, dtype, "forward", **rest)
 
 
 def test_a_convolution_turns_its_operands_around() -> None:

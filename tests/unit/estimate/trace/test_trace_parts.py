@@ -15,17 +15,17 @@ from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import trace as traces
 from whichgpu.estimate.memory import module
-from whichgpu.estimate.memory.module import module_memory, recognise
-from whichgpu.estimate.memory.overhead import context, workspace
-from whichgpu.estimate.time.lower import live
-from whichgpu.estimate.trace import Operator, Trace, factory, framework
+from whichgpu.estimate.memory.module import module_memory, recognise_module
+from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.time.lower import live_trace
+from whichgpu.estimate.trace import ModuleTrace, TracedOperator, factory, framework
 from whichgpu.estimate.trace.factory import find_factory, trace_factory
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
-from whichgpu.estimate.trace.ledger import Ledger
 from whichgpu.estimate.trace.recorder import tensors_of
-from whichgpu.estimate.trace.step import OPTIMIZERS, Optimizer
+from whichgpu.estimate.trace.step import OPTIMIZERS, TracedOptimizer
+from whichgpu.estimate.trace.trace_log import TraceLog
 from whichgpu.estimate.trace.workspace import convolution_workspace
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
 
@@ -38,7 +38,7 @@ def spec(**present: bool) -> Any:
 
 
 def test_what_outlives_the_forward_pass_was_an_activation_and_what_dies_in_it_was_not() -> None:
-    ledger = Ledger()
+    ledger = TraceLog()
     ledger.begin("forward", 0)
     kept, gone = ledger.birth(100, "aten.mm.default"), ledger.birth(50, "aten.relu.default")
     weights = ledger.birth(10, "weights", "weights")
@@ -56,7 +56,7 @@ def test_what_outlives_the_forward_pass_was_an_activation_and_what_dies_in_it_wa
 
 
 def test_a_storage_dies_once() -> None:
-    ledger = Ledger()
+    ledger = TraceLog()
     id = ledger.birth(100, "aten.mm.default")
     ledger.death(id)
     ledger.death(id)
@@ -65,7 +65,9 @@ def test_a_storage_dies_once() -> None:
 
 
 def test_a_trace_is_replayed_with_what_each_label_held() -> None:
-    found = Trace(((0, 4096), (1, 2048), (1, -2048), (2, 512)), {0: "weights", 1: "temporary", 2: "input"}, {}, (), 0, 0).replay()
+    found = ModuleTrace(
+        ((0, 4096), (1, 2048), (1, -2048), (2, 512)), {0: "weights", 1: "temporary", 2: "input"}, {}, (), 0, 0
+    ).replay()
     assert found.peak_allocated == 6144
     assert found.breakdown == {"weights": 4096, "temporary": 2048}
 
@@ -77,15 +79,17 @@ def test_tensors_are_found_wherever_they_are_put() -> None:
 # what is put back
 
 
-def convolution(name: str = "aten.convolution.default", dtype: str = "float32", groups: int = 1, channels: int = 8) -> Operator:
+def convolution(
+    name: str = "aten.convolution.default", dtype: str = "float32", groups: int = 1, channels: int = 8
+) -> TracedOperator:
     input, weight, output = (2, 8, 4, 4), (16, channels, 3, 3), (2, 16, 4, 4)
     if name.endswith("backward.default"):
-        return Operator(name, (output, input, weight), (input, weight, (16,)), dtype, "backward", {"groups": groups}, 0, 1)
-    return Operator(name, (input, weight), (output,), dtype, "forward", {"groups": groups}, 0, 1)
+        return TracedOperator(name, (output, input, weight), (input, weight, (16,)), dtype, "backward", {"groups": groups}, 0, 1)
+    return TracedOperator(name, (input, weight), (output,), dtype, "forward", {"groups": groups}, 0, 1)
 
 
-def with_operators(*operators: Operator) -> Trace:
-    return Trace(((0, 10), (1, 20), (2, 30), (2, -30)), {}, {0: "a", 1: "b", 2: "c"}, operators, 0, 0)
+def with_operators(*operators: TracedOperator) -> ModuleTrace:
+    return ModuleTrace(((0, 10), (1, 20), (2, 30), (2, -30)), {}, {0: "a", 1: "b", 2: "c"}, operators, 0, 0)
 
 
 WORKSPACE = 2 * 8 * 16 + 16 * 8 * 9 + 2 * 16 * 16  # elements of input, weight and output
@@ -108,7 +112,8 @@ def test_its_gradients_are_two_calls_each_after_the_birth_of_its_result() -> Non
 @pytest.mark.parametrize("name", ["aten.convolution.default", "aten.convolution_backward.default"])
 def test_depthwise_convolutions_and_all_else_need_none(name: str) -> None:
     plain = with_operators(
-        convolution(name, groups=8, channels=1), Operator("aten.mm.default", ((2, 2), (2, 2)), ((2, 2),), "float32", "forward")
+        convolution(name, groups=8, channels=1),
+        TracedOperator("aten.mm.default", ((2, 2), (2, 2)), ((2, 2),), "float32", "forward"),
     )
     assert convolution_workspace(plain) is plain.events
     assert len(convolution_workspace(with_operators(convolution(name, groups=2, channels=4)))) > len(plain.events)
@@ -191,7 +196,7 @@ def test_what_fails_in_the_users_code_is_told_as_theirs_and_our_refusals_as_they
 
 def test_an_optimizer_that_is_not_traced_is_refused_with_those_that_are() -> None:
     with pytest.raises(UsageError) as told:
-        Optimizer(None, "lion", True)
+        TracedOptimizer(None, "lion", True)
     assert told.value.choices == OPTIMIZERS
 
 
@@ -202,10 +207,10 @@ def test_without_torch_a_name_that_needs_it_says_so_and_a_plain_one_is_left_to_o
     monkeypatch.setattr(module, "find_spec", spec())
     for name in ("python:mine:build", "torchvision:resnet18", "timm:vit_tiny"):
         with pytest.raises(UsageError, match=name) as told:
-            recognise(name)
+            recognise_module(name)
         assert told.value.kind == "needs-torch"
-    assert recognise("resnet18") is None
-    assert recognise("elsewhere:resnet18") is None
+    assert recognise_module("resnet18") is None
+    assert recognise_module("elsewhere:resnet18") is None
     monkeypatch.setattr(framework, "find_spec", spec())
     with pytest.raises(UsageError) as needs:
         load_torch()
@@ -216,15 +221,15 @@ def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeyp
     monkeypatch.setattr(module, "_torchvision", lambda: SimpleNamespace(models=SimpleNamespace(list_models=lambda: ["resnet18"])))
     monkeypatch.setattr(module, "_timm", lambda: SimpleNamespace(list_models=lambda: ["vit_tiny"]))
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True))
-    assert recognise("resnet18") == Traced("resnet18", "torchvision:resnet18", 224)
-    assert recognise("vit_tiny") is None  # there is no timm
+    assert recognise_module("resnet18") == TracedShape("resnet18", "torchvision:resnet18", 224)
+    assert recognise_module("vit_tiny") is None  # there is no timm
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True, timm=True))
-    assert recognise("vit_tiny") == Traced("vit_tiny", "timm:vit_tiny", 224)
-    assert recognise("python:mine:build") == Traced("mine:build", "python:mine:build", 0)
-    assert recognise("timm:whatever") == Traced("whatever", "timm:whatever", 224)
-    assert recognise("timm:") is None
+    assert recognise_module("vit_tiny") == TracedShape("vit_tiny", "timm:vit_tiny", 224)
+    assert recognise_module("python:mine:build") == TracedShape("mine:build", "python:mine:build", 0)
+    assert recognise_module("timm:whatever") == TracedShape("whatever", "timm:whatever", 224)
+    assert recognise_module("timm:") is None
     with pytest.raises(UsageError, match="timm:novel") as told:
-        module.factory("timm", "novel")
+        module.model_factory("timm", "novel")
     assert told.value.kind == "unknown-model"
 
 
@@ -245,8 +250,8 @@ def test_models_of_libraries_are_made_without_weights(monkeypatch: pytest.Monkey
     timm.list_models = lambda: ["vit_tiny"]  # type: ignore[attr-defined]
     timm.create_model = of_timm  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", timm)
-    assert module.factory("torchvision", "resnet18")() == "vision"
-    assert module.factory("timm", "vit_tiny")() == "image"
+    assert module.model_factory("torchvision", "resnet18")() == "vision"
+    assert module.model_factory("timm", "vit_tiny")() == "image"
     assert made == [("resnet18", None), ("vit_tiny", False)]
 
 
@@ -291,33 +296,33 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Traces that are played: 4 MiB of weights, an input of 1 MiB, 2 MiB of activations; what was asked for is kept."""
     asked: dict[str, Any] = {}
     events = ((0, 4 * MIB), (1, MIB), (2, 2 * MIB))
-    found = Trace(events, {0: "weights", 1: "input", 2: "activations"}, {}, (), 10, 10)
+    found = ModuleTrace(events, {0: "weights", 1: "input", 2: "activations"}, {}, (), 10, 10)
 
-    def of_factory(name: str, **options: Any) -> Trace:
+    def of_factory(name: str, **options: Any) -> ModuleTrace:
         asked.update(options, name=name)
         return found
 
-    def of_library(made: Any, inputs: Any, **options: Any) -> Trace:
+    def of_library(made: Any, inputs: Any, **options: Any) -> ModuleTrace:
         asked.update(options, made=made, inputs=inputs)
         return found
 
     monkeypatch.setattr(traces, "trace_factory", of_factory)
     monkeypatch.setattr(traces, "trace", of_library)
     monkeypatch.setattr(traces, "images", lambda batch, size: (batch, size))
-    monkeypatch.setattr(module, "factory", lambda kind, name: f"{kind} {name}")
+    monkeypatch.setattr(module, "model_factory", lambda kind, name: f"{kind} {name}")
     return asked
 
 
 def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict[str, Any], catalog: Catalog) -> None:
     gpu = catalog.gpu_by_id["t4"]
     workload = Workload("train", "m", precision="bf16", optimizer="adamw", batch=4)
-    told = module_memory(workload, Traced("mine:build", "python:mine:build", 0), gpu)
+    told = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)
     assert traced == {"name": "mine:build", "precision": "bf16", "optimizer": "adamw", "fused": True, "training": True}
     parts = {name: part.value for name, part in told.parts.items()}
     assert parts["weights"] == 4 * MIB
     assert parts["activations"] == 3 * MIB  # the input is one of them
-    assert parts["workspace"] == workspace(gpu)
-    assert parts["context"] == context(gpu)
+    assert parts["workspace"] == workspace_bytes(gpu)
+    assert parts["context"] == context_bytes(gpu)
     assert told.device.value == sum(parts.values())
     assert [warning.id for warning in told.warnings] == ["warning.factory-batch"]
 
@@ -327,7 +332,7 @@ def test_a_librarys_model_is_traced_at_the_batch_and_the_image_asked_for(
     traced: dict[str, Any], image: int | None, memory_format: str | None, size: int, last: bool
 ) -> None:
     workload = Workload("batch", "m", batch=4, image=image, memory_format=memory_format)
-    told = module_memory(workload, Traced("resnet18", "torchvision:resnet18", 224), None)
+    told = module_memory(workload, TracedShape("resnet18", "torchvision:resnet18", 224), None)
     assert traced == {
         "made": "torchvision resnet18", "inputs": (4, size), "channels_last": last,
         "precision": "fp32", "optimizer": "sgd-momentum", "fused": True, "training": False,
@@ -335,27 +340,27 @@ def test_a_librarys_model_is_traced_at_the_batch_and_the_image_asked_for(
     assert told.warnings == ()
 
 
-def call(name: str, batch: int, phase: str = "forward") -> Operator:
-    return Operator(name, ((batch, 8),), ((batch, 16), (3,)), "float32", phase)  # type: ignore[arg-type]
+def call(name: str, batch: int, phase: str = "forward") -> TracedOperator:
+    return TracedOperator(name, ((batch, 8),), ((batch, 16), (3,)), "float32", phase)  # type: ignore[arg-type]
 
 
 def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def tracing(made: Any, inputs: int, **options: Any) -> Trace:
+    def tracing(made: Any, inputs: int, **options: Any) -> ModuleTrace:
         asked.append(inputs)
         names = ("aten.mm.default", "aten.relu.default", "aten.mm.default")
         last = call("aten.add.Tensor", inputs, "optimizer")
         operators = (*(call(name, inputs) for name in names), last)
-        return Trace((), {0: "gradients", 1: "gradients", 2: "weights"}, {}, operators, 20, 10)
+        return ModuleTrace((), {0: "gradients", 1: "gradients", 2: "weights"}, {}, operators, 20, 10)
 
     monkeypatch.setattr(traces, "trace", tracing)
     monkeypatch.setattr(traces, "images", lambda batch, size: batch)
-    monkeypatch.setattr(live, "factory", lambda kind, name: None)
-    live.live_operators.cache_clear()
-    operators, trained, tensors = live.live_operators("timm:of-a-test", 224, True, "fp32", True)
-    live.live_operators.cache_clear()
-    assert asked == list(live.BATCHES)
+    monkeypatch.setattr(live_trace, "model_factory", lambda kind, name: None)
+    live_trace.live_operators.cache_clear()
+    operators, trained, tensors = live_trace.live_operators("timm:of-a-test", 224, True, "fp32", True)
+    live_trace.live_operators.cache_clear()
+    assert asked == list(live_trace.TRACED_BATCHES)
     assert (trained, tensors) == (10, 2)
     assert [(one.name, one.count) for one in operators] == [("aten.mm.default", 2), ("aten.relu.default", 1)]
     assert operators[0].inputs == (((0, 1), (8, 0)),)
@@ -363,8 +368,10 @@ def test_sizes_of_a_librarys_model_are_lines_over_the_batch(monkeypatch: pytest.
 
 
 def test_a_factorys_sizes_are_those_of_its_own_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "trace_factory", lambda name, **options: Trace((), {}, {}, (call("aten.mm.default", 5),), 20, 10))
-    live.live_operators.cache_clear()
-    operators, _, _ = live.live_operators("python:mine:build", 0, False, "fp32", True)
-    live.live_operators.cache_clear()
+    monkeypatch.setattr(
+        traces, "trace_factory", lambda name, **options: ModuleTrace((), {}, {}, (call("aten.mm.default", 5),), 20, 10)
+    )
+    live_trace.live_operators.cache_clear()
+    operators, _, _ = live_trace.live_operators("python:mine:build", 0, False, "fp32", True)
+    live_trace.live_operators.cache_clear()
     assert operators[0].inputs == (((5, 0), (8, 0)),)

@@ -11,9 +11,9 @@ import pytest
 from tests.played_torch import BF16, INT64, TORCH, Module, Parameter, Tensor
 from whichgpu.base.errors import UsageError
 from whichgpu.estimate.trace import prepare
-from whichgpu.estimate.trace.prepare import built, images, on_cpu, prepared, tokens
+from whichgpu.estimate.trace.prepare import build_module, images, move_to_cpu, to_meta, tokens
 from whichgpu.estimate.trace.run import _call, trace
-from whichgpu.estimate.trace.step import Optimizer, default_loss
+from whichgpu.estimate.trace.step import TracedOptimizer, default_loss
 
 
 @pytest.fixture(autouse=True)
@@ -34,31 +34,31 @@ def test_inputs_are_made_when_they_are_asked_for() -> None:
 
 def test_a_factory_brings_its_inputs_or_is_given_them() -> None:
     module, own, given = Module(), Tensor(1), Tensor(2)
-    assert built(TORCH, lambda: (module, own), None) == (module, own)
-    assert built(TORCH, lambda: (module, own), lambda: given) == (module, given)
-    assert built(TORCH, lambda: module, lambda: given) == (module, given)
+    assert build_module(TORCH, lambda: (module, own), None) == (module, own)
+    assert build_module(TORCH, lambda: (module, own), lambda: given) == (module, given)
+    assert build_module(TORCH, lambda: module, lambda: given) == (module, given)
     for made, inputs in ((module, None), ("no module", lambda: given), ((own, own), None)):
         with pytest.raises(UsageError) as told:
-            built(TORCH, lambda made=made: made, inputs)  # type: ignore[misc]
+            build_module(TORCH, lambda made=made: made, inputs)  # type: ignore[misc]
         assert told.value.message.id == "error.factory_result"
 
 
 def test_inputs_lose_their_bytes_and_take_the_runs_precision_and_layout() -> None:
     picture, ids, there = Tensor(2, 3, 8, 8), Tensor(2, 7, dtype=INT64), Tensor(2, 7, device="meta")
-    found = prepared(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
+    found = to_meta(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
     assert found["pixels"].made == "meta bf16 channels last"
     assert found["again"] is found["pixels"]  # one tensor under two names stays one
     assert found["ids"][0].made == "meta"  # whole numbers stay so
     assert found["ids"][1] == "word"
     assert found["there"].made == "bf16"
-    assert prepared(TORCH, there, None, True) is there
-    assert prepared(TORCH, (picture,), None, False)[0].made == "meta"
+    assert to_meta(TORCH, there, None, True) is there
+    assert to_meta(TORCH, (picture,), None, False)[0].made == "meta"
 
 
 def test_a_module_is_moved_whole_and_what_was_shared_stays_shared() -> None:
     tied = Parameter(Tensor(4, 4, device="meta"), requires_grad=False)
     module = Module((Module(parameters={"weight": tied}),), {"weight": tied, "bias": None}, {"mean": Tensor(4, device="meta")})
-    example = on_cpu(TORCH, module, (Tensor(2, device="meta"), 3))
+    example = move_to_cpu(TORCH, module, (Tensor(2, device="meta"), 3))
     moved = module._parameters["weight"]
     assert isinstance(moved, Parameter)
     assert (moved.device.type, moved.requires_grad) == ("cpu", False)
@@ -100,7 +100,7 @@ def trained(count: int) -> list[Any]:
     [("none", True, 0), ("sgd", True, 0), ("sgd-momentum", True, 2), ("adam", False, 4), ("adamw", True, 6)],
 )
 def test_states_are_made_once_for_what_has_a_gradient(name: str, fused: bool, states: int) -> None:
-    optimizer = Optimizer(TORCH, name, fused)
+    optimizer = TracedOptimizer(TORCH, name, fused)
     parameters = trained(3)
     optimizer.step(parameters)
     first = list(optimizer.states)

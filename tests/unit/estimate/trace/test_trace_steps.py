@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.played_torch import BF16, FP16, FP32, TORCH, Module, Parameter, Storage, Tensor
-from whichgpu.estimate.trace import Trace, trace
-from whichgpu.estimate.trace.ledger import Ledger
-from whichgpu.estimate.trace.recorder import Storages, recorder
+from whichgpu.estimate.trace import ModuleTrace, trace
+from whichgpu.estimate.trace.recorder import StorageTracker, recorder
+from whichgpu.estimate.trace.trace_log import TraceLog
 
 run = sys.modules["whichgpu.estimate.trace.run"]
 
@@ -61,9 +61,9 @@ def dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils._python_dispatch", module)
 
 
-def recording(torch: Any) -> tuple[Ledger, Any]:
-    ledger = Ledger()
-    mode = recorder(torch, ledger, Storages(ledger))
+def recording(torch: Any) -> tuple[TraceLog, Any]:
+    ledger = TraceLog()
+    mode = recorder(torch, ledger, StorageTracker(ledger))
     return ledger, lambda func, *args, **named: mode.__torch_dispatch__(func, (), args, named or None)
 
 
@@ -165,11 +165,11 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     return net
 
 
-def told(net: Net, **options: Any) -> Trace:
+def told(net: Net, **options: Any) -> ModuleTrace:
     return trace(lambda: net, lambda: Tensor(2, 3, 4, 4), **options)
 
 
-def born(found: Trace, label: str) -> list[int]:
+def born(found: ModuleTrace, label: str) -> list[int]:
     return [size for id, size in found.events if size > 0 and found.labels[id] == label]
 
 

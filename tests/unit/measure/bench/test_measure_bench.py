@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.store import Catalog
-from whichgpu.measure.bench.able import unable
-from whichgpu.measure.bench.case import Micro, Plan, Timing
-from whichgpu.measure.bench.clocking import LEAST_RUNS, MOST_LAUNCHES, WARM_UPS, Clocking
+from whichgpu.measure.bench.case import OperatorCase, PreparedStep, Timing
 from whichgpu.measure.bench.eager_models import transformer
-from whichgpu.measure.bench.micros import gemm, micros
-from whichgpu.measure.bench.operators import run_micro
-from whichgpu.measure.bench.steps import steps
+from whichgpu.measure.bench.gpu_timer import MAX_LAUNCHES, MIN_RUNS, WARM_UPS, GpuTimer
+from whichgpu.measure.bench.operator_cases import gemm, operator_cases
+from whichgpu.measure.bench.operators import time_operator
+from whichgpu.measure.bench.runnable import why_not_runnable
+from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.bench.torch_bench import TorchBench
 from whichgpu.measure.bench.vision_models import RESNETS, residual_network
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Traced, Transformer
+from whichgpu.workload.shapes import TracedShape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 
@@ -62,18 +62,18 @@ def played(*first: float, then: float) -> Iterator[float]:
 def test_warm_ups_are_not_counted_and_the_median_is_told() -> None:
     torch = PlayedTorch(played(9.0, 9.0, 9.0, then=0.25))
     looks: list[int] = []
-    found = Clocking(torch, lambda: looks.append(torch.launches)).step(torch.launch)
+    found = GpuTimer(torch, lambda: looks.append(torch.launches)).step(torch.launch)
     assert (found.seconds, found.low, found.high) == (0.25, 0.25, 0.25)
-    assert found.runs >= LEAST_RUNS
+    assert found.runs >= MIN_RUNS
     assert looks == [torch.launches]  # read while the last launches are on their way
     assert torch.launches >= WARM_UPS + found.runs + 1
 
 
 def test_an_operators_time_is_that_of_one_launch_of_many() -> None:
     torch = PlayedTorch(played(then=1e-4))
-    found = Clocking(torch, lambda: None).block(torch.launch, captured=False)
+    found = GpuTimer(torch, lambda: None).block(torch.launch, captured=False)
     assert found.seconds == pytest.approx(1e-4)
-    assert torch.launches > MOST_LAUNCHES / 10
+    assert torch.launches > MAX_LAUNCHES / 10
 
 
 class OnceClock:
@@ -95,19 +95,19 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def plan_of(request: Any, catalog: Catalog) -> Plan:
+def plan_of(request: Any, catalog: Catalog) -> PreparedStep:
     spelled = from_object(request)
     shape = find_model(spelled.workload.model, catalog, None)
-    return Plan(fill_defaults(spelled.workload, shape), shape)
+    return PreparedStep(fill_defaults(spelled.workload, shape), shape)
 
 
-def all_plans(catalog: Catalog) -> list[tuple[str, Plan]]:
-    return [(step.id, plan_of(step.request, catalog)) for step in steps(catalog.gpu_by_id["h200-sxm"])]
+def all_plans(catalog: Catalog) -> list[tuple[str, PreparedStep]]:
+    return [(step.id, plan_of(step.request, catalog)) for step in step_cases(catalog.gpu_by_id["h200-sxm"])]
 
 
 def test_every_step_is_one_that_can_be_run(catalog: Catalog) -> None:
     for id, plan in all_plans(catalog):
-        assert unable(plan.workload, plan.shape) is None, id
+        assert why_not_runnable(plan.workload, plan.shape) is None, id
 
 
 def test_networks_have_the_parameters_of_those_they_are_named_after(torch: Any, catalog: Catalog) -> None:
@@ -135,13 +135,13 @@ def test_small_versions_of_the_steps_run(torch: Any, catalog: Catalog, monkeypat
     kinds: set[tuple[str, str | None]] = set()
     for _, plan in all_plans(catalog):
         kind = plan.workload.task, plan.workload.engine
-        if isinstance(plan.shape, Traced) or (kind in kinds and plan.workload.checkpointing == "none"):
+        if isinstance(plan.shape, TracedShape) or (kind in kinds and plan.workload.checkpointing == "none"):
             continue
         kinds.add(kind)
         workload, shape = replace(plan.workload, batch=2), plan.shape
         if isinstance(shape, Transformer):
             workload, shape = replace(workload, seq_in=16), replace(shape, layers=2, vocab=500)
-        small = Plan(workload, shape)
+        small = PreparedStep(workload, shape)
         clock: Any = OnceClock()
         run = bench._training(small) if workload.training else bench._inference(small, clock)
         run()
@@ -151,9 +151,9 @@ def test_small_versions_of_the_steps_run(torch: Any, catalog: Catalog, monkeypat
 
 def test_operators_run(torch: Any, catalog: Catalog) -> None:
     clock: Any = OnceClock()
-    small: list[Micro] = [gemm(dtype, 32, 16, 64) for dtype in ("bf16", "fp32")]
-    for case in micros(catalog.gpu_by_id["h200-sxm"], 1 << 38, several=False):
+    small: list[OperatorCase] = [gemm(dtype, 32, 16, 64) for dtype in ("bf16", "fp32")]
+    for case in operator_cases(catalog.gpu_by_id["h200-sxm"], 1 << 38, several=False):
         if case.kind in ("copy", "read", "attention", "attention_backward", "launch"):
             small.append(replace(case, sizes={name: min(64, size) for name, size in case.sizes.items()}))
     for case in small:
-        assert run_micro(torch, case, clock, "cpu").runs == 1
+        assert time_operator(torch, case, clock, "cpu").runs == 1

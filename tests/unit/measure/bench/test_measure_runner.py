@@ -11,11 +11,11 @@ import pytest
 from tests.conftest import SHARED
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
-from whichgpu.measure.bench.able import unable
-from whichgpu.measure.bench.case import CannotRun, Conditions, Micro, Plan, Step, Timing, timing
-from whichgpu.measure.bench.micros import micros
+from whichgpu.measure.bench.case import CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing, summarise_runs
+from whichgpu.measure.bench.operator_cases import operator_cases
+from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.runner import Claim, Runner
-from whichgpu.measure.bench.steps import steps
+from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
@@ -40,10 +40,10 @@ class FakeBench:
     def free_bytes(self) -> int:
         return self.free
 
-    def micro(self, case: Micro, watch: Any) -> Timing:
+    def micro(self, case: OperatorCase, watch: Any) -> Timing:
         return self._run(case.id, watch)
 
-    def step(self, plan: Plan, watch: Any) -> Timing:
+    def step(self, plan: PreparedStep, watch: Any) -> Timing:
         return self._run(str(plan.workload.model), watch)
 
     def _run(self, name: str, watch: Any) -> Timing:
@@ -51,7 +51,7 @@ class FakeBench:
         if name in self.fails:
             raise self.fails[name]
         watch()
-        return timing([0.010, 0.011, 0.012])
+        return summarise_runs([0.010, 0.011, 0.012])
 
     def now(self) -> float:
         return self.seconds
@@ -64,17 +64,17 @@ def runner(bench: FakeBench, seconds: float = 1000.0) -> Runner:
 def test_the_runner_stops_in_time(catalog: Catalog) -> None:
     bench = FakeBench()
     run = runner(bench, seconds=20.0)
-    run.micros(micros(catalog.gpu_by_id[GPU], bench.free, several=False))
+    run.micros(operator_cases(catalog.gpu_by_id[GPU], bench.free, several=False))
     assert len(run.taken) == 5
     assert {one.why.id for one in run.left_out} == {"measure.no-time"}
     assert run.taken[0].conditions.temperature_celsius == 50
 
 
 def test_the_runner_begins_nothing_that_the_last_of_its_kind_could_not_end_in_time() -> None:
-    plan = Plan(from_object(request()).workload, find_model("resnet34", Catalog(), None))
+    plan = PreparedStep(from_object(request()).workload, find_model("resnet34", Catalog(), None))
     bench = FakeBench(slow={"resnet34": 40.0})
     run = runner(bench, seconds=100.0)
-    run.steps([Step(name, request()) for name in "abcd"], lambda _: Claim(plan, 10))
+    run.steps([StepCase(name, request()) for name in "abcd"], lambda _: Claim(plan, 10))
     assert [one.case.id for one in run.taken] == ["a", "b"]
     assert {one.why.id for one in run.left_out} == {"measure.no-time"}
     assert bench.seconds <= 100.0
@@ -83,26 +83,26 @@ def test_the_runner_begins_nothing_that_the_last_of_its_kind_could_not_end_in_ti
 def test_the_runner_takes_no_more_memory_than_is_free(catalog: Catalog) -> None:
     bench = FakeBench(free=256 << 20)
     run = runner(bench)
-    run.micros(micros(catalog.gpu_by_id[GPU], bench.free, several=True))
-    assert all(one.case.memory <= 0.9 * bench.free for one in run.taken if isinstance(one.case, Micro))
+    run.micros(operator_cases(catalog.gpu_by_id[GPU], bench.free, several=True))
+    assert all(one.case.memory <= 0.9 * bench.free for one in run.taken if isinstance(one.case, OperatorCase))
     assert "measure.no-memory" in {one.why.id for one in run.left_out}
 
 
 def test_a_case_that_fails_does_not_cost_the_others() -> None:
-    plan = Plan(from_object(request()).workload, find_model("resnet34", Catalog(), None))
+    plan = PreparedStep(from_object(request()).workload, find_model("resnet34", Catalog(), None))
     bench = FakeBench(fails={"resnet34": CannotRun(msg("measure.out-of-memory"))})
     run = runner(bench)
-    run.steps([Step("a", request())], lambda _: Claim(plan, 10))
+    run.steps([StepCase("a", request())], lambda _: Claim(plan, 10))
     bench.fails = {"resnet34": RuntimeError("CUDA error")}
-    run.steps([Step("b", request())], lambda _: Claim(plan, 10))
+    run.steps([StepCase("b", request())], lambda _: Claim(plan, 10))
     bench.fails = {}
-    run.steps([Step("c", request())], lambda _: Claim(plan, 10))
+    run.steps([StepCase("c", request())], lambda _: Claim(plan, 10))
     assert [one.why.id for one in run.left_out] == ["measure.out-of-memory", "measure.failed"]
     assert [one.case.id for one in run.taken] == ["c"]
 
 
 def test_steps_are_enough_and_each_its_own(catalog: Catalog) -> None:
-    cases = list(steps(catalog.gpu_by_id[GPU]))
+    cases = list(step_cases(catalog.gpu_by_id[GPU]))
     assert len(cases) >= 20
     assert len({case.id for case in cases}) == len(cases)
 
@@ -116,12 +116,12 @@ def test_steps_are_none_of_the_truth(catalog: Catalog) -> None:
     rows = [json.loads(line) for name in files for line in (folder / name).read_text().splitlines()]
     known = {row["model"].replace("mlp-", "mlp:") for row in rows}
     assert len(known) > 20
-    cases = list(steps(catalog.gpu_by_id[GPU]))
+    cases = list(step_cases(catalog.gpu_by_id[GPU]))
     assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & known
 
 
 def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> None:
-    precisions = {case.request["precision"] for case in steps(catalog.gpu_by_id["v100-sxm-16gb"])}
+    precisions = {case.request["precision"] for case in step_cases(catalog.gpu_by_id["v100-sxm-16gb"])}
     assert not precisions & {"bf16", "amp-bf16", "tf32"}
 
 
@@ -145,5 +145,5 @@ def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> Non
 def test_what_can_be_run_and_what_not(fields: dict[str, Any], why: str | None, catalog: Catalog) -> None:
     asked = from_object({**request(), "batch": 8, **fields})
     shape = find_model(asked.workload.model, catalog, None)
-    found = unable(fill_defaults(asked.workload, shape), shape)
+    found = why_not_runnable(fill_defaults(asked.workload, shape), shape)
     assert (found.id if found else None) == why

@@ -29,7 +29,7 @@ from whichgpu.base.codec import to_json
 from whichgpu.measure.drivers.card import Card
 from whichgpu.measure.drivers.nvidia import NvidiaProbe, open_nvidia
 from whichgpu.measure.drivers.nvml import Nvml
-from whichgpu.measure.drivers.probe import Absent, Hiccup, Together
+from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, VendorUnavailable
 from whichgpu.measure.drivers.vendors import open_probes
 
 
@@ -170,7 +170,7 @@ def test_a_driver_that_goes_away_is_a_hiccup_and_is_begun_anew() -> None:
     probe.samples()
     library.gone = Error(UNINITIALISED)
     for _ in range(3):
-        with pytest.raises(Hiccup):
+        with pytest.raises(DriverUnavailable):
             probe.samples()
     library.gone = None
     started = library.started
@@ -184,7 +184,7 @@ def test_after_a_restart_cards_keep_their_numbers_although_the_driver_counts_ane
     probe = probe_of(library)
     probe.samples()
     library.gone = Error(DRIVER_NOT_LOADED)
-    with pytest.raises(Hiccup):
+    with pytest.raises(DriverUnavailable):
         probe.samples()
     library.gone = None
     library.gpus = [T4_HOT]  # the first did not come back
@@ -204,13 +204,13 @@ def test_after_a_restart_cards_keep_their_numbers_although_the_driver_counts_ane
     ],
 )
 def test_a_driver_that_cannot_be_asked_says_why(code: int, kind: str) -> None:
-    with pytest.raises(Absent) as told:
+    with pytest.raises(VendorUnavailable) as told:
         Nvml(Recorded(init=Error(code))).start()
     assert told.value.kind == kind
 
 
 def test_a_driver_without_a_gpu_is_absent() -> None:
-    with pytest.raises(Absent) as told:
+    with pytest.raises(VendorUnavailable) as told:
         probe_of(Recorded())
     assert told.value.kind == "no-device"
 
@@ -225,14 +225,14 @@ def test_process_ids_are_those_that_are_numbers() -> None:
 
 def test_probes_are_numbered_through_and_one_may_fail() -> None:
     first, second = Recorded(H200), Recorded(T4_HOT, RTX_3060_X4)
-    together = Together([probe_of(first), probe_of(second)])
+    together = CombinedProbe([probe_of(first), probe_of(second)])
     assert [card.index for card in together.cards()] == [0, 1, 2]
     assert [card.now.index for card in together.cards()] == [0, 1, 2]
     assert len(together.processes()) == 3
     second.gone = Error(UNINITIALISED)
     assert [(sample.index, sample.lost) for sample in together.samples()] == [(0, False), (1, True), (2, True)]
     first.gone = Error(UNINITIALISED)
-    with pytest.raises(Hiccup):
+    with pytest.raises(DriverUnavailable):
         together.samples()
     together.close()
 

@@ -10,8 +10,8 @@ from tests.machines import probe_of
 from tests.recorded_nvml import A100_MIG, H200, RTX_3060_X4, T4_HOT
 from whichgpu.base.messages import english
 from whichgpu.measure.drivers.card import Card, PcieLink, Sample
-from whichgpu.measure.load import HostLoad
-from whichgpu.measure.report.diagnose import Verdict, diagnose
+from whichgpu.measure.host_load import HostLoad
+from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
 CARD = Card(0, "nvidia", "NVIDIA H200", Sample(0), pcie=PcieLink(1, 16, 5, 16))
 NARROW = Card(0, "nvidia", "NVIDIA GeForce RTX 3060", Sample(0), pcie=PcieLink(4, 4, 4, 16))
@@ -35,8 +35,8 @@ def load(**changes: Any) -> HostLoad:
     return HostLoad(**{name: changes.get(name, getattr(QUIET, name)) for name in QUIET.__dataclass_fields__})
 
 
-def verdicts(card: Card = CARD, host: HostLoad | None = QUIET, count: int = 5, **changes: Any) -> list[Verdict]:
-    return list(diagnose([Sample(0, **{**WORK, **changes})] * count, [host] * count if host else [], card))
+def verdicts(card: Card = CARD, host: HostLoad | None = QUIET, count: int = 5, **changes: Any) -> list[Bottleneck]:
+    return list(find_bottlenecks([Sample(0, **{**WORK, **changes})] * count, [host] * count if host else [], card))
 
 
 def ids(**arguments: Any) -> list[str]:
@@ -136,12 +136,12 @@ def test_a_load_that_is_not_told_is_not_guessed() -> None:
 
 def test_too_few_readings_or_only_lost_ones_give_no_verdict() -> None:
     assert verdicts(count=2) == []
-    assert diagnose([Sample(0, **WORK, lost=True)] * 10, [], CARD) == ()
+    assert find_bottlenecks([Sample(0, **WORK, lost=True)] * 10, [], CARD) == ()
 
 
 def test_a_passing_heat_of_one_reading_in_ten_is_not_the_verdict() -> None:
     samples = [Sample(0, **{**WORK, "throttle": ("software-thermal",) if tick == 0 else ()}) for tick in range(10)]
-    assert [verdict.id for verdict in diagnose(samples, [], CARD)] == ["compute"]
+    assert [verdict.id for verdict in find_bottlenecks(samples, [], CARD)] == ["compute"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_recorded_cards(recording: Any, expected: str) -> None:
     probe = probe_of(recording)
     card = probe.cards()[0]
     samples = [probe.samples(traffic=True)[0] for _ in range(5)]
-    assert diagnose(samples, [], card)[0].id == expected
+    assert find_bottlenecks(samples, [], card)[0].id == expected
 
 
 @pytest.mark.parametrize("share", [0, 20, 50, 80, 100])

@@ -25,11 +25,11 @@ from tests.recorded_nvml import (
 from whichgpu.base.messages import english, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card, Sample
-from whichgpu.measure.drivers.probe import Absence
+from whichgpu.measure.drivers.probe import MissingVendor
 from whichgpu.measure.host import Host
-from whichgpu.measure.report.doctor import Report, examine
-from whichgpu.measure.report.finding import Finding
-from whichgpu.measure.software import Software
+from whichgpu.measure.report.doctor import Report, build_report
+from whichgpu.measure.report.finding import DoctorFinding
+from whichgpu.measure.software import InstalledSoftware
 
 V100 = with_changes(
     H200,
@@ -40,13 +40,13 @@ V100 = with_changes(
 
 
 def report(
-    *recordings: Recording, at: Host | None = None, runs: Software | None = None, library: Recorded | None = None
+    *recordings: Recording, at: Host | None = None, runs: InstalledSoftware | None = None, library: Recorded | None = None
 ) -> Report:
     probe = probe_of(library=library or Recorded(*recordings))
-    return examine(probe, (), at or host(), runs or software(), Catalog())
+    return build_report(probe, (), at or host(), runs or software(), Catalog())
 
 
-def found(told: Report) -> dict[str, Finding]:
+def found(told: Report) -> dict[str, DoctorFinding]:
     return {one.id: one for one in told.findings}
 
 
@@ -108,7 +108,7 @@ def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report(
     library = Recorded(H200)
     probe = probe_of(library=library)
     library.gone = Error(UNINITIALISED)
-    told = examine(probe, (), host(), software(), Catalog())
+    told = build_report(probe, (), host(), software(), Catalog())
     assert told.gpus == ()
     assert told.host.cores == 16
 
@@ -244,8 +244,8 @@ def test_links_between_gpus() -> None:
     ],
 )
 def test_without_a_gpu_the_likeliest_reason_is_said(at: dict[str, Any], kind: str, id: str) -> None:
-    absences = (Absence("nvidia", kind, msg(f"absent.{kind}", why="", name="")),)
-    told = examine(None, absences, host(**at), software(), Catalog())
+    absences = (MissingVendor("nvidia", kind, msg(f"absent.{kind}", why="", name="")),)
+    told = build_report(None, absences, host(**at), software(), Catalog())
     assert [one.id for one in told.findings] == [id]
 
 
@@ -274,6 +274,6 @@ def test_an_apple_or_amd_card_is_not_held_to_nvidias_rules() -> None:
         def close(self) -> None:
             pass
 
-    told = examine(One(), (), host(), software(torch_cuda=None, torch_rocm="6.4"), Catalog())
+    told = build_report(One(), (), host(), software(torch_cuda=None, torch_rocm="6.4"), Catalog())
     assert told.gpus[0].match.gpu == "mi300x"
     assert told.findings == ()

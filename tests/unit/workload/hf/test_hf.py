@@ -8,7 +8,7 @@ import pytest
 
 from whichgpu.base.errors import UsageError
 from whichgpu.workload.hf import shape_from_config
-from whichgpu.workload.shapes import Dlrm, Traced, Transformer
+from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -131,8 +131,8 @@ def test_mixtures_under_every_spelling() -> None:
 def test_latent_attention_keeps_its_ranks() -> None:
     shape = _read(model_type="deepseek_v3", kv_lora_rank=512, q_lora_rank=None, qk_nope_head_dim=128, qk_rope_head_dim=64,
                   v_head_dim=128)  # fmt: skip
-    assert shape.latent is not None
-    assert (shape.latent.kv_rank, shape.latent.q_rank, shape.head_dim, shape.kv_heads) == (512, 0, 192, 32)
+    assert shape.mla is not None
+    assert (shape.mla.kv_rank, shape.mla.q_rank, shape.head_dim, shape.kv_heads) == (512, 0, 192, 32)
 
 
 def test_the_language_model_of_a_multimodal_one_is_read() -> None:
@@ -194,7 +194,9 @@ def test_speech_is_of_a_fixed_length() -> None:
 
 
 def test_traced_models_and_recommenders() -> None:
-    assert shape_from_config({"model_type": "traced", "table": "resnet50", "image": 224}, "r") == Traced("r", "resnet50", 224)
+    assert shape_from_config({"model_type": "traced", "table": "resnet50", "image": 224}, "r") == TracedShape(
+        "r", "resnet50", 224
+    )
     dlrm = {"model_type": "dlrm", "embedding_dim": 16, "tables": [100, 200], "bottom": [13, 64, 16], "top": [64, 1]}
     assert shape_from_config(dlrm, "d") == Dlrm("d", 16, (100, 200), (13, 64, 16), (64, 1))
     faults: list[dict[str, Any]] = [{"tables": []}, {"tables": [0]}, {"bottom": [13, 8]}, {"top": "64-1"}, {"tables": [None]}]

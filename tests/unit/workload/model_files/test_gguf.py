@@ -70,8 +70,8 @@ def test_deepseeks_latent_attention_in_both_forms(tmp_path: Path) -> None:
     newer = _read(tmp_path, common | {"attention.key_length": 576, "attention.value_length": 512,
                                       "attention.key_length_mla": 192, "attention.value_length_mla": 128})  # fmt: skip
     assert older == newer
-    assert older.latent is not None
-    assert (older.latent.nope_dim, older.latent.rope_dim, older.latent.value_dim) == (128, 64, 128)
+    assert older.mla is not None
+    assert (older.mla.nope_dim, older.mla.rope_dim, older.mla.value_dim) == (128, 64, 128)
     assert older.experts is not None
     assert (older.experts.shared_ffn, older.experts.dense_layers) == (64, 1)
 

@@ -212,11 +212,11 @@ def test_published_traces_are_read_as_they_stand(name: str, requests: int, rate:
 
 def test_a_trace_asked_for_again_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "time,prompt,output\n1,5,5\n")
-    first = reader.kept_trace(path)
-    assert reader.kept_trace(tmp_path / "." / "trace.csv") is first
+    first = reader.cached_trace(path)
+    assert reader.cached_trace(tmp_path / "." / "trace.csv") is first
     written(tmp_path, "time,prompt,output\n1,5,5\n2,6,6\n")
-    assert len(reader.kept_trace(path)) == 2
+    assert len(reader.cached_trace(path)) == 2
     monkeypatch.setattr(reader, "MOST_KEPT", 2)
     for place in range(4):
-        reader.kept_trace(written(tmp_path, "time,prompt,output\n1,5,5\n", f"{place}.csv"))
+        reader.cached_trace(written(tmp_path, "time,prompt,output\n1,5,5\n", f"{place}.csv"))
     assert len(reader._KEPT) <= 2

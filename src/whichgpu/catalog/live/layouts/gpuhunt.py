@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.rows import MachineOf, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.tables import provider_names
+from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, ReadCounts, RejectedRow, parse_price
+from whichgpu.catalog.live.source_tables import provider_names
 
 NEEDED = frozenset({"instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot"})
 
@@ -22,7 +22,9 @@ def is_layout(header: Iterable[str]) -> bool:
     return set(header) >= NEEDED
 
 
-def gpuhunt_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, read: Read) -> Iterator[OfferRow | Refused]:
+def gpuhunt_rows(
+    lines: Iterable[str], provider: str, machine_of: InstanceLookup, read: ReadCounts
+) -> Iterator[OfferRow | RejectedRow]:
     """Prices of one provider's file; `provider` is gpuhunt's name for it."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
@@ -31,7 +33,7 @@ def gpuhunt_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, rea
     for cells in reader:
         read.rows += 1
         if None in cells or None in cells.values():
-            yield Refused("malformed", str(list(cells.values())))
+            yield RejectedRow("malformed", str(list(cells.values())))
             continue
         if not cells["gpu_name"] and machine_of(ours, cells["instance_name"]) is None:
             read.aside += 1
@@ -39,7 +41,7 @@ def gpuhunt_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, rea
         try:
             yield _row(cells, ours)
         except ValueError:
-            yield Refused("malformed", ",".join(cells.values()))
+            yield RejectedRow("malformed", ",".join(cells.values()))
 
 
 def _row(cells: dict[str, str], provider: str) -> OfferRow:
@@ -62,7 +64,7 @@ def _row(cells: dict[str, str], provider: str) -> OfferRow:
         count=count,
         memory_mib=memory * 1024 if memory else None,
         term="spot" if cells["spot"].lower() == "true" else "on-demand",
-        price=amount(cells["price"]),
+        price=parse_price(cells["price"]),
         zone=location if zoned else "",
         names=(cells["instance_name"],) if provider == "runpod" else (),
     )

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from whichgpu.catalog.live.rows import MachineOf, OfferRow, Refused, amount, priced
-from whichgpu.catalog.live.tables import rows
+from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, RejectedRow, parse_price, row_at_price
+from whichgpu.catalog.live.source_tables import rows
 
 Prices = dict[str, Decimal]
 
@@ -44,7 +44,7 @@ class Joiner:
     """Collects hosts and GPUs of one provider, then joins them."""
 
     provider: str
-    machine_of: MachineOf
+    machine_of: InstanceLookup
     _rules: tuple[HostRule, ...] = ()
     _hosts: dict[str, list[tuple[str, Prices]]] = field(default_factory=dict)
     _gpus: list[tuple[OfferRow, Prices]] = field(default_factory=list)
@@ -66,20 +66,20 @@ class Joiner:
             return True
         return False
 
-    def joined(self) -> Iterator[OfferRow | Refused]:
+    def joined(self) -> Iterator[OfferRow | RejectedRow]:
         """Machines with their prices; a GPU whose host is not listed in its zone is refused."""
         for row, prices in self._gpus:
             if not prices:
-                yield Refused("no-price", f"{row.accelerator} x {row.count:g} {row.zone}")
+                yield RejectedRow("no-price", f"{row.accelerator} x {row.count:g} {row.zone}")
                 continue
             rules = [rule for rule in self._rules if rule.accelerator == row.accelerator and rule.count in (None, row.count)]
             machines = list(self._machines(row, prices, rules))
             free = bool(rules) and rules[0].count is not None
             if free:
                 name = f"n1+{row.count:g}x{row.accelerator.lower()}"
-                yield from (priced(row, term, price, name, "gpu") for term, price in prices.items())
+                yield from (row_at_price(row, term, price, name, "gpu") for term, price in prices.items())
             elif not machines:
-                yield Refused("no-host", f"{row.accelerator} x {row.count:g} {row.zone}")
+                yield RejectedRow("no-host", f"{row.accelerator} x {row.count:g} {row.zone}")
             yield from machines
 
     def _machines(self, row: OfferRow, prices: Prices, rules: list[HostRule]) -> Iterator[OfferRow]:
@@ -91,8 +91,8 @@ class Joiner:
                 for term, price in prices.items():
                     share = Decimal(0) if rule.included else host_prices.get(term)
                     if share is not None:  # a host at 0 leaves a sum that cannot be told from the GPU's price alone
-                        total = amount(price + share) if share or rule.included else Decimal(0)
-                        yield priced(row, term, total, name, "gpu+host")
+                        total = parse_price(price + share) if share or rule.included else Decimal(0)
+                        yield row_at_price(row, term, total, name, "gpu+host")
 
     def _carries(self, host: str, row: OfferRow, rule: HostRule) -> bool:
         if rule.count is not None:

@@ -15,8 +15,8 @@ from decimal import Decimal
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.live.layouts.hosts import Joiner
-from whichgpu.catalog.live.rows import MachineOf, OfferRow, Read, Refused, amount, priced
-from whichgpu.catalog.live.tables import memory_units
+from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, ReadCounts, RejectedRow, parse_price, row_at_price
+from whichgpu.catalog.live.source_tables import memory_units
 
 NEEDED = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region"})
 
@@ -29,7 +29,9 @@ def is_layout(header: Iterable[str]) -> bool:
     return set(header) >= NEEDED
 
 
-def skypilot_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, read: Read) -> Iterator[OfferRow | Refused]:
+def skypilot_rows(
+    lines: Iterable[str], provider: str, machine_of: InstanceLookup, read: ReadCounts
+) -> Iterator[OfferRow | RejectedRow]:
     """Prices of one cloud's file."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
@@ -38,13 +40,13 @@ def skypilot_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, re
     for cells in reader:
         read.rows += 1
         if None in cells or None in cells.values():
-            yield Refused("malformed", _text(cells))
+            yield RejectedRow("malformed", _text(cells))
             continue
         try:
             prices = _prices(cells)
             row = _row(cells, provider)
         except ValueError:
-            yield Refused("malformed", _text(cells))
+            yield RejectedRow("malformed", _text(cells))
             continue
         if joiner.takes(row, prices):
             read.aside += not row.accelerator
@@ -57,7 +59,7 @@ def skypilot_rows(lines: Iterable[str], provider: str, machine_of: MachineOf, re
 
 def _prices(cells: dict[str, str]) -> dict[str, Decimal]:
     stated = {"on-demand": cells["Price"], "spot": cells["SpotPrice"]}
-    return {term: amount(cell) for term, cell in stated.items() if cell not in ("", "nan")}
+    return {term: parse_price(cell) for term, cell in stated.items() if cell not in ("", "nan")}
 
 
 def _row(cells: dict[str, str], provider: str) -> OfferRow:
@@ -86,11 +88,11 @@ def _memory(stated: float, provider: str, count: float | None) -> float | None:
     return stated * scale or None
 
 
-def _offers(row: OfferRow, prices: dict[str, Decimal], cells: dict[str, str]) -> Iterator[OfferRow | Refused]:
+def _offers(row: OfferRow, prices: dict[str, Decimal], cells: dict[str, str]) -> Iterator[OfferRow | RejectedRow]:
     if not prices:
-        yield Refused("no-price", _text(cells))
+        yield RejectedRow("no-price", _text(cells))
     for term, price in prices.items():
-        yield priced(row, term, price)
+        yield row_at_price(row, term, price)
 
 
 def _text(cells: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The sources we ask, each a small module behind one seam, and those that plug-ins add."""
+"""The sources we request, each a small module behind one seam, and those that plug-ins add."""
 
 from __future__ import annotations
 

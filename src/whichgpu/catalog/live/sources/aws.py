@@ -20,8 +20,8 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.live.http import MIB
-from whichgpu.catalog.live.rows import Ask, Batch, MachineOf, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://pricing.us-east-1.amazonaws.com"
 INDEX = "/offers/v1.0/aws/AmazonEC2/current/region_index.json"
@@ -80,25 +80,25 @@ class Aws:
     key = None
     heavy = True
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """The regions asked for, or the usual five."""
-        base = address(self.name, BASE, ask.keys)
+        base = source_url(self.name, BASE, request.keys)
         try:
-            index = msgspec.json.decode(ask.client.get(base + INDEX, conditional=False).bytes(), type=_Index)
+            index = msgspec.json.decode(request.client.get(base + INDEX, conditional=False).bytes(), type=_Index)
         except (msgspec.DecodeError, msgspec.ValidationError) as problem:
             message = msg("error.http-malformed", name=self.name, why=str(problem))
             raise DataError("http-malformed", message, msg("hint.http")) from problem
-        for region in ask.regions or REGIONS:
+        for region in request.regions or REGIONS:
             if region not in index.regions:
                 raise unknown_word("region", region, sorted(index.regions))
             url = base + index.regions[region].url.removesuffix(".json") + ".csv"
-            reply = ask.client.get(url, most=MOST)
+            reply = request.client.get(url, most=MOST)
             if reply.body is None:
-                yield Batch(self.name, region, iter(()), ask.today, unchanged=True)
+                yield PriceBatch(self.name, region, iter(()), request.today, unchanged=True)
                 continue
-            read = Read()
-            rows = aws_rows(reply.lines(), region, ask.machine_of, read)
-            yield Batch(self.name, region, rows, ask.today, _day(url), read=read, validators=(reply.validators,))
+            read = ReadCounts()
+            rows = aws_rows(reply.lines(), region, request.machine_of, read)
+            yield PriceBatch(self.name, region, rows, request.today, _day(url), read=read, validators=(reply.validators,))
 
 
 def _day(url: str) -> date | None:
@@ -112,7 +112,7 @@ def _day(url: str) -> date | None:
     return None
 
 
-def aws_rows(lines: Iterator[str], region: str, machine_of: MachineOf, read: Read) -> Iterator[OfferRow | Refused]:
+def aws_rows(lines: Iterator[str], region: str, machine_of: InstanceLookup, read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     """Prices of one region's file; reservations come last, once both their lines have been read."""
     list(islice(lines, PREFACE))
     reader = csv.reader(lines)
@@ -125,7 +125,7 @@ def aws_rows(lines: Iterator[str], region: str, machine_of: MachineOf, read: Rea
     for cells in reader:
         read.rows += 1
         if len(cells) != len(header):
-            yield Refused("malformed", ",".join(cells)[:500])
+            yield RejectedRow("malformed", ",".join(cells)[:500])
             continue
         gpus, instance = cells[place["GPU"]], cells[place["Instance Type"]]
         is_ours = (gpus not in ("", "0", "NA") or machine_of("aws", instance) is not None) and all(
@@ -137,7 +137,7 @@ def aws_rows(lines: Iterator[str], region: str, machine_of: MachineOf, read: Rea
         try:
             row = _line({name: cells[index] for name, index in place.items()}, region, leases)
         except ValueError:
-            yield Refused("malformed", ",".join(cells)[:500])
+            yield RejectedRow("malformed", ",".join(cells)[:500])
             continue
         if row is not None:
             yield row
@@ -145,7 +145,7 @@ def aws_rows(lines: Iterator[str], region: str, machine_of: MachineOf, read: Rea
 
 
 def _line(cells: dict[str, str], region: str, leases: dict[tuple[str, str], _Lease]) -> OfferRow | None:
-    price, instance = amount(cells["PricePerUnit"]), cells["Instance Type"]
+    price, instance = parse_price(cells["PricePerUnit"]), cells["Instance Type"]
     count = float(cells["GPU"]) if cells["GPU"] not in ("", "0", "NA") else None
     if cells["TermType"] == "OnDemand":
         if cells["Unit"] != "Hrs":
@@ -164,11 +164,11 @@ def _line(cells: dict[str, str], region: str, leases: dict[tuple[str, str], _Lea
     return None
 
 
-def _leased(lease: _Lease, region: str) -> OfferRow | Refused:
+def _leased(lease: _Lease, region: str) -> OfferRow | RejectedRow:
     if lease.hourly is None:
-        return Refused("no-price", f"{lease.instance} {lease.term} {lease.payment}")
+        return RejectedRow("no-price", f"{lease.instance} {lease.term} {lease.payment}")
     hours = 8760 if lease.term == "reserved-1y" else 26280
-    whole = amount(lease.hourly + lease.upfront / hours)  # what an hour costs when all hours are used
+    whole = parse_price(lease.hourly + lease.upfront / hours)  # what an hour costs when all hours are used
     return _row(lease.instance, region, lease.gpus, lease.term, whole, lease.payment, lease.upfront or None)
 
 

@@ -15,8 +15,8 @@ import msgspec
 
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://prices.azure.com/api/retail/prices"
 FILTER = "serviceName eq 'Virtual Machines' and startswith(armSkuName, 'Standard_N')"
@@ -50,25 +50,25 @@ class Azure:
     key = None
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """One batch of all pages, or one for each region asked for: half of them would make the other half look gone."""
-        for region in ask.regions:
+        for region in request.regions:
             if not (region.isascii() and region.isalnum()):
                 raise UnknownName("unknown-region", msg("error.unknown-region", name=region), msg("hint.list-regions"))
-        for place in ask.regions or (None,):
-            read, scope = Read(), ask.currency if place is None else f"{ask.currency}/{place}"
-            yield Batch(self.name, scope, self._rows(ask, read, place), ask.today, read=read)
+        for place in request.regions or (None,):
+            read, scope = ReadCounts(), request.currency if place is None else f"{request.currency}/{place}"
+            yield PriceBatch(self.name, scope, self._rows(request, read, place), request.today, read=read)
 
-    def _rows(self, ask: Ask, read: Read, region: str | None) -> Iterator[OfferRow | Refused]:
-        base = address(self.name, BASE, ask.keys)
+    def _rows(self, request: SourceRequest, read: ReadCounts, region: str | None) -> Iterator[OfferRow | RejectedRow]:
+        base = source_url(self.name, BASE, request.keys)
         wish = FILTER if region is None else f"{FILTER} and armRegionName eq '{region}'"
-        url: str | None = f"{base}?api-version=2023-01-01-preview&currencyCode='{ask.currency}'&$filter={quote(wish)}"
+        url: str | None = f"{base}?api-version=2023-01-01-preview&currencyCode='{request.currency}'&$filter={quote(wish)}"
         seen: set[str] = set()
         while url:
             if url in seen or len(seen) >= MOST_PAGES:
                 raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=len(seen)), msg("hint.http"))
             seen.add(url)
-            page = _decoded(ask.client.get(url, conditional=False).bytes())
+            page = _decoded(request.client.get(url, conditional=False).bytes())
             for raw in page.items:
                 read.rows += 1
                 yield from _item_rows(raw, region, read)
@@ -86,12 +86,12 @@ def _decoded(body: bytes) -> _Page:
         ) from problem
 
 
-def _item_rows(raw: msgspec.Raw, region: str | None, read: Read) -> Iterator[OfferRow | Refused]:
+def _item_rows(raw: msgspec.Raw, region: str | None, read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     try:
         item = msgspec.json.decode(raw, type=_Item)
         row = _row(item)
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
-        yield Refused("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+        yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
         return
     if row is None or region not in (None, item.region):
         read.aside += 1
@@ -122,7 +122,7 @@ def _row(item: _Item) -> OfferRow | None:
         count=None,
         memory_mib=None,
         term=term,
-        price=amount(price),
+        price=parse_price(price),
         currency=item.currency,
         payment=payment,
         upfront=upfront,

@@ -20,9 +20,9 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.units import GIB
 from whichgpu.catalog.host import Instance
-from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.sources.address import address
-from whichgpu.catalog.live.tables import rows
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
+from whichgpu.catalog.live.source_tables import rows
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://cloudbilling.googleapis.com/v1"
 SKUS = "/services/6F81-5844-456A/skus"
@@ -92,20 +92,20 @@ class Gcp:
     key = "GOOGLE_API_KEY"
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """One batch: machines are sums over all pages."""
-        read = Read()
-        yield Batch(self.name, ask.currency, self._rows(ask, read), ask.today, read=read)
+        read = ReadCounts()
+        yield PriceBatch(self.name, request.currency, self._rows(request, read), request.today, read=read)
 
-    def _rows(self, ask: Ask, read: Read) -> Iterator[OfferRow | Refused]:
-        parts, known = _Parts(ask.currency), _table()
-        for raw in self._skus(ask):
+    def _rows(self, request: SourceRequest, read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
+        parts, known = _Parts(request.currency), _table()
+        for raw in self._skus(request):
             read.rows += 1
             try:
                 sku = msgspec.json.decode(raw, type=_Sku)
                 price = _price(sku)
             except (msgspec.DecodeError, msgspec.ValidationError, ValueError, IndexError):
-                yield Refused("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+                yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
                 continue
             term = TERMS.get(sku.category.usageType)
             if sku.category.resourceFamily != "Compute" or term is None or _OTHER.search(sku.description):
@@ -116,19 +116,19 @@ class Gcp:
                 for region in sku.serviceRegions:
                     parts.prices[part.part, part.family][region, term] = price
             elif sku.category.resourceGroup == "GPU":
-                yield Refused("unknown-gpu", sku.description)
+                yield RejectedRow("unknown-gpu", sku.description)
             else:
                 read.aside += 1
-        yield from _machines(parts, known, ask.machines)
+        yield from _machines(parts, known, request.machines)
         yield from _attached(parts)
 
-    def _skus(self, ask: Ask) -> Iterator[msgspec.Raw]:
-        base, token = address(self.name, BASE, ask.keys), ""
-        headers = {"X-Goog-Api-Key": ask.keys.get(self.key, "")}
+    def _skus(self, request: SourceRequest) -> Iterator[msgspec.Raw]:
+        base, token = source_url(self.name, BASE, request.keys), ""
+        headers = {"X-Goog-Api-Key": request.keys.get(self.key, "")}
         for _ in range(MOST_PAGES):
-            url = f"{base}{SKUS}?currencyCode={ask.currency}&pageSize=5000" + (f"&pageToken={quote(token)}" if token else "")
+            url = f"{base}{SKUS}?currencyCode={request.currency}&pageSize=5000" + (f"&pageToken={quote(token)}" if token else "")
             try:
-                page = msgspec.json.decode(ask.client.get(url, headers=headers, conditional=False).bytes(), type=_Page)
+                page = msgspec.json.decode(request.client.get(url, headers=headers, conditional=False).bytes(), type=_Page)
             except (msgspec.DecodeError, msgspec.ValidationError) as problem:
                 message = msg("error.http-malformed", name=self.name, why=str(problem))
                 raise DataError("http-malformed", message, msg("hint.http")) from problem
@@ -189,4 +189,4 @@ def _row(
     instance: str, family: str, count: float | None, place: tuple[str, str], price: Decimal, includes: str, currency: str
 ) -> OfferRow:
     region, term = place
-    return OfferRow("gcp", instance, region, family, count, None, term, amount(price), currency=currency, includes=includes)
+    return OfferRow("gcp", instance, region, family, count, None, term, parse_price(price), currency=currency, includes=includes)

@@ -17,8 +17,8 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.live.http import MIB
 from whichgpu.catalog.live.layouts.gpuhunt import gpuhunt_rows
-from whichgpu.catalog.live.rows import Ask, Batch, MachineOf, Read, Validators
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, SourceRequest, Validators
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"
 MOST_FILES, MOST_MEMBER = 200, 256 * MIB
@@ -33,16 +33,16 @@ class GpuHunt:
     key = None
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """The day of the catalog is its version, 20261114."""
-        base = address(self.name, BASE, ask.keys)
-        version = ask.client.get(f"{base}/version", most=1024, conditional=False).bytes().decode("ascii", "replace").strip()
+        base = source_url(self.name, BASE, request.keys)
+        version = request.client.get(f"{base}/version", most=1024, conditional=False).bytes().decode("ascii", "replace").strip()
         day = version_day(version)
         if day is None:
             raise DataError("not-a-catalog", msg("error.bad-version", text=version[:40]), msg("hint.http"))
-        reply = ask.client.get(f"{base}/{version}/catalog.zip", most=256 * MIB)
+        reply = request.client.get(f"{base}/{version}/catalog.zip", most=256 * MIB)
         if reply.body is not None:
-            yield from zip_batches(reply.body, min(day, ask.today), ask.machine_of, reply.validators)
+            yield from zip_batches(reply.body, min(day, request.today), request.machine_of, reply.validators)
 
 
 def version_day(text: str) -> date | None:
@@ -54,7 +54,9 @@ def version_day(text: str) -> date | None:
         return None
 
 
-def zip_batches(body: IO[bytes], day: date, machine_of: MachineOf, validators: Validators | None = None) -> Iterator[Batch]:
+def zip_batches(
+    body: IO[bytes], day: date, machine_of: InstanceLookup, validators: Validators | None = None
+) -> Iterator[PriceBatch]:
     """A batch for each CSV in a catalog's zip."""
     with body, _archive(body) as archive:
         yield from _members(archive, day, machine_of, validators)
@@ -73,7 +75,9 @@ def _strays(info: zipfile.ZipInfo) -> bool:
     return stat.S_ISLNK(info.external_attr >> 16) or parts[0] == "" or ".." in parts or ":" in parts[0]
 
 
-def _members(archive: zipfile.ZipFile, day: date, machine_of: MachineOf, validators: Validators | None) -> Iterator[Batch]:
+def _members(
+    archive: zipfile.ZipFile, day: date, machine_of: InstanceLookup, validators: Validators | None
+) -> Iterator[PriceBatch]:
     members = [info for info in archive.infolist() if info.filename.endswith(".csv")]
     if strays := [info.filename for info in archive.infolist() if _strays(info)]:
         raise DataError("not-a-catalog", msg("error.zip-strays", name=strays[0][:80]), msg("hint.http"))
@@ -85,10 +89,10 @@ def _members(archive: zipfile.ZipFile, day: date, machine_of: MachineOf, validat
             content = archive.read(info)
         except UNPACKING as problem:  # a member that does not unpack to what it states
             raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
-        read = Read(digest=hashlib.sha256(content).hexdigest())
+        read = ReadCounts(digest=hashlib.sha256(content).hexdigest())
         lines = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
         last = number + 1 == len(members)
-        yield Batch(
+        yield PriceBatch(
             "gpuhunt",
             name,
             gpuhunt_rows(lines, name, machine_of, read),

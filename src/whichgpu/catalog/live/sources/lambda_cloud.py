@@ -14,8 +14,8 @@ import msgspec
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.rows import EVERYWHERE, Ask, Batch, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import ANY_REGION, OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://cloud.lambda.ai/api/v1"
 _GPU = re.compile(r"(?P<name>.+?) \((?P<gb>\d+) GB(?: (?P<form>[^)]+))?\)")
@@ -49,27 +49,27 @@ class Lambda:
     key = "LAMBDA_API_KEY"
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """One question, one batch."""
-        base = address(self.name, BASE, ask.keys)
-        headers = {"Authorization": f"Bearer {ask.keys.get(self.key, '')}"}
-        reply = ask.client.get(f"{base}/instance-types", headers=headers, conditional=False)
+        base = source_url(self.name, BASE, request.keys)
+        headers = {"Authorization": f"Bearer {request.keys.get(self.key, '')}"}
+        reply = request.client.get(f"{base}/instance-types", headers=headers, conditional=False)
         try:
             answer = msgspec.json.decode(reply.bytes(), type=_Answer)
         except (msgspec.DecodeError, msgspec.ValidationError) as problem:
             message = msg("error.http-malformed", name=self.name, why=str(problem))
             raise DataError("http-malformed", message, msg("hint.http")) from problem
-        read = Read()
-        yield Batch(self.name, EVERYWHERE, _rows(answer.data, read), ask.today, read=read)
+        read = ReadCounts()
+        yield PriceBatch(self.name, ANY_REGION, _rows(answer.data, read), request.today, read=read)
 
 
-def _rows(entries: dict[str, msgspec.Raw], read: Read) -> Iterator[OfferRow | Refused]:
+def _rows(entries: dict[str, msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     for raw in entries.values():
         read.rows += 1
         try:
             entry = msgspec.json.decode(raw, type=_Entry)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            yield Refused("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+            yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
             continue
         if entry.instance_type.specs.gpus < 1:
             read.aside += 1
@@ -84,12 +84,12 @@ def _row(entry: _Entry) -> OfferRow:
     return OfferRow(
         provider="lambda",
         instance=machine.name,
-        region=EVERYWHERE,
+        region=ANY_REGION,
         accelerator=machine.gpu_description or machine.name,
         count=float(machine.specs.gpus),
         memory_mib=int(said["gb"]) * 1024 if said else None,
         term="on-demand",
-        price=amount(Decimal(machine.price_cents_per_hour) / 100),
+        price=parse_price(Decimal(machine.price_cents_per_hour) / 100),
         names=(f"{said['name']} {said['form'] or ''}".strip(),) if said else (),
         availability=f"capacity now: {regions}" if regions else "no capacity now",
     )

@@ -12,8 +12,8 @@ import msgspec
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.rows import EVERYWHERE, Ask, Batch, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import ANY_REGION, OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://api.runpod.io/graphql"
 QUERY = (
@@ -53,12 +53,12 @@ class RunPod:
     key = None
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """One question, one batch."""
-        key = ask.keys.get("RUNPOD_API_KEY")
+        key = request.keys.get("RUNPOD_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        base = address(self.name, BASE, ask.keys)
-        reply = ask.client.post(base, msgspec.json.encode({"query": QUERY}), headers=headers)
+        base = source_url(self.name, BASE, request.keys)
+        reply = request.client.post(base, msgspec.json.encode({"query": QUERY}), headers=headers)
         try:
             answer = msgspec.json.decode(reply.bytes(), type=_Answer)
         except (msgspec.DecodeError, msgspec.ValidationError) as problem:
@@ -67,17 +67,17 @@ class RunPod:
         if answer.data is None or answer.errors:
             why = str(answer.errors[0].get("message", "")) if answer.errors else "no data"
             raise DataError("http-malformed", msg("error.http-malformed", name=self.name, why=why), msg("hint.http"))
-        read = Read()
-        yield Batch(self.name, EVERYWHERE, _rows(answer.data.gpuTypes, read), ask.today, read=read)
+        read = ReadCounts()
+        yield PriceBatch(self.name, ANY_REGION, _rows(answer.data.gpuTypes, read), request.today, read=read)
 
 
-def _rows(types: list[msgspec.Raw], read: Read) -> Iterator[OfferRow | Refused]:
+def _rows(types: list[msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     for raw in types:
         read.rows += 1
         try:
             found = msgspec.json.decode(raw, type=_Type)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            yield Refused("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+            yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
             continue
         rows = list(_offers(found))
         if not rows:
@@ -101,12 +101,12 @@ def _offers(found: _Type) -> Iterator[OfferRow]:
                 yield OfferRow(
                     provider="runpod",
                     instance=f"{count}x_{found.displayName.replace(' ', '-')}_{cloud}",
-                    region=EVERYWHERE,
+                    region=ANY_REGION,
                     accelerator=found.displayName,
                     count=float(count),
                     memory_mib=found.memoryInGb * 1024,
                     term=term,
-                    price=amount(price * count),
+                    price=parse_price(price * count),
                     names=(found.id, found.displayName),
                     availability=f"stock: {stock}" if stock else None,
                 )

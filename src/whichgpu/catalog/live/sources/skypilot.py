@@ -15,9 +15,9 @@ import msgspec
 
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.live.layouts.skypilot import skypilot_rows
-from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read
-from whichgpu.catalog.live.sources.address import address
-from whichgpu.catalog.live.tables import published_since
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, SourceRequest
+from whichgpu.catalog.live.source_tables import published_since
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 COMMITS = "https://api.github.com/repos/skypilot-org/skypilot-catalog/commits"
@@ -44,37 +44,37 @@ class SkyPilot:
     key = None
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """Each cloud in turn; one that cannot be had is a batch that fails when it is read."""
-        base = address("skypilot", BASE, ask.keys)
+        base = source_url("skypilot", BASE, request.keys)
         for cloud in CLOUDS:
             try:
-                yield self._cloud(ask, base, cloud)
+                yield self._cloud(request, base, cloud)
             except DataError as problem:
-                yield Batch(self.name, cloud, _failing(problem), ask.today)
+                yield PriceBatch(self.name, cloud, _failing(problem), request.today)
 
-    def _cloud(self, ask: Ask, base: str, cloud: str) -> Batch:
-        reply = ask.client.get(f"{base}/{cloud}/vms.csv")
+    def _cloud(self, request: SourceRequest, base: str, cloud: str) -> PriceBatch:
+        reply = request.client.get(f"{base}/{cloud}/vms.csv")
         if reply.body is None:
-            return Batch(self.name, cloud, iter(()), ask.today, unchanged=True)
-        read = Read(digest=digest_of(reply.body))
-        content = self._changed(ask, base, cloud)
-        return Batch(
+            return PriceBatch(self.name, cloud, iter(()), request.today, unchanged=True)
+        read = ReadCounts(digest=digest_of(reply.body))
+        content = self._changed(request, base, cloud)
+        return PriceBatch(
             self.name,
             cloud,
-            skypilot_rows(reply.lines(), cloud, ask.machine_of, read),
-            min(content or ask.today, ask.today),
+            skypilot_rows(reply.lines(), cloud, request.machine_of, read),
+            min(content or request.today, request.today),
             content,
             read=read,
             validators=(reply.validators,),
             seen_of_digest=known_content(),
         )
 
-    def _changed(self, ask: Ask, base: str, cloud: str) -> date | None:
+    def _changed(self, request: SourceRequest, base: str, cloud: str) -> date | None:
         """The day of the last commit that changed the file; None where GitHub does not tell."""
         commits = COMMITS if base == BASE else f"{base}/commits"
         try:
-            reply = ask.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
+            reply = request.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
             found = msgspec.json.decode(reply.bytes(), type=list[_Commit])
         except (DataError, msgspec.DecodeError, msgspec.ValidationError):
             return None

@@ -15,8 +15,8 @@ import msgspec
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.catalog.live.http import MIB
-from whichgpu.catalog.live.rows import Ask, Batch, OfferRow, Read, Refused, amount
-from whichgpu.catalog.live.sources.address import address
+from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
+from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://console.vast.ai/api/v0"
 QUESTION = {
@@ -49,29 +49,29 @@ class Vast:
     key = None
     heavy = False
 
-    def batches(self, ask: Ask) -> Iterator[Batch]:
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """One question, one batch."""
-        key = ask.keys.get("VAST_API_KEY")
+        key = request.keys.get("VAST_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        base = address(self.name, BASE, ask.keys)
-        reply = ask.client.post(f"{base}/bundles/", msgspec.json.encode(QUESTION), headers=headers, most=256 * MIB)
+        base = source_url(self.name, BASE, request.keys)
+        reply = request.client.post(f"{base}/bundles/", msgspec.json.encode(QUESTION), headers=headers, most=256 * MIB)
         try:
             answer = msgspec.json.decode(reply.bytes(), type=_Answer)
         except (msgspec.DecodeError, msgspec.ValidationError) as problem:
             message = msg("error.http-malformed", name=self.name, why=str(problem))
             raise DataError("http-malformed", message, msg("hint.http")) from problem
-        read = Read()
-        yield Batch(self.name, "marketplace", _rows(answer.offers, read), ask.today, read=read)
+        read = ReadCounts()
+        yield PriceBatch(self.name, "marketplace", _rows(answer.offers, read), request.today, read=read)
 
 
-def _rows(offers: list[msgspec.Raw], read: Read) -> Iterator[OfferRow | Refused]:
+def _rows(offers: list[msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
     found: list[_Offer] = []
     for raw in offers:
         read.rows += 1
         try:
             found.append(msgspec.json.decode(raw, type=_Offer))
         except (msgspec.DecodeError, msgspec.ValidationError):
-            yield Refused("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+            yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
     kinds = Counter((offer.gpu_name, offer.num_gpus, _country(offer)) for offer in found)
     for offer in found:
         there = kinds[offer.gpu_name, offer.num_gpus, _country(offer)]
@@ -94,6 +94,6 @@ def _row(offer: _Offer, term: str, price: Decimal, there: int) -> OfferRow:
         count=float(offer.num_gpus),
         memory_mib=offer.gpu_ram,
         term=term,
-        price=amount(price),
+        price=parse_price(price),
         availability=f"listed now: {there}",
     )

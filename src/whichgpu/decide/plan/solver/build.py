@@ -1,4 +1,4 @@
-"""From models with their traffic and machines that can be had to the problem: columns are copies of a model on a pool's GPUs."""
+"""The problem of models with their traffic on pools of machines: its columns are replicas of a model on a pool's GPUs."""
 
 from __future__ import annotations
 
@@ -7,58 +7,51 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichgpu.catalog.engines.engine import Engine, engine_runs_on
+from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
-from whichgpu.decide.plan.capacity import Goals, ReplicaCapacity, replica_capacities
+from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
 from whichgpu.decide.plan.solver.problem import CurrentFleet, Floats, Job, Problem, Quota
-from whichgpu.decide.plan.supply import GpuPool
+from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
+from whichgpu.estimate.serving.curve import Objectives
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model, its traffic and its objectives, and the engine that serves it where its facts are known.
-
-    `name` is its own among all that is served; `model` what it was asked for by, where that is another word.
-    """
+    """A model under a unique name, its traffic and objectives, and its engine if the catalog knows it."""
 
     name: str
-    asked: WorkloadRequest
+    request: WorkloadRequest
     traffic: Traffic
-    goals: Goals
+    objectives: Objectives
     engine: Engine | None = None
-    model: str = ""
-
-    @property
-    def asked_for(self) -> str:
-        """The model, by the name it was asked for."""
-        return self.model or self.name
+    requested_name: str = ""  # as the user wrote it
 
     def runs_on(self, gpu: Gpu) -> bool:
-        """Whether its engine may; only where it cannot is it left out."""
-        return self.engine is None or engine_runs_on(self.engine, gpu)
+        """Whether the engine may run on a GPU; unknown counts as yes."""
+        return self.engine is None or may_run_on(self.engine, gpu)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column of the problem is: a model on a stand, in copies of so many GPUs, `copies` of them to one of the column."""
+    """A column of the problem: a model on a pool; one unit of it is `replicas` replicas."""
 
     model: int
     pool_index: int
     replica: ReplicaCapacity
-    copies: int
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """What a plan has to keep to beside its objectives."""
+    """Limits of a plan beside its objectives."""
 
     headroom: float
     slices: int | None = None
     quotas: tuple[tuple[str, frozenset[str], float], ...] = ()  # name, GPU ids, most rented GPUs
-    budget: float | None = None
-    horizon: float = 730.0
+    budget: float | None = None  # per hour
+    horizon: float = 730.0  # hours
     levels: int = 4
     current: CurrentFleet | None = None
     spot_share: float = 1.0
@@ -66,69 +59,71 @@ class PlanLimits:
 
 @dataclass(frozen=True, slots=True)
 class Formulation:
-    """The problem and what its numbers mean. `hour_level` is the level of every hour of the curve."""
+    """The problem and what its columns, buckets and levels stand for."""
 
     problem: Problem
     columns: tuple[Column, ...]
     gpu_pools: tuple[GpuPool, ...]
-    served: tuple[ServedModel, ...]
-    starts: tuple[int, ...]  # first bucket of each model
-    copies: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][stands]: all degrees, also those that cannot
-    hour_level: np.ndarray
-    excused: tuple[tuple[int, ...], ...]  # by model: buckets served without their objectives
-    ease: tuple[float, ...] = ()  # by model: what its copies are counted at beyond the headroom of all
+    models: tuple[ServedModel, ...]
+    first_buckets: tuple[int, ...]  # of each model
+    replicas: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][pools]: all degrees, with those that serve nothing
+    hour_level: np.ndarray  # the level of every hour of the curve
+    late_buckets: tuple[tuple[int, ...], ...]  # by model: buckets served without their objectives
+    rate_factors: tuple[float, ...] = ()  # by model: factor on its rates for headroom beyond the common one
+
+    def buckets_of(self, model: int) -> slice:
+        """The buckets of a model among those of the problem."""
+        start = self.first_buckets[model]
+        return slice(start, start + len(self.models[model].traffic.buckets))
 
     def busiest(self, model: int) -> int:
         """The level at which a model gets the most requests."""
-        start = self.starts[model]
-        rates = self.problem.demand[:, start : start + len(self.served[model].traffic.buckets)].sum(axis=1)
-        return int(np.argmax(rates))
+        return int(np.argmax(self.problem.demand[:, self.buckets_of(model)].sum(axis=1)))
 
     def bucket(self, place: int) -> tuple[int, int]:
-        """Model and bucket of a bucket of the problem."""
-        model = max(m for m, start in enumerate(self.starts) if start <= place)
-        return model, place - self.starts[model]
+        """The model, and its bucket, of a bucket of the problem."""
+        model = max(m for m, start in enumerate(self.first_buckets) if start <= place)
+        return model, place - self.first_buckets[model]
 
 
 def build(
-    served: Sequence[ServedModel],
+    models: Sequence[ServedModel],
     gpu_pools: Sequence[GpuPool],
     limits: PlanLimits,
     jobs: Sequence[Job] = (),
-    heard: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Formulation:
-    """The problem of these models on these stands; `heard` is told the share of the models that are estimated."""
-    starts: list[int] = []
+    """The problem of these models on these pools; `progress` gets the share of the models estimated."""
+    first_buckets: list[int] = []
     names: list[str] = []
-    for one in served:
-        starts.append(len(names))
-        names += [f"{one.name}: {bucket.name}" if len(served) > 1 else bucket.name for bucket in one.traffic.buckets]
-    curves = [np.array(one.traffic.hourly) for one in served] or [np.zeros(1)]
+    for one in models:
+        first_buckets.append(len(names))
+        names += [f"{one.name}: {bucket.name}" if len(models) > 1 else bucket.name for bucket in one.traffic.buckets]
+    curves = [np.array(one.traffic.hourly) for one in models] or [np.zeros(1)]
     rates, shares, hour_level = load_levels(curves, limits.levels)
-    mixes = [np.array([bucket.share for bucket in one.traffic.buckets]) for one in served]
-    parts = [rates[:, [m]] * mixes[m][None, :] for m in range(len(served))]
+    mixes = [np.array([bucket.share for bucket in one.traffic.buckets]) for one in models]
+    parts = [rates[:, [m]] * mix[None, :] for m, mix in enumerate(mixes)]
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
-    told, excused = [], []
-    for one in served:
-        copies, hard = _with_excuses(one, gpu_pools)
-        told.append(tuple(tuple(row) for row in copies))
-        excused.append(hard)
-        if heard:
-            heard(len(told) / len(served))
+    replicas, late_buckets = [], []
+    for one in models:
+        found, late = _with_late_buckets(one, gpu_pools)
+        replicas.append(tuple(tuple(row) for row in found))
+        late_buckets.append(late)
+        if progress:
+            progress(len(replicas) / len(models))
     columns = [
         column
-        for m in range(len(served))
-        for s, gpu_pool in enumerate(gpu_pools)
-        for column in _columns(m, s, gpu_pool, told[m][s], alone=len(served) == 1)
+        for m in range(len(models))
+        for place, gpu_pool in enumerate(gpu_pools)
+        for column in _columns(m, place, gpu_pool, replicas[m][place], alone=len(models) == 1)
     ]
-    width = demand.shape[1]
-    table = np.zeros((len(columns), width))
+    table = np.zeros((len(columns), demand.shape[1]))
     for place, column in enumerate(columns):
-        start = starts[column.model]
-        table[place, start : start + len(column.replica.rates)] = column.replica.rates * column.copies
+        start = first_buckets[column.model]
+        table[place, start : start + len(column.replica.rates)] = column.replica.rates * column.replicas
     problem = Problem(
-        pools=tuple(gpu_pool.pool for gpu_pool in gpu_pools),
-        columns=tuple(_name(column, served, gpu_pools) for column in columns),
+        pools=tuple(one.pool for one in gpu_pools),
+        columns=tuple(f"{models[one.model].name} on {one.replica.tp}x {gpu_pools[one.pool_index].gpu.name}" for one in columns),
         pool_of=np.array([column.pool_index for column in columns], dtype=np.int64),
         uses=np.array([gpus_taken(column, gpu_pools[column.pool_index]) for column in columns], dtype=np.int64),
         rates=table,
@@ -145,33 +140,40 @@ def build(
         buckets=tuple(names),
     )
     return Formulation(
-        problem, tuple(columns), tuple(gpu_pools), tuple(served), tuple(starts), tuple(told), hour_level, tuple(excused)
+        problem,
+        tuple(columns),
+        tuple(gpu_pools),
+        tuple(models),
+        tuple(first_buckets),
+        tuple(replicas),
+        hour_level,
+        tuple(late_buckets),
     )
 
 
-def _with_excuses(one: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[list[ReplicaCapacity]], tuple[int, ...]]:
-    """Copies under the objectives, and the buckets served without them because no GPU keeps them.
+def _with_late_buckets(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[list[ReplicaCapacity]], tuple[int, ...]]:
+    """Replicas by pool, and the buckets served without their objectives because no GPU meets them.
 
-    A percentile leaves some requests free to miss the objectives. While the buckets that fit some GPU and are late on all of them
-    hold no more requests than that, they are served late; otherwise, and where a request fits no GPU, they stay unserved.
+    A percentile lets some requests miss the objectives. If the buckets that fit some GPU and are late on all of them hold no more
+    requests than that, they are served late; otherwise, and if a request fits no GPU, they stay unserved.
     """
-    kinds = [(gpu_pool.gpu, gpu_pool.fabric) for gpu_pool in gpu_pools]
-    widest = [gpu_pool.widest if one.runs_on(gpu_pool.gpu) else 0 for gpu_pool in gpu_pools]
-    buckets = one.traffic.buckets
-    found = replica_capacities(one.asked, buckets, one.goals, kinds, widest)
+    kinds = [(one.gpu, one.fabric) for one in gpu_pools]
+    max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
+    buckets = model.traffic.buckets
+    found = replica_capacities(model.request, buckets, model.objectives, kinds, max_tp)
     able, fits = (np.zeros(len(buckets), dtype=bool) for _ in range(2))
-    for copy in (copy for row in found for copy in row):
-        able |= copy.rates > 0
-        fits |= copy.shortfall.fits if copy.shortfall is not None else False
+    for replica in (replica for row in found for replica in row):
+        able |= replica.rates > 0
+        fits |= replica.shortfall.fits if replica.shortfall is not None else False
     hard = np.flatnonzero(~able & fits)
-    free = 1.0 - one.goals.percentile / 100.0
-    if not len(hard) or not one.goals.any or sum(buckets[b].share for b in hard.tolist()) > free:
+    free = 1.0 - model.objectives.percentile / 100.0
+    if not len(hard) or not model.objectives.any or sum(buckets[b].share for b in hard.tolist()) > free:
         return found, ()
-    late = replica_capacities(one.asked, [buckets[b] for b in hard.tolist()], Goals(), kinds, widest)
+    late = replica_capacities(model.request, [buckets[b] for b in hard.tolist()], Objectives(), kinds, max_tp)
     joined = [
         [
-            replace(copy, rates=_put(copy.rates, hard, other.rates), batches=_put(copy.batches, hard, other.batches))
-            for copy, other in zip(row, others, strict=True)
+            replace(one, rates=_put(one.rates, hard, other.rates), batches=_put(one.batches, hard, other.batches))
+            for one, other in zip(row, others, strict=True)
         ]
         for row, others in zip(found, late, strict=True)
     ]
@@ -179,80 +181,68 @@ def _with_excuses(one: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[
 
 
 def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
-    told = values.copy()
-    told[places] = others
-    return told
+    changed = values.copy()
+    changed[places] = others
+    return changed
 
 
-def _columns(model: int, place: int, gpu_pool: GpuPool, copies: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Degrees worth having: a machine filled with copies where one model has it to itself, single copies otherwise."""
-    able = [copy for copy in copies if copy.rates.any() and copy.tp <= gpu_pool.pool.size * (8 if gpu_pool.owned else 1)]
-    filled = alone and not gpu_pool.owned
-    each = [(copy, gpu_pool.pool.size // copy.tp if filled else 1) for copy in able]
-    worth = [copy.rates / copy.tp for copy in able]
-    kept = []
-    for at, (copy, count) in enumerate(each):
+def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
+    """Degrees that no smaller one beats per GPU: machines filled with replicas if there is one model, else single replicas."""
+    limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
+    able = [one for one in replicas if one.rates.any() and one.tp <= limit]
+    per_gpu = [one.rates / one.tp for one in able]
+    columns = []
+    for at, replica in enumerate(able):
         beaten = any(
-            (other >= worth[at]).all() and ((other > worth[at]).any() or before < at)
-            for before, other in enumerate(worth)
-            if before != at and able[before].tp < copy.tp
+            (other >= per_gpu[at]).all() and ((other > per_gpu[at]).any() or before < at)
+            for before, other in enumerate(per_gpu)
+            if before != at and able[before].tp < replica.tp
         )
+        count = gpu_pool.pool.size // replica.tp if alone and not gpu_pool.owned else 1
         if not beaten and count >= 1:
-            kept.append(Column(model, place, copy, count))
-    return kept
+            columns.append(Column(model, place, replica, count))
+    return columns
 
 
 def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
-    """GPUs of a machine that are no others' while a column's copies stand there: what is left over when no more copies fit
-    counts with them, since no copy spans two machines. A machine of one model is filled, and taken whole.
+    """GPUs of a machine that a column's replicas take, with their part of those left over when no further replica fits.
+
+    No replica spans two machines. A machine of a single model is filled, and taken whole.
     """
     tp, size = column.replica.tp, gpu_pool.pool.size
     if gpu_pool.owned or size < tp:
-        return tp * column.copies
-    return size if column.copies == size // tp else column.copies * -(-size // (size // tp))
-
-
-def _name(column: Column, served: Sequence[ServedModel], gpu_pools: Sequence[GpuPool]) -> str:
-    return f"{served[column.model].name} on {column.replica.tp}x {gpu_pools[column.pool_index].gpu.name}"
+        return tp * column.replicas
+    return size if column.replicas == size // tp else column.replicas * -(-size // (size // tp))
 
 
 def _quotas(limits: PlanLimits, gpu_pools: Sequence[GpuPool]) -> tuple[Quota, ...]:
-    told = []
-    for name, gpus, most in limits.quotas:
-        pools = frozenset(s for s, gpu_pool in enumerate(gpu_pools) if gpu_pool.gpu.id in gpus and not gpu_pool.owned)
-        told.append(Quota(name, pools, most))
-    return tuple(told)
+    return tuple(
+        Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in gpus and not one.owned), most)
+        for name, gpus, most in limits.quotas
+    )
 
 
-def with_headrooms(formulation: Formulation, spare: Mapping[str, float]) -> Formulation:
-    """With each model's own headroom: the least of all for all, and copies of the others counted at less."""
-    least = min(spare.values(), default=formulation.problem.headroom)
-    ease = tuple((1.0 - spare[one.name]) / (1.0 - least) for one in formulation.served)
-    factors = np.array([ease[column.model] for column in formulation.columns])
-    before = np.array([(formulation.ease or (1.0,) * len(ease))[column.model] for column in formulation.columns])
-    rates = formulation.problem.rates * (factors / before)[:, None] if len(factors) else formulation.problem.rates
-    return replace(formulation, problem=replace(formulation.problem, headroom=least, rates=rates), ease=ease)
+def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> Formulation:
+    """The formulation with each model's own headroom: the smallest for all, and lower rates for the other models."""
+    problem = formulation.problem
+    least = min(headrooms.values(), default=problem.headroom)
+    factors = tuple((1.0 - headrooms[one.name]) / (1.0 - least) for one in formulation.models)
+    changes = np.array([factors[column.model] for column in formulation.columns])
+    rates = problem.rates * changes[:, None] if len(changes) else problem.rates
+    return replace(formulation, problem=replace(problem, headroom=least, rates=rates), rate_factors=factors)
 
 
 def only_gpu(problem: Problem, gpu: str) -> Problem:
-    """The same problem with machines of one kind of GPU only."""
-    kept = [p for p, pool in enumerate(problem.pools) if pool.gpu == gpu]
-    return without_pools(problem, frozenset(range(len(problem.pools))) - frozenset(kept))
+    """The problem with machines of one kind of GPU only."""
+    return without_pools(problem, frozenset(p for p, pool in enumerate(problem.pools) if pool.gpu != gpu))
 
 
 def without_pools(problem: Problem, pools: frozenset[int]) -> Problem:
-    """The same problem less some pools: their machines cannot be had."""
+    """The problem without some pools' machines."""
     columns = np.flatnonzero(~np.isin(problem.pool_of, list(pools)))
     jobs = []
     for job in problem.jobs:
         hours = job.hours.copy()
         hours[list(pools)] = np.inf
         jobs.append(replace(job, hours=hours))
-    return replace(
-        problem,
-        columns=tuple(problem.columns[j] for j in columns),
-        pool_of=problem.pool_of[columns],
-        uses=problem.uses[columns],
-        rates=problem.rates[columns],
-        jobs=tuple(jobs),
-    )
+    return replace(problem.of_columns(columns), jobs=tuple(jobs))

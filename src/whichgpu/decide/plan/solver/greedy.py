@@ -1,7 +1,7 @@
-"""A plan to begin with: the machine that earns most for its price, again and again; then fewer and cheaper ones, while it holds.
+"""A greedy starting plan: add the machine that earns most for its price, then drop and replace machines while all is served.
 
-Small fleets of many kinds to choose from are where a search tree is slow and this is quick: each trial is a linear program of the
-few columns in use.
+It is fast where branch and bound is slow, on small fleets with many kinds of machines: each trial is a linear program of the few
+columns in use.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from whichgpu.decide.plan.solver.growth import max_growth
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
-COLUMNS = 400  # that are looked at, best first
-MOST = 60  # machines beyond which rounding the relaxation does as well
-SWAPS = 30  # cheaper columns tried in the place of one in use
-DONE = 1e-9
+MAX_COLUMNS = 400  # columns considered, best first
+MAX_MACHINES = 60  # beyond which rounding the relaxation does as well
+MAX_SWAPS = 30  # cheaper columns tried in the place of one in use
+DONE = 1e-9  # share of a bucket left unserved that counts as none
 
 
 def greedy_applies(problem: Problem) -> bool:
-    """Whether it is a problem this can begin: one level, machines without limits, nothing beside serving."""
+    """Whether the greedy plan applies: one level, machines without limits, nothing but serving."""
     bounded = any(np.isfinite(option.most) for pool in problem.pools for option in pool.options)
     filled = all(problem.uses[j] == problem.pools[int(p)].size for j, p in enumerate(problem.pool_of))
     beside = (
@@ -31,16 +31,16 @@ def greedy_applies(problem: Problem) -> bool:
 
 
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
-    """Copies of every column, made by earnings at these prices and then bettered until `end`; None where there would be many."""
+    """Replicas of every column by earnings at these prices, improved until `end`; None if there would be many."""
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     worth = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
-    chosen = np.argsort(-worth, kind="stable")[: min(COLUMNS, int((worth > 0).sum()))]
-    counts = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
-    if counts is None:
+    chosen = np.argsort(-worth, kind="stable")[: min(MAX_COLUMNS, int((worth > 0).sum()))]
+    of_chosen = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
+    if of_chosen is None:
         return None
-    copies = np.zeros(len(problem.columns), dtype=np.int64)
-    copies[chosen] = counts
-    return _better(problem, copies, each, chosen, end) if _holds(problem, copies) else None
+    counts = np.zeros(len(problem.columns), dtype=np.int64)
+    counts[chosen] = of_chosen
+    return _improved(problem, counts, each, chosen, end) if _serves_all(problem, counts) else None
 
 
 def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: float) -> Ints | None:
@@ -50,7 +50,7 @@ def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: 
     paid = np.where(able, prices[order], 0.0)
     left = np.where(prices > 0, 1.0, 0.0)
     counts = np.zeros(len(loads), dtype=np.int64)
-    for _ in range(MOST):
+    for _ in range(MAX_MACHINES):
         mine = left[order] * able
         work = ranked * mine
         before = np.cumsum(work, axis=1) - work
@@ -63,38 +63,38 @@ def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: 
     return None
 
 
-def _better(problem: Problem, copies: Ints, each: Floats, chosen: Ints, end: float) -> Ints:
-    """Drop what is not needed, dearest first; then put something cheaper in the place of each, while that helps."""
-    copies = _dropped(problem, copies, each, end)
+def _improved(problem: Problem, counts: Ints, each: Floats, chosen: Ints, end: float) -> Ints:
+    """Drop machines that are not needed, dearest first; then replace each by a cheaper one while that works."""
+    counts = _dropped(problem, counts, each, end)
     gained = True
     while gained and monotonic() < end:
         gained = False
-        for j in sorted(np.flatnonzero(copies).tolist(), key=lambda one: -each[one]):
-            cheaper = [int(k) for k in chosen if each[k] < each[j] * (1 - 1e-6)][:SWAPS]
+        for j in sorted(np.flatnonzero(counts).tolist(), key=lambda one: -each[one]):
+            cheaper = [int(k) for k in chosen if each[k] < each[j] * (1 - 1e-6)][:MAX_SWAPS]
             for k in sorted(cheaper, key=lambda one: each[one]):
                 if monotonic() > end:
-                    return copies
-                trial = copies.copy()
+                    return counts
+                trial = counts.copy()
                 trial[j] -= 1
                 trial[k] += 1
-                if _holds(problem, trial):
-                    copies, gained = _dropped(problem, trial, each, end), True
+                if _serves_all(problem, trial):
+                    counts, gained = _dropped(problem, trial, each, end), True
                     break
             if gained:
                 break
-    return copies
+    return counts
 
 
-def _dropped(problem: Problem, copies: Ints, each: Floats, end: float) -> Ints:
-    for j in sorted(np.flatnonzero(copies).tolist(), key=lambda one: -each[one]):
-        while copies[j] and monotonic() < end:
-            trial = copies.copy()
+def _dropped(problem: Problem, counts: Ints, each: Floats, end: float) -> Ints:
+    for j in sorted(np.flatnonzero(counts).tolist(), key=lambda one: -each[one]):
+        while counts[j] and monotonic() < end:
+            trial = counts.copy()
             trial[j] -= 1
-            if not _holds(problem, trial):
+            if not _serves_all(problem, trial):
                 break
-            copies = trial
-    return copies
+            counts = trial
+    return counts
 
 
-def _holds(problem: Problem, copies: Ints) -> bool:
-    return bool(copies.any()) and max_growth(problem, copies, 0).factor >= 1 - 1e-9
+def _serves_all(problem: Problem, counts: Ints) -> bool:
+    return bool(counts.any()) and max_growth(problem, counts, 0).factor >= 1 - 1e-9

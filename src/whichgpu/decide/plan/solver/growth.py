@@ -1,4 +1,4 @@
-"""How much more a fleet bears: with its copies as they are, the largest multiple of the traffic, and what is full then."""
+"""The capacity left in a fleet: the largest multiple of its traffic, what is full then, and how busy it is now."""
 
 from __future__ import annotations
 
@@ -6,54 +6,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
 from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
-from whichgpu.decide.plan.solver.program import INFINITE, LinearProgram, run
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """`factor` times the level's traffic can be served; `full` are columns without time left then."""
+    """`factor` times the level's traffic can be served; `full` are the columns without time left then."""
 
     factor: float
     full: tuple[int, ...]
 
 
-def max_growth(
-    problem: Problem, copies: Ints, level: int, buckets: np.ndarray | None = None, room: float | None = None
-) -> Growth:
-    """Of these copies; of some buckets' traffic alone while the rest stays as it is, where these are told."""
-    rows, loads = LinearProgram(), problem.loads_at(level, copies > 0)
-    grown = np.ones(problem.demand.shape[1], dtype=bool) if buckets is None else buckets
-    factor = rows.variable(-1.0)
-    used = np.flatnonzero(copies > 0)
-    by_column: dict[int, list[tuple[int, float]]] = {j: [] for j in used.tolist()}
+def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = None) -> Growth:
+    """The growth these replicas allow at a level, using `room` of their time (all but the headroom if None)."""
+    program, loads = LinearProgram(), problem.loads_at(level, counts > 0)
+    factor = program.variable(-1.0)
+    by_column: dict[int, list[tuple[int, float]]] = {j: [] for j in np.flatnonzero(counts > 0).tolist()}
     for b in np.flatnonzero(problem.demand[level] > 0).tolist():
         terms = []
-        for j in used.tolist():
+        for j, mine in by_column.items():
             if np.isfinite(loads[j, b]):
-                place = rows.variable(0.0)
+                place = program.variable(0.0)
                 terms.append((place, 1.0))
-                by_column[j].append((place, float(loads[j, b])))
-        if grown[b]:
-            rows.row([*terms, (factor, -1.0)], 0.0, INFINITE)
-        else:
-            rows.row(terms, 1.0, INFINITE)
-    places = {}
+                mine.append((place, float(loads[j, b])))
+        program.row([*terms, (factor, -1.0)], 0.0, INFINITE)
     share = problem.room if room is None else room
-    for j, terms in by_column.items():
-        places[j] = rows.row(terms, -INFINITE, share * float(copies[j]))
-    told = run(rows)
-    if told is None:
+    rows = {j: program.row(terms, -INFINITE, share * float(counts[j])) for j, terms in by_column.items()}
+    found = program.relax()
+    if found is None:
         return Growth(0.0, ())
-    values, duals = told
-    full = tuple(j for j, row in places.items() if abs(duals[row]) > 1e-9)
-    return Growth(float(values[factor]), full)
+    return Growth(float(found.values[factor]), tuple(j for j, row in rows.items() if abs(found.row_duals[row]) > 1e-9))
 
 
-def utilisation(problem: Problem, copies: Floats, shares: Floats, level: int) -> Floats:
-    """Share of its time each column is at work at a level; 0 where it has no copies."""
+def utilisation(problem: Problem, counts: Floats, shares: Floats, level: int) -> Floats:
+    """Share of its time each column is busy at a level; 0 if it has no replicas."""
     loads = problem.loads()[level]
-    loads = np.where(np.isfinite(loads), loads, 0.0)
-    work = (loads * shares).sum(axis=1)
-    told: Floats = np.divide(work, copies, out=np.zeros_like(work), where=copies > 0)
-    return told
+    work = (np.where(np.isfinite(loads), loads, 0.0) * shares).sum(axis=1)
+    busy: Floats = np.divide(work, counts, out=np.zeros_like(work), where=counts > 0)
+    return busy

@@ -1,14 +1,15 @@
-"""The problem a fleet plan solves, as numbers: machines that can be had, copies of models that run on them, requests to serve.
+"""The problem a fleet plan solves, as numbers: pools of machines, replicas that run on them, requests to serve.
 
 minimise  the bill of an average hour
-subject   every bucket of requests is served at every level of load, split between copies as one likes
-          a copy serves no more than its throughput less the headroom
-          copies run on machines, machines stay within what is owned, on offer and allowed
+subject   every bucket of requests is served at every level of load, split freely between replicas
+          a replica serves no more than its throughput less the headroom
+          replicas run on machines; machines stay within what is owned, on offer and allowed
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+OWNED = "owned"  # term of owned GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class PriceOption:
-    """A way to have machines of a pool: an hour's price; a commitment is paid in every hour of the horizon."""
+    """One price of a pool's machines per machine and hour; a committed one is paid in every hour of the horizon."""
 
     name: str
     price: float
@@ -31,7 +33,7 @@ class PriceOption:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Machines that are alike: GPUs in each, ways to have them, and the kind of GPU that quotas and current plans speak of."""
+    """Machines that are alike: their GPU (as in quotas and current fleets), GPUs in each, and price options."""
 
     name: str
     gpu: str
@@ -41,7 +43,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Most GPUs of a kind in all, rented or owned as the pools say."""
+    """Most GPUs in some pools together."""
 
     name: str
     pools: frozenset[int]
@@ -50,18 +52,18 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work with a deadline beside serving: machine hours of each pool (inf where it cannot), and whether it can be split."""
+    """Work with a deadline beside serving; `divisible` if it can be split over pools and hours."""
 
     name: str
-    hours: Floats  # of machines, [pools]
-    wall: Floats  # of the clock, [pools]
+    hours: Floats  # of machines, [pools]; inf if the job cannot run there
+    wall: Floats  # elapsed, [pools]
     window: float  # hours until the deadline
     divisible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentFleet:
-    """A fleet already there: GPUs of each kind, and what an hour is worth of not adding or giving back one of them."""
+    """GPUs in use now by kind, and what adding or removing one is counted at per hour."""
 
     gpus: dict[str, float]
     change_cost: float
@@ -69,17 +71,18 @@ class CurrentFleet:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`rates[j, b]` are requests a second of bucket b that a copy of column j serves when it does nothing else; 0: it cannot.
+    """Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
 
-    `demand[l, b]` are requests a second at each level of load, `hours[l]` the share of the time the level holds.
-    `headroom` is the share of every copy's time kept free. With `slices`, a bucket is cut into so many parts, each served by one
-    kind of column alone; without, it is split as one likes.
+    `rates[j, b]` are requests per second of bucket b that one replica of column j serves when it does nothing else; 0 if it
+    cannot. `demand[l, b]` are requests per second at each level of load, `hours[l]` the share of the time the level lasts.
+    `headroom` is the share of every replica's time kept free. With `slices` a bucket is cut into so many parts, each served by
+    one column; without, it is split freely.
     """
 
     pools: tuple[Pool, ...]
     columns: tuple[str, ...]
     pool_of: Ints
-    uses: Ints  # GPUs of one copy
+    uses: Ints  # GPUs of one replica
     rates: Floats
     demand: Floats
     hours: Floats
@@ -88,62 +91,100 @@ class Problem:
     quotas: tuple[Quota, ...] = ()
     jobs: tuple[Job, ...] = ()
     horizon: float = 730.0  # hours
-    budget: float | None = None  # most money of an average hour
+    budget: float | None = None  # per average hour
     current: CurrentFleet | None = None
-    spot_share: float = 1.0  # most of the rented GPUs that may be on spot terms
-    buckets: tuple[str, ...] = field(default=())
+    spot_share: float = 1.0  # of rented GPUs, at most
+    buckets: tuple[str, ...] = ()
 
     @property
     def levels(self) -> int:
-        """How many levels of load there are."""
+        """Number of levels of load."""
         return len(self.hours)
 
     @property
     def room(self) -> float:
-        """The share of a copy's time that may be used."""
+        """The share of a replica's time that may be used."""
         return 1.0 - self.headroom
 
+    @property
+    def busiest(self) -> int:
+        """The level with the most requests."""
+        return int(np.argmax(self.demand.sum(axis=1)))
+
+    def of_columns(self, columns: Ints) -> Problem:
+        """The problem with some of its columns only."""
+        return replace(
+            self,
+            columns=tuple(self.columns[j] for j in columns),
+            pool_of=self.pool_of[columns],
+            uses=self.uses[columns],
+            rates=self.rates[columns],
+        )
+
     def loads_at(self, level: int, columns: Bools) -> Floats:
-        """The same of one level, and of some columns; the others' are inf."""
-        told = np.full(self.rates.shape, np.inf)
+        """`loads` of one level and of some columns; those of the others are inf."""
+        loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = self.demand[level][None, :] / self.rates[columns]
-        told[columns] = np.where(self.demand[level][None, :] > 0, np.where(np.isnan(found), np.inf, found), 0.0)
-        return told
+        loads[columns] = np.where(self.demand[level][None, :] > 0, np.where(np.isnan(found), np.inf, found), 0.0)
+        return loads
 
     def loads(self) -> Floats:
-        """Copies of each column that each whole bucket would keep busy, [levels, columns, buckets]; inf where it cannot."""
+        """Replicas of each column that each whole bucket would keep busy, [levels, columns, buckets]; inf if it cannot."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            told = self.demand[:, None, :] / self.rates[None, :, :]
-        told[np.isnan(told)] = np.inf
-        return np.where(self.demand[:, None, :] > 0, told, 0.0)
+            loads = self.demand[:, None, :] / self.rates[None, :, :]
+        loads[np.isnan(loads)] = np.inf
+        return np.where(self.demand[:, None, :] > 0, loads, 0.0)
+
+    def cost_per_request(self) -> Floats:
+        """Price per hour of a request per second, [columns, buckets], at each pool's cheapest option; inf if it cannot serve."""
+        prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
+        each = prices[self.pool_of] * self.uses
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.rates > 0, each[:, None] / self.rates, np.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Copies [levels, columns] and shares of buckets [levels, columns, buckets] over all columns of the problem; machines by way.
+    """Replicas (`counts`) and shares of buckets over all columns of the problem, and machines by price option.
 
-    `cost` is of an average hour; `bound` is proven: no plan costs less, of all columns, those set aside too.
+    `cost` is of an average hour; `bound` is proven: no plan of any columns costs less.
     """
 
     cost: float
     bound: float
-    copies: Ints
-    shares: Floats
-    machines: dict[tuple[int, int, int], int]  # level, pool, way
+    counts: Ints  # [levels, columns]
+    shares: Floats  # [levels, columns, buckets]
+    machines: dict[tuple[int, int, int], int]  # by level, pool and price option
     jobs: tuple[tuple[tuple[int, float], ...], ...]  # of each job: pools and the share of it done there
-    considered: int  # columns looked at
-    kept: int  # columns in the program
+    program_columns: int  # columns in the mixed-integer program
     seconds: float
-    spent_jobs: float = 0.0
-    change: float = 0.0  # of the cost: what changes against the current fleet count for, which nobody pays
+    change: float = 0.0  # part of the cost that stands for changes of the current fleet, which nobody pays
 
     @property
     def bill(self) -> float:
-        """What is paid of an average hour."""
+        """Money paid per average hour."""
         return self.cost - self.change
 
     @property
     def gap(self) -> float:
-        """How much dearer than the bound, as a share of the cost."""
+        """Distance to the bound as a share of the cost."""
         return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
+
+    def gpus_at(self, problem: Problem, level: int, pools: Container[int] | None = None) -> int:
+        """GPUs at a level of load, of all pools or of some."""
+        machines = self.machines.items()
+        return sum(n * problem.pools[p].size for (at, p, _), n in machines if at == level and (pools is None or p in pools))
+
+    def max_gpus(self, problem: Problem, pools: Container[int] | None = None) -> int:
+        """The most GPUs at any level."""
+        return max((self.gpus_at(problem, level, pools) for level in range(problem.levels)), default=0)
+
+    def gpus_by_kind(self, problem: Problem, level: int) -> dict[str, int]:
+        """GPUs of each kind at a level."""
+        counts: dict[str, int] = {}
+        for (at, p, _), n in self.machines.items():
+            if at == level:
+                pool = problem.pools[p]
+                counts[pool.gpu] = counts.get(pool.gpu, 0) + n * pool.size
+        return counts

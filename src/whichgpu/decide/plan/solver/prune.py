@@ -1,131 +1,74 @@
-"""Fewer columns without losing a plan: pools that perform alike become one, and what another beats at every bucket goes."""
+"""Dominated columns and pools: those another replaces at every bucket for no more money."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 
-from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, PriceOption, Problem, Quota
+from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, Problem
 
-DIGITS = 9  # to which rates are compared
-JUDGES = 64  # columns that may rule others out
-POOLS = 400  # that are compared each with each
-
-
-def grouped(problem: Problem) -> Problem:
-    """The same problem with pools of identical performance as one; of unlimited ways on one footing the cheapest is kept."""
-    columns: dict[int, list[int]] = defaultdict(list)
-    for j, p in enumerate(problem.pool_of.tolist()):
-        columns[p].append(j)
-    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for p, pool in enumerate(problem.pools):
-        mine = tuple((int(problem.uses[j]), _rounded(problem.rates[j]).tobytes()) for j in columns[p])
-        quotas = tuple(q for q, quota in enumerate(problem.quotas) if p in quota.pools)
-        times = tuple(round(float(job.hours[p]), 6) for job in problem.jobs)
-        alike[pool.size, pool.gpu if problem.current else "", mine, quotas, times].append(p)
-    if len(alike) == len(problem.pools):
-        return problem
-    places = list(alike.values())
-    pools = tuple(_joined([problem.pools[p] for p in group]) for group in places)
-    kept = [j for group in places for j in columns[group[0]]]
-    pool_of = np.array([at for at, group in enumerate(places) for _ in columns[group[0]]], dtype=np.int64)
-    limits = tuple(
-        Quota(quota.name, frozenset(at for at, group in enumerate(places) if group[0] in quota.pools), quota.most)
-        for quota in problem.quotas
-    )
-    first = [group[0] for group in places]
-    return replace(
-        problem,
-        pools=pools,
-        columns=tuple(problem.columns[j] for j in kept),
-        pool_of=pool_of,
-        uses=problem.uses[kept],
-        rates=problem.rates[kept],
-        quotas=limits,
-        jobs=tuple(replace(job, hours=job.hours[first]) for job in problem.jobs),
-    )
-
-
-def _rounded(rates: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.where(rates > 0, rates, 1.0))))
-    told: Floats = np.round(rates * scale) / scale
-    return told
-
-
-def _joined(pools: list[Pool]) -> Pool:
-    options: list[PriceOption] = []
-    for committed in (False, True):
-        mine = sorted(
-            (option for pool in pools for option in pool.options if option.committed == committed),
-            key=lambda option: option.price,
-        )
-        for option in mine:
-            options.append(option)
-            if not np.isfinite(option.most):
-                break  # nothing dearer is ever taken
-    return replace(pools[0], options=tuple(options))
+MAX_JUDGES = 64  # columns that may dominate others, the best by worth
+MAX_POOLS = 400  # up to which pools are compared pairwise
 
 
 def undominated(problem: Problem) -> Bools:
-    """Columns that no whole number of another's copies beats: at every bucket at least as fast, in all no dearer.
+    """Columns that no whole number of another's replicas dominates: as fast at every bucket for no more money.
 
-    Judged are columns that fill a machine of a pool without limits, on what the pool costs in each of its ways.
+    Only columns that fill a machine of a pool without limits are compared, by rented and by committed price.
     """
     count = len(problem.columns)
-    kept = np.ones(count, dtype=bool)
+    undominated_columns = np.ones(count, dtype=bool)
     if problem.quotas or problem.current is not None:
-        return kept
-    plain, standing, free = _prices(problem)
+        return undominated_columns
+    rented, committed, free = _prices(problem)
     judged = np.flatnonzero(free)
     asked = (problem.demand > 0).any(axis=0)
     rates = problem.rates[:, asked]
     if not len(judged) or not asked.any():
-        return kept
-    worth = (rates[judged] / np.maximum(rates.max(axis=0), 1e-300)).sum(axis=1) / np.maximum(plain[judged], 1e-300)
-    judges = judged[np.argsort(-worth, kind="stable")[:JUDGES]]
+        return undominated_columns
+    worth = (rates[judged] / np.maximum(rates.max(axis=0), 1e-300)).sum(axis=1) / np.maximum(rented[judged], 1e-300)
+    judges = judged[np.argsort(-worth, kind="stable")[:MAX_JUDGES]]
     for k in judges.tolist():
-        if not kept[k]:
+        if not undominated_columns[k]:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
             times = rates[judged] / rates[k][None, :]
         times = np.where(rates[judged] > 0, times, 0.0)
         most = np.max(times, axis=1)
-        able = np.isfinite(most)  # No number of k's copies serves a bucket that k cannot serve, even if k is free of charge.
+        able = np.isfinite(most)  # No number of k's replicas serves a bucket that k cannot serve, even if k is free of charge.
         needed = np.where(able, np.maximum(1.0, np.ceil(most - 1e-9)), 1.0)
-        beaten = able & (needed * plain[k] <= plain[judged]) & (needed * standing[k] <= standing[judged])
-        alike = beaten & (needed == 1) & (plain[judged] == plain[k]) & (standing[judged] == standing[k])
+        beaten = able & (needed * rented[k] <= rented[judged]) & (needed * committed[k] <= committed[judged])
+        alike = beaten & (needed == 1) & (rented[judged] == rented[k]) & (committed[judged] == committed[k])
         same = alike & (rates[judged] == rates[k][None, :]).all(axis=1)
-        kept[judged[beaten & ~(same & (judged <= k))]] = False
-        kept[k] = True
-    return kept
+        undominated_columns[judged[beaten & ~(same & (judged <= k))]] = False
+        undominated_columns[k] = True
+    return undominated_columns
 
 
 def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
-    """Of a whole machine of each column's pool, plain and committed; and which columns have it to themselves without limits."""
-    plain, standing = np.full(len(problem.columns), np.inf), np.full(len(problem.columns), np.inf)
+    """Rented and committed price of a machine of each column's pool, and which columns fill one without limits."""
+    rented, committed = np.full(len(problem.columns), np.inf), np.full(len(problem.columns), np.inf)
     free = np.zeros(len(problem.columns), dtype=bool)
     for j, p in enumerate(problem.pool_of.tolist()):
         pool = problem.pools[p]
-        plain[j] = min((option.price for option in pool.options if not option.committed), default=np.inf)
-        standing[j] = min((option.price for option in pool.options if option.committed), default=np.inf)
+        rented[j] = min((option.price for option in pool.options if not option.committed), default=np.inf)
+        committed[j] = min((option.price for option in pool.options if option.committed), default=np.inf)
         bounded = any(np.isfinite(option.most) or (option.term == "spot" and problem.spot_share < 1) for option in pool.options)
         free[j] = problem.uses[j] == pool.size and not bounded
-    return plain, standing, free
+    return rented, committed, free
 
 
 def dominated_pools(problem: Problem) -> Bools:
-    """Pools without limits in whose place another's machines would always do: as many GPUs, no dearer in any way of having them,
-    within the same quotas, and every copy there has copies here that are at least as fast on no more GPUs.
+    """Pools without limits whose machines another pool can always replace.
 
-    Whatever ties levels, models or spot shares together still holds with the other's machines, which `undominated` cannot say.
+    The other has the same GPU count, costs no more on any kind of term, is under no further quota, and for every replica here it
+    has replicas that are as fast on no more GPUs. Unlike `undominated` this also holds with commitments, several models or spot.
     """
     count = len(problem.pools)
-    beaten = np.zeros(count, dtype=bool)
-    if count > POOLS:
-        return beaten
+    dominated = np.zeros(count, dtype=bool)
+    if count > MAX_POOLS:
+        return dominated
     columns: dict[int, list[int]] = defaultdict(list)
     for j, p in enumerate(problem.pool_of.tolist()):
         columns[p].append(j)
@@ -147,13 +90,13 @@ def dominated_pools(problem: Problem) -> Bools:
                 and quotas[p] == quotas[q]
                 and _covers(rates, problem, columns[p], columns[q])
             ):
-                beaten[p] = True  # of two that beat each other the first stays
+                dominated[p] = True  # Of two that dominate each other the first stays.
                 break
-    return beaten
+    return dominated
 
 
 def _no_dearer(here: Pool, there: Pool) -> bool:
-    """Whether every way of having machines there has one here that costs no more for as many GPUs and ties to no more."""
+    """Whether every price option there has one here with no higher price per GPU, no commitment and no spot beyond it."""
     if there.size % here.size:
         return False
     times = there.size // here.size
@@ -169,7 +112,7 @@ def _no_dearer(here: Pool, there: Pool) -> bool:
 
 
 def _covers(rates: Floats, problem: Problem, here: list[int], there: list[int]) -> bool:
-    """Whether every column there has one here whose copies, on no more GPUs, serve at least as much of everything."""
+    """Whether every column there has one here whose replicas, on no more GPUs, serve at least as much of every bucket."""
     for j in there:
         served = np.flatnonzero(rates[j])
         if not len(served):

@@ -11,28 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from whichgpu.estimate.allocator import Replay
-from whichgpu.estimate.memory.training.ledger import Ledger
-from whichgpu.estimate.memory.training.tape import Block, Passed
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
+from whichgpu.estimate.memory.training.tape import SavedTensors, TapeBlock
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BlockRun:
     """A block of the model with the 16-bit copies autocast makes of its weights, and whether it is checkpointed.
 
     `gathered` are the bytes ZeRO 3 fetches from the other GPUs before the block runs, and drops after it.
     """
 
-    block: Block
+    block: TapeBlock
     casts: tuple[int, ...] = ()
     checkpointed: bool = False
     gathered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingRun:
     """Everything a step needs: bytes of each tensor as this GPU holds it, and the model's stretches in order."""
 
-    stretches: Sequence[Stretch]
+    stretches: Sequence[BlockRun]
     weights: Sequence[int]
     adapters: Sequence[int] = ()
     states: Sequence[int] = ()  # of the optimizer
@@ -44,9 +44,9 @@ class Training:
     scattered: int = 1  # GPUs over which a block's weight gradients are spread as soon as they are there (ZeRO 2 and 3)
 
 
-def play(training: Training, pools: bool = True) -> Replay:
+def replay_training(training: TrainingRun, pools: bool = True) -> Replay:
     """Peaks of two steps, with what each part held at the fullest moment; without `pools` nothing is told of the allocator's."""
-    ledger = Ledger()
+    ledger = AllocationLog()
     for label, size in training.fixed.items():
         if size:
             ledger.new(size, label)
@@ -67,7 +67,7 @@ def play(training: Training, pools: bool = True) -> Replay:
     return ledger.replay(pools)
 
 
-def _remember(ledger: Ledger, training: Training) -> None:
+def _remember(ledger: AllocationLog, training: TrainingRun) -> None:
     """The optimizer's states come to be."""
     for size in training.states:
         ledger.new(size, "optimizer")
@@ -75,25 +75,27 @@ def _remember(ledger: Ledger, training: Training) -> None:
 
 @dataclass(slots=True)
 class _Visited:
-    stretch: Stretch
+    stretch: BlockRun
     entry: int | None
-    passed: Passed | None
+    passed: SavedTensors | None
     casts: list[int]
 
 
 class _Player:
     """Plays blocks into a ledger; a block played before in the same way is written again."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: AllocationLog) -> None:
         self.ledger = ledger
 
-    def forward(self, block: Block, entry: int | None, saving: bool = True) -> tuple[int, Passed]:
+    def forward(self, block: TapeBlock, entry: int | None, saving: bool = True) -> tuple[int, SavedTensors]:
         """`Block.forward` here."""
         passage, exit, left = block.forward_passage(entry is not None, saving)
         here = self.ledger.write(passage, [] if entry is None else [entry])
-        return here[exit], Passed(*({name: here[number] for name, number in kept.items()} for kept in (left.live, left.extras)))
+        return here[exit], SavedTensors(
+            *({name: here[number] for name, number in kept.items()} for kept in (left.live, left.extras))
+        )
 
-    def backward(self, block: Block, passed: Passed, gradient: int) -> tuple[int | None, list[int]]:
+    def backward(self, block: TapeBlock, passed: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:
         """`Block.backward` here."""
         passage, back, weights = block.backward_passage(tuple(passed.live), tuple(passed.extras))
         here = self.ledger.write(passage, [gradient, *passed.live.values(), *passed.extras.values()])
@@ -103,7 +105,7 @@ class _Player:
 class _Gathered:
     """Weights that ZeRO 3 has whole for a while: those of the block that runs, and of the one to run next."""
 
-    def __init__(self, ledger: Ledger, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, ledger: AllocationLog, stretches: Sequence[BlockRun]) -> None:
         self._ledger, self._sizes = ledger, [stretch.gathered for stretch in stretches]
         self._here: dict[int, int] = {}
 
@@ -119,7 +121,7 @@ class _Gathered:
             self._ledger.free(self._here.pop(place))
 
 
-def _step(player: _Player, training: Training) -> list[int]:
+def _step(player: _Player, training: TrainingRun) -> list[int]:
     ledger = player.ledger
     visited: list[_Visited] = []
     whole = _Gathered(ledger, training.stretches)
@@ -155,7 +157,7 @@ def _step(player: _Player, training: Training) -> list[int]:
     return gradients
 
 
-def _settled(ledger: Ledger, made: list[int], sizes: Sequence[int], training: Training) -> list[int]:
+def _settled(ledger: AllocationLog, made: list[int], sizes: Sequence[int], training: TrainingRun) -> list[int]:
     """Gradients as this GPU keeps them: its share of their sum over all GPUs, for which all of them must be there first.
 
     Where there are some of earlier micro-batches, they are added to those at once, and nothing new stays.

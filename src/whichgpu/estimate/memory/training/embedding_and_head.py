@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whichgpu.estimate.memory.training.operators import Widths, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape, Value
+from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.shapes import Transformer
 
 # Losses of causal models upcast the logits to fp32 first; those of these families run in the logits' own width.
@@ -11,10 +11,10 @@ SOFT_CAPPED = ("gemma2",)
 OWN_WIDTH = ("bert", "roberta", "deberta-v2", "t5", "whisper", "distilbert", "electra", "albert")
 
 
-def embedding_block(shape: Transformer, tokens: int, widths: Widths) -> Block:
+def embedding_block(shape: Transformer, tokens: int, widths: ElementWidths) -> TapeBlock:
     """Token, position and type embeddings summed, normed and dropped out as the family does."""
     tape = Tape()
-    write = Writer(tape, tokens, widths)
+    write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens, 8)  # token ids
     x = tape.op((), tokens * shape.hidden, widths.stream)
     for table in (shape.positions, shape.token_types):
@@ -24,17 +24,17 @@ def embedding_block(shape: Transformer, tokens: int, widths: Widths) -> Block:
     if shape.embedding_norm:
         x = write.layer_norm(x)
     x = write.dropout(x, shape.dropout)
-    return Block(tuple(tape.nodes), entry, x)
+    return TapeBlock(tuple(tape.nodes), entry, x)
 
 
-def head_block(shape: Transformer, tokens: int, widths: Widths, lora_rank: int = 0) -> Block:
+def head_block(shape: Transformer, tokens: int, widths: ElementWidths, lora_rank: int = 0) -> TapeBlock:
     """Final norm, head and loss; backward begins with the loss, so the whole of it is one block with a tiny output."""
     tape = Tape()
-    write = Writer(tape, tokens, widths)
+    write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens * shape.hidden, widths.stream)
     x = entry
     if shape.causal or shape.norm == "rms":
-        own = Writer(tape, tokens, widths, lora_rank)
+        own = OperatorWriter(tape, tokens, widths, lora_rank)
         x = own.rms_norm(x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else own.layer_norm(x)
     if shape.lm_transform:
         x = write.layer_norm(write.keeps_input(write.linear(x, shape.hidden, bias=True)))
@@ -42,17 +42,17 @@ def head_block(shape: Transformer, tokens: int, widths: Widths, lora_rank: int =
     if shape.model_type in OWN_WIDTH:  # autocast's softmax reads 16 bit and writes fp32 in one go
         shares = tape.op((logits,), logits.count, 4 if widths.mixed else logits.width, save_output=True)
         loss = tape.op((shares,), 1, 4)
-        return Block(tuple(tape.nodes), entry, loss, hold=(logits,))
+        return TapeBlock(tuple(tape.nodes), entry, loss, hold=(logits,))
     if shape.model_type in SOFT_CAPPED:  # divided, bent by tanh and multiplied again
         logits = write.scale(write.keeps_output(write.scale(logits)))
     upcast = write.cast(logits, 4)
     shares = tape.op((upcast,), upcast.count, 4, save_output=True)
     loss = tape.op((shares,), 1, 4)
     # the logits stay in hand while the loss runs
-    return Block(tuple(tape.nodes), entry, loss, hold=(logits,) if upcast is logits else (logits, upcast))
+    return TapeBlock(tuple(tape.nodes), entry, loss, hold=(logits,) if upcast is logits else (logits, upcast))
 
 
-def _logits(write: Writer, shape: Transformer, x: Value, lora_rank: int) -> Value:
+def _logits(write: OperatorWriter, shape: Transformer, x: TapeTensor, lora_rank: int) -> TapeTensor:
     if not lora_rank:
         return write.linear(x, shape.vocab)
     x = write.cast(x, write.widths.compute)  # a frozen head keeps nothing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.memory.training.operators import Widths, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape, Value
-from whichgpu.workload.shapes import Latent, Transformer
+from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
+from whichgpu.workload.shapes import LatentAttention, Transformer
 
 # Families that normalise after each half of a layer; all others do it before.
 POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra", "albert", "xlm-roberta", "opt-350m")
@@ -17,7 +17,7 @@ INNER_DROPOUT = ("t5", "mt5", "umt5", "bart", "mbart")
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class LayerRun:
     """How a layer is run: tokens in all, tokens of one sequence, attention kind, and where cross attention reads."""
 
     tokens: int
@@ -30,20 +30,20 @@ class Pass:
     cross_sequence: int = 0
 
 
-def layer_block(shape: Transformer, run: Pass, widths: Widths) -> Block:
+def layer_block(shape: Transformer, run: LayerRun, widths: ElementWidths) -> TapeBlock:
     """One layer as the framework runs it."""
     tape = Tape()
-    write = Writer(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets)
+    write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets)
     entry = tape.value(run.tokens * shape.hidden, widths.stream)
     exit = (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, entry, run)
-    return Block(tuple(tape.nodes), entry, exit)
+    return TapeBlock(tuple(tape.nodes), entry, exit)
 
 
-def _norm(write: Writer, shape: Transformer, x: Value) -> Value:
+def _norm(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTensor:
     return write.rms_norm(x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else write.layer_norm(x)
 
 
-def _pre_norm(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+def _pre_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
     normed = _norm(write, shape, x)
     attended = write.dropout(_self_attention(write, shape, normed, run), shape.dropout)
     if shape.parallel_block:
@@ -60,17 +60,17 @@ def _pre_norm(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
     return write.add(x, wide)
 
 
-def _post_norm(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+def _post_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
     attended = write.dropout(_self_attention(write, shape, x, run), shape.dropout)
     x = write.layer_norm(write.add(attended, x))
     wide = write.dropout(_mlp(write, shape, x), shape.dropout)
     return write.layer_norm(write.add(wide, x))
 
 
-def _self_attention(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.latent:
-        return _latent_attention(write, shape, shape.latent, x, run)
+    if shape.mla:
+        return _latent_attention(write, shape, shape.mla, x, run)
     if shape.model_type == "gpt2" and run.attention != "eager":  # one projection, split into views
         return write.linear(_joined_attention(write, shape, write.linear(x, 3 * queries, bias=True)), shape.hidden, bias=True)
     q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
@@ -83,7 +83,7 @@ def _self_attention(write: Writer, shape: Transformer, x: Value, run: Pass) -> V
     return write.linear(out, shape.hidden, shape.out_bias, "o")
 
 
-def _joined_attention(write: Writer, shape: Transformer, joined: Value) -> Value:
+def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTensor) -> TapeTensor:
     """Attention on views of one joined q, k, v tensor, which is kept whole."""
     queries = shape.heads * shape.head_dim
     return write.tape.op(
@@ -97,10 +97,10 @@ def _joined_attention(write: Writer, shape: Transformer, joined: Value) -> Value
     )
 
 
-def _cross_attention(write: Writer, shape: Transformer, x: Value, run: Pass) -> Value:
+def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
     """Queries from the decoder, keys and values from the encoder's output, which is kept once outside the layer."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    memory = Writer(write.tape, run.cross_tokens, write.widths, run.lora_rank, targets=run.lora_targets)
+    memory = OperatorWriter(write.tape, run.cross_tokens, write.widths, run.lora_rank, targets=run.lora_targets)
     encoded = write.tape.value(run.cross_tokens * shape.hidden, write.widths.compute)
     q = write.linear(x, queries, shape.qkv_bias)
     k, v = (memory.linear(encoded, keys, shape.qkv_bias) for _ in range(2))
@@ -108,21 +108,23 @@ def _cross_attention(write: Writer, shape: Transformer, x: Value, run: Pass) -> 
     return write.linear(out, shape.hidden, shape.out_bias)
 
 
-def _latent_attention(write: Writer, shape: Transformer, latent: Latent, x: Value, run: Pass) -> Value:
+def _latent_attention(
+    write: OperatorWriter, shape: Transformer, mla: LatentAttention, x: TapeTensor, run: LayerRun
+) -> TapeTensor:
     """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
-    whole = shape.heads * (latent.nope_dim + latent.rope_dim)
-    q = write.linear(write.rms_norm(write.linear(x, latent.q_rank)), whole) if latent.q_rank else write.linear(x, whole)
-    low = write.linear(x, latent.kv_rank + latent.rope_dim)
-    narrow = write.tape.op((low,), write.tokens * latent.kv_rank, low.width, passes=True)
-    both = write.linear(write.rms_norm(narrow), shape.heads * (latent.nope_dim + latent.value_dim))
+    whole = shape.heads * (mla.nope_dim + mla.rope_dim)
+    q = write.linear(write.rms_norm(write.linear(x, mla.q_rank)), whole) if mla.q_rank else write.linear(x, whole)
+    low = write.linear(x, mla.kv_rank + mla.rope_dim)
+    narrow = write.tape.op((low,), write.tokens * mla.kv_rank, low.width, passes=True)
+    both = write.linear(write.rms_norm(narrow), shape.heads * (mla.nope_dim + mla.value_dim))
     q = write.rotary(q)
     k = write.tape.op((both, low), write.tokens * whole, both.width)
-    v = write.tape.op((both,), write.tokens * shape.heads * latent.value_dim, both.width)
-    out = write.attention(q, k, v, shape.heads, shape.heads * latent.value_dim, run.attention, run.sequence)
+    v = write.tape.op((both,), write.tokens * shape.heads * mla.value_dim, both.width)
+    out = write.attention(q, k, v, shape.heads, shape.heads * mla.value_dim, run.attention, run.sequence)
     return write.linear(out, shape.hidden)
 
 
-def _mlp(write: Writer, shape: Transformer, x: Value, ffn: int = 0) -> Value:
+def _mlp(write: OperatorWriter, shape: Transformer, x: TapeTensor, ffn: int = 0) -> TapeTensor:
     ffn = ffn or shape.ffn
     if shape.gated:
         gate = _activation(write, shape, write.linear(x, ffn, shape.mlp_bias, "gate"))
@@ -134,19 +136,21 @@ def _mlp(write: Writer, shape: Transformer, x: Value, ffn: int = 0) -> Value:
     return write.linear(inner, shape.hidden, shape.mlp_bias, "down")
 
 
-def _experts(write: Writer, shape: Transformer, x: Value) -> Value:
+def _experts(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTensor:
     """A mixture: each token goes through `active` experts; the rows kept are those routed, whatever expert takes them."""
     experts = shape.experts
     assert experts is not None
     write.linear(x, experts.count)  # the router
-    routed = Writer(write.tape, write.tokens * experts.active, write.widths, write.lora_rank, experts.count, write.targets)
+    routed = OperatorWriter(
+        write.tape, write.tokens * experts.active, write.widths, write.lora_rank, experts.count, write.targets
+    )
     gathered = write.tape.op((x,), x.count * experts.active, x.width)
     out = _mlp(routed, shape, gathered, experts.ffn)
     out = write.tape.op((out,), write.tokens * shape.hidden, out.width, (out,))
     return write.add(out, _mlp(write, shape, x, experts.shared_ffn)) if experts.shared_ffn else out
 
 
-def _activation(write: Writer, shape: Transformer, x: Value) -> Value:
+def _activation(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTensor:
     if shape.activation == "gelu_tanh":
         return write.gelu_tanh(x)
     return write.keeps_output(x) if shape.activation == "relu" else write.keeps_input(x)

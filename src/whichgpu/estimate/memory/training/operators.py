@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.memory.training.tape import Tape, Value
+from whichgpu.estimate.memory.training.tape import Tape, TapeTensor
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
-class Widths:
+class ElementWidths:
     """Bytes of an element by role: parameters, the residual stream, matrix products."""
 
     parameter: int
@@ -28,28 +28,28 @@ class Widths:
 
 
 WIDTHS = {
-    name: Widths(one.parameter_bytes, one.stream_bytes, one.compute_bytes)
+    name: ElementWidths(one.parameter_bytes, one.stream_bytes, one.compute_bytes)
     for name, one in PRECISION_BY_NAME.items()
     if one.is_trained
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class OperatorWriter:
     """Writes operators for `tokens` rows onto a tape."""
 
     tape: Tape
     tokens: int
-    widths: Widths
+    widths: ElementWidths
     lora_rank: int = 0  # above 0: base weights are frozen and every linear layer has an adapter
     copies: int = 1  # weights a linear layer stands for: the experts of a mixture
     targets: frozenset[str] = frozenset()  # with adapters: the projections that have one; empty: all
 
-    def cast(self, x: Value, width: int) -> Value:
+    def cast(self, x: TapeTensor, width: int) -> TapeTensor:
         """A copy in another width; nothing is kept for backward, whose gradient is a copy again."""
         return x if x.width == width else self.tape.op((x,), x.count, width)
 
-    def linear(self, x: Value, out: int, bias: bool = False, role: str = "") -> Value:
+    def linear(self, x: TapeTensor, out: int, bias: bool = False, role: str = "") -> TapeTensor:
         """x @ W: keeps its input for the weight's gradient. `role` is the projection's name: q, k, v, o, gate, up, down."""
         features = x.count // self.tokens
         x = self.cast(x, self.widths.compute)
@@ -69,7 +69,7 @@ class Writer:
             backward_temporary=temporary,
         )
 
-    def _adapted(self, x: Value, features: int, out: int) -> Value:
+    def _adapted(self, x: TapeTensor, features: int, out: int) -> TapeTensor:
         """A frozen linear layer plus a low-rank adapter (arXiv 2106.09685): base(x) + scale * B(A(x))."""
         width, rank = self.widths.compute, self.lora_rank
         base = self.tape.op((x,), self.tokens * out, width)
@@ -78,7 +78,7 @@ class Writer:
         scaled = self.tape.op((up,), up.count, width)
         return self.tape.op((base, scaled), base.count, width, passes=True)
 
-    def rms_norm(self, x: Value, wide_weight: bool = False) -> Value:
+    def rms_norm(self, x: TapeTensor, wide_weight: bool = False) -> TapeTensor:
         """Written out in torch operators: an fp32 copy squared, averaged, scaled, cast back, times the weight.
 
         With `wide_weight` (Gemma) the weight is applied in fp32 and the cast comes last.
@@ -94,38 +94,38 @@ class Writer:
         kept = (narrow,) if gradient else ()
         return self.tape.op((narrow,), x.count, x.width, kept, parameter_gradient=gradient)
 
-    def layer_norm(self, x: Value) -> Value:
+    def layer_norm(self, x: TapeTensor) -> TapeTensor:
         """One fused operator: keeps its input, a mean and a deviation a row. Autocast runs it in fp32."""
         if self.widths.mixed:
             x = self.cast(x, 4)
         gradient = 0 if self.lora_rank else 2 * (x.count // self.tokens) * self.widths.parameter
         return self.tape.op((x,), x.count, x.width, (x,), extra=8 * self.tokens, parameter_gradient=gradient)
 
-    def add(self, x: Value, y: Value) -> Value:
+    def add(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
         """A sum keeps nothing; its gradient goes to both."""
         return self.tape.op((x, y), x.count, max(x.width, y.width), passes=True)
 
-    def scale(self, x: Value) -> Value:
+    def scale(self, x: TapeTensor) -> TapeTensor:
         """Times or plus a constant: keeps nothing."""
         return self.tape.op((x,), x.count, x.width)
 
-    def multiply(self, x: Value, y: Value) -> Value:
+    def multiply(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
         """A product keeps both factors."""
         return self.tape.op((x, y), x.count, max(x.width, y.width), (x, y))
 
-    def keeps_input(self, x: Value) -> Value:
+    def keeps_input(self, x: TapeTensor) -> TapeTensor:
         """An activation such as silu, gelu or relu's like: keeps what went in."""
         return self.tape.op((x,), x.count, x.width, (x,))
 
-    def keeps_output(self, x: Value) -> Value:
+    def keeps_output(self, x: TapeTensor) -> TapeTensor:
         """tanh, relu, sigmoid: keeps what came out."""
         return self.tape.op((x,), x.count, x.width, save_output=True)
 
-    def dropout(self, x: Value, share: float) -> Value:
+    def dropout(self, x: TapeTensor, share: float) -> TapeTensor:
         """Keeps a mask of one byte an element."""
         return x if share <= 0 else self.tape.op((x,), x.count, x.width, extra=x.count)
 
-    def gelu_tanh(self, x: Value) -> Value:
+    def gelu_tanh(self, x: TapeTensor) -> TapeTensor:
         """The tanh approximation written out in torch operators; `pow` forces fp32 under autocast."""
         base = self.cast(x, 4) if self.widths.mixed else x
         cubed = self.tape.op((base,), x.count, base.width, (base,))
@@ -133,7 +133,7 @@ class Writer:
         bent = self.keeps_output(inner)
         return self.multiply(self.scale(x), self.scale(bent))
 
-    def rotary(self, x: Value) -> Value:
+    def rotary(self, x: TapeTensor) -> TapeTensor:
         """x * cos + rotate(x) * sin. cos and sin need no gradient, so x is not kept; they have the stream's width."""
         width = max(x.width, self.widths.stream)
         straight = self.tape.op((x,), x.count, width)
@@ -141,7 +141,9 @@ class Writer:
         turned = self.tape.op((turned,), x.count, width)
         return self.add(straight, turned)
 
-    def attention(self, q: Value, k: Value, v: Value, heads: int, out: int, kind: str, context: int, dropout: float = 0) -> Value:
+    def attention(
+        self, q: TapeTensor, k: TapeTensor, v: TapeTensor, heads: int, out: int, kind: str, context: int, dropout: float = 0
+    ) -> TapeTensor:
         """Fused attention keeps q, k, v, its output and a log-sum-exp a row and head; eager keeps the scores too."""
         width = self.widths.compute
         q, k, v = (self.cast(part, width) for part in (q, k, v))

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from whichgpu.estimate.memory.training.ledger import Ledger, Passage
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog, LogSegment
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TapeTensor:
     """A tensor on the tape: `count` elements of `width` bytes."""
 
     id: int
@@ -29,12 +29,12 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TapeOperator:
     """One operator. `saved` is kept for backward; `passes` hands its output's gradient on without a copy."""
 
-    inputs: tuple[Value, ...]
-    output: Value
-    saved: tuple[Value, ...]
+    inputs: tuple[TapeTensor, ...]
+    output: TapeTensor
+    saved: tuple[TapeTensor, ...]
     extra: int = 0  # bytes kept beside the saved tensors: masks, statistics
     backward_temporary: int = 0  # bytes alive while its backward runs
     parameter_gradient: int = 0  # bytes of weight gradient it leaves behind
@@ -45,36 +45,36 @@ class Node:
 class Tape:
     """A block being written."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[TapeOperator] = field(default_factory=list)
     next_id: int = 0
 
-    def value(self, count: int, width: int) -> Value:
+    def value(self, count: int, width: int) -> TapeTensor:
         """A tensor that comes from outside, or one to be an operator's output."""
         self.next_id += 1
-        return Value(self.next_id, count, width)
+        return TapeTensor(self.next_id, count, width)
 
     def op(
         self,
-        inputs: tuple[Value, ...],
+        inputs: tuple[TapeTensor, ...],
         count: int,
         width: int,
-        saved: tuple[Value, ...] = (),
+        saved: tuple[TapeTensor, ...] = (),
         *,
         save_output: bool = False,
         extra: int = 0,
         backward_temporary: int = 0,
         parameter_gradient: int = 0,
         passes: bool = False,
-    ) -> Value:
+    ) -> TapeTensor:
         """Append an operator and return its output."""
         output = self.value(count, width)
         kept = (*saved, output) if save_output else saved
-        self.nodes.append(Node(inputs, output, kept, extra, backward_temporary, parameter_gradient, passes))
+        self.nodes.append(TapeOperator(inputs, output, kept, extra, backward_temporary, parameter_gradient, passes))
         return output
 
 
 @dataclass(slots=True)
-class Passed:
+class SavedTensors:
     """What a block's forward left for its backward: the ledger's ids of tensors that live on, and of masks and the like."""
 
     live: dict[int, int]
@@ -82,13 +82,13 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TapeBlock:
     """A finished tape with its input and output. `hold` names values that stay in hand until the end, such as the logits."""
 
-    nodes: tuple[Node, ...]
-    entry: Value
-    exit: Value
-    hold: tuple[Value, ...] = ()
+    nodes: tuple[TapeOperator, ...]
+    entry: TapeTensor
+    exit: TapeTensor
+    hold: tuple[TapeTensor, ...] = ()
     played: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # passages, by how it was played
 
     @property
@@ -102,29 +102,29 @@ class Block:
         values = {value.id: value.size for node in self.nodes for value in node.saved}
         return sum(values.values()) + sum(node.extra for node in self.nodes)
 
-    def forward_passage(self, entered: bool, saving: bool) -> tuple[Passage, int, Passed]:
+    def forward_passage(self, entered: bool, saving: bool) -> tuple[LogSegment, int, SavedTensors]:
         """Its way forward to be written into any ledger: the first number is the input's, where it is handed one."""
         key = entered, saving
         if key not in self.played:
-            ledger = Ledger()
+            ledger = AllocationLog()
             exit, left = self.forward(ledger, ledger.new(1, "") if entered else None, saving)
             self.played[key] = ledger.passage(int(entered)), exit, left
-        found: tuple[Passage, int, Passed] = self.played[key]
+        found: tuple[LogSegment, int, SavedTensors] = self.played[key]
         return found
 
-    def backward_passage(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[Passage, int | None, list[int]]:
+    def backward_passage(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
         """Its way backward: the first numbers are those of the gradient, and of what forward left of these."""
         key = live, extras
         if key not in self.played:
-            ledger = Ledger()
+            ledger = AllocationLog()
             gradient, *within = (ledger.new(1, "") for _ in range(1 + len(live) + len(extras)))
-            passed = Passed(dict(zip(live, within, strict=False)), dict(zip(extras, within[len(live) :], strict=True)))
+            passed = SavedTensors(dict(zip(live, within, strict=False)), dict(zip(extras, within[len(live) :], strict=True)))
             back, weights = self.backward(ledger, passed, gradient)
             self.played[key] = ledger.passage(1 + len(live) + len(extras)), back, weights
-        found: tuple[Passage, int | None, list[int]] = self.played[key]
+        found: tuple[LogSegment, int | None, list[int]] = self.played[key]
         return found
 
-    def forward(self, ledger: Ledger, entry: int | None, saving: bool = True) -> tuple[int, Passed]:
+    def forward(self, ledger: AllocationLog, entry: int | None, saving: bool = True) -> tuple[int, SavedTensors]:
         """Play it forward from the ledger's `entry`; gives the output's id. The input is freed unless saved."""
         last_use = {value.id: index for index, node in enumerate(self.nodes) for value in node.inputs}
         last_use |= {value.id: len(self.nodes) for value in self.hold}
@@ -144,9 +144,9 @@ class Block:
                 ledger.free(live.pop(value.id))
         if entry is not None and saving and self.entry.id not in saved:
             ledger.free(live.pop(self.entry.id))
-        return live[self.exit.id], Passed(live, extras)
+        return live[self.exit.id], SavedTensors(live, extras)
 
-    def backward(self, ledger: Ledger, passed: Passed, gradient: int) -> tuple[int | None, list[int]]:
+    def backward(self, ledger: AllocationLog, passed: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:
         """Play it backward from the gradient of its output; gives the gradient of its input and the weights' gradients."""
         uses: dict[int, int] = {}
         for node in self.nodes:
@@ -181,12 +181,12 @@ class Block:
 class _Flow:
     """Gradients on their way: who holds which buffer of the ledger."""
 
-    def __init__(self, ledger: Ledger, exit: Value, gradient: int) -> None:
+    def __init__(self, ledger: AllocationLog, exit: TapeTensor, gradient: int) -> None:
         self._ledger = ledger
         self._of = {exit.id: gradient}
         self._holders = {gradient: 1}
 
-    def new(self, value: Value) -> int:
+    def new(self, value: TapeTensor) -> int:
         buffer = self._ledger.new(value.size, "temporary")
         self._holders[buffer] = 1
         return buffer
@@ -200,7 +200,7 @@ class _Flow:
         if self._holders[buffer] == 0:
             self._ledger.free(buffer)
 
-    def give(self, value: Value, buffer: int) -> None:
+    def give(self, value: TapeTensor, buffer: int) -> None:
         """Hand a tensor its gradient. A second one is added to the first, in place where nobody else holds that."""
         first = self._of.get(value.id)
         if first is None:
@@ -211,5 +211,5 @@ class _Flow:
             self.release(first)
         self.release(buffer)
 
-    def take(self, value: Value) -> int | None:
+    def take(self, value: TapeTensor) -> int | None:
         return self._of.pop(value.id, None)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.overhead import context, workspace
-from whichgpu.estimate.memory.parts import PARTS, MemoryEstimate, estimate
-from whichgpu.estimate.memory.training.allocator_replay import Stretch, Training, play
-from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
+from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
+from whichgpu.estimate.memory.parts import PARTS, MemoryEstimate, build_estimate
+from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
+from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
 from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
-from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 # 90% ranges as factors. The narrow one is for what was measured on an H200: these families, on one GPU, with these optimizers.
 # The wide one is for all else. Both were set on measured steps, the wide one on 30 more (docs/evidence/memory-accuracy.md).
-MEASURED = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
+MEASURED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
 MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
-SPREAD, SPREAD_DEVICE = (0.9925, 1.0075), (0.965, 1.035)
-SPREAD_OTHER, SPREAD_DEVICE_OTHER = (0.94, 1.13), (0.92, 1.14)
+ALLOCATED_RANGE, DEVICE_RANGE = (0.9925, 1.0075), (0.965, 1.035)
+ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER = (0.94, 1.13), (0.92, 1.14)
 
 
 def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
@@ -30,10 +30,10 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
     else:
         raise TypeError(f"no training memory for {type(shape).__name__}")
     allocated = sum(parts.values())
-    parts |= {"workspace": workspace(gpu), "context": context(gpu), "slack": int((reserved - 1) * allocated)}
-    known = (isinstance(shape, Mlp) or shape.model_type in MEASURED) and _as_measured(workload)
-    spreads = (SPREAD, SPREAD_DEVICE) if known else (SPREAD_OTHER, SPREAD_DEVICE_OTHER)
-    return estimate(parts, *spreads, sources=("h200-training",))
+    parts |= {"workspace": workspace_bytes(gpu), "context": context_bytes(gpu), "slack": int((reserved - 1) * allocated)}
+    known = (isinstance(shape, Mlp) or shape.model_type in MEASURED_FAMILIES) and _as_measured(workload)
+    spreads = (ALLOCATED_RANGE, DEVICE_RANGE) if known else (ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER)
+    return build_estimate(parts, *spreads, sources=("h200-training",))
 
 
 def _as_measured(workload: Workload) -> bool:
@@ -53,7 +53,7 @@ def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
     """A perceptron: linear layers with ReLU between, cross-entropy at the end."""
     widths = WIDTHS[workload.precision or "fp32"]
     tape = Tape()
-    write = Writer(tape, workload.local_batch, widths)
+    write = OperatorWriter(tape, workload.local_batch, widths)
     entry = x = tape.value(workload.local_batch * shape.units[0], widths.stream)
     for index, units in enumerate(shape.units[1:], start=1):
         x = write.linear(x, units, bias=True)
@@ -61,12 +61,12 @@ def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
             x = write.keeps_output(x)
     shares = tape.op((write.cast(x, 4),), x.count, 4, save_output=True)
     loss = tape.op((shares,), 1, 4)
-    block = Block(tuple(tape.nodes), entry, loss)
+    block = TapeBlock(tuple(tape.nodes), entry, loss)
     weights = block.weights
     casts = tuple(int(size * widths.compute / widths.parameter) for size in weights) if widths.mixed else ()
-    told = play(
-        Training(
-            [Stretch(block, casts)],
+    told = replay_training(
+        TrainingRun(
+            [BlockRun(block, casts)],
             weights,
             states=[size for one in weights for size in state_sizes(workload, one, widths.parameter)],
             accumulated=weights if workload.accumulation > 1 else (),

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.quantisation import is_mixture
-from whichgpu.estimate.memory.training.allocator_replay import Stretch, Training, play
+from whichgpu.estimate.memory.quantisation import is_moe_layer
+from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
-from whichgpu.estimate.memory.training.layers import Pass, layer_block
-from whichgpu.estimate.memory.training.operators import WIDTHS, Widths
+from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
+from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.estimate.memory.training.optimizer import state_sizes, step_temporary
-from whichgpu.estimate.memory.training.tape import Block
-from whichgpu.workload.layouts import in_flight, stage_layers, tensor_share
+from whichgpu.estimate.memory.training.tape import TapeBlock
+from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-SMALL = 1 << 17  # bytes below which a weight is a norm or a bias: neither cast nor quantised
+MAX_SMALL_WEIGHT = 1 << 17  # bytes below which a weight is a norm or a bias: neither cast nor quantised
 EAGER_ONLY = ("t5", "mt5", "umt5", "bloom", "deberta-v2", "deberta")  # families whose attention is written out in torch operators
 # NF4 with double quantisation (arXiv 2305.14314): 4 bits, a scale of 8 bits for each 64 and of 32 for each 64 x 256 of them.
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
@@ -30,13 +30,13 @@ _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_b
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransformerStep:
     """What does not depend on the stage: the model as one rank sees it, widths, tokens, adapters."""
 
     workload: Workload
     whole: Transformer
     shape: Transformer
-    widths: Widths
+    widths: ElementWidths
     tokens: int
     sequence: int
     any_depth: Transformer = field(init=False)  # however many layers it has: its blocks are the same
@@ -44,11 +44,11 @@ class Step:
     def __post_init__(self) -> None:
         object.__setattr__(self, "any_depth", replace(self.shape, layers=1))
 
-    def layer(self, mixture: bool = False) -> Block:
+    def layer(self, mixture: bool = False) -> TapeBlock:
         """A (decoder) layer for this step's tokens."""
         return _layer(self.any_depth, self._run(mixture), self.widths)
 
-    def encoder_layer(self) -> Block:
+    def encoder_layer(self) -> TapeBlock:
         """A layer of the encoder beside the decoder."""
         run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
         return _layer(self.any_depth, run, self.widths)
@@ -56,16 +56,16 @@ class Step:
     def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
         """Bytes of each weight of one layer: the weight gradients of a single token's pass."""
         several = cross and self.encoder_tokens
-        run = Pass(1, 1, "flash", mixture=mixture, cross_tokens=1 if several else 0, cross_sequence=1)
+        run = LayerRun(1, 1, "flash", mixture=mixture, cross_tokens=1 if several else 0, cross_sequence=1)
         return _layer(self.any_depth, run, self.widths).weights
 
-    def _run(self, mixture: bool) -> Pass:
-        return Pass(
+    def _run(self, mixture: bool) -> LayerRun:
+        return LayerRun(
             self.tokens,
             self.sequence,
             "eager" if self.shape.model_type in EAGER_ONLY else self.workload.attention or "flash",
             self.workload.lora_rank or 0,
-            adapted(self.workload.lora_targets),
+            lora_projections(self.workload.lora_targets),
             mixture,
             self.encoder_tokens,
             self.encoder_sequence,
@@ -119,7 +119,7 @@ def _essential(workload: Workload) -> Workload:
 def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tuple[dict[str, int], float]:
     parallel = workload.parallel
     sequence = -(-(workload.seq_in or shape.max_context) // parallel.cp)
-    step = Step(
+    step = TransformerStep(
         workload,
         shape,
         tensor_share(shape, parallel),
@@ -131,7 +131,7 @@ def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tupl
     return max((_stage_parts(step, stage, pools) for stage in stages), key=lambda told: sum(told[0].values()))
 
 
-def _stage_parts(step: Step, stage: int, pools: bool) -> tuple[dict[str, int], float]:
+def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[str, int], float]:
     """Parts on a GPU of that pipeline stage, and what the allocator reserves for each byte allocated."""
     workload, shape, widths = step.workload, step.shape, step.widths
     parallel = workload.parallel
@@ -148,20 +148,20 @@ def _stage_parts(step: Step, stage: int, pools: bool) -> tuple[dict[str, int], f
     parameters = [*written, other] if other else written
     adapters = [size for stretch in stretches[:-1] for size in stretch.block.weights] if rank else []
     trained = adapters if rank else parameters
-    waiting = (in_flight(parallel, workload.accumulation, stage) - 1) * sum(
+    waiting = (in_flight_micro_batches(parallel, workload.accumulation, stage) - 1) * sum(
         stretch.block.entry.size if stretch.checkpointed else stretch.block.kept for stretch in stretches
     )
     states, gradients, weights = (parallel.dp if parallel.zero >= zero else 1 for zero in (1, 2, 3))
-    told = play(
-        Training(
+    told = replay_training(
+        TrainingRun(
             stretches,
-            shared(_stored(step, parameters, head, tables), weights),
-            shared(adapters, weights),
-            shared([size for one in trained for size in state_sizes(workload, one, widths.parameter)], states),
+            shard_sizes(_stored(step, parameters, head, tables), weights),
+            shard_sizes(adapters, weights),
+            shard_sizes([size for one in trained for size in state_sizes(workload, one, widths.parameter)], states),
             [] if rank else [size for size in tables if size != tied] + ([other] if other else []),
             0 if rank else tied,
-            shared(trained, gradients) if workload.accumulation > 1 else (),
-            sum(shared([step_temporary(workload, sum(trained))], states)) + _dequantised(step),
+            shard_sizes(trained, gradients) if workload.accumulation > 1 else (),
+            sum(shard_sizes([step_temporary(workload, sum(trained))], states)) + _dequantised(step),
             {"activations": waiting},
             gradients,
         ),
@@ -171,27 +171,27 @@ def _stage_parts(step: Step, stage: int, pools: bool) -> tuple[dict[str, int], f
     return _in_sequence(step, parts), told.peak_reserved / told.peak_allocated
 
 
-def shared(sizes: Sequence[int], over: int) -> list[int]:
+def shard_sizes(sizes: Sequence[int], over: int) -> list[int]:
     """A GPU's share of each, where they are spread over so many (ZeRO, arXiv 1910.02054).
 
-    >>> shared([10, 3], 4)
+    >>> shard_sizes([10, 3], 4)
     [3, 1]
     """
     return [-(-size // over) for size in sizes]
 
 
-def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
+def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[int]]:
     """The stage's blocks in order, and the bytes of its layers' weights."""
     shape, widths, parallel = step.shape, step.widths, step.workload.parallel
     checkpointed = step.workload.checkpointing != "none"
     share = widths.compute / widths.parameter if widths.mixed else 0
 
-    def stretch(block: Block, weights: Sequence[int], again: bool, whole: Sequence[int] = ()) -> Stretch:
-        casts = tuple(int(size * share) for size in weights if size > SMALL) if share else ()
+    def stretch(block: TapeBlock, weights: Sequence[int], again: bool, whole: Sequence[int] = ()) -> BlockRun:
+        casts = tuple(int(size * share) for size in weights if size > MAX_SMALL_WEIGHT) if share else ()
         gathered = sum(_stored(step, weights, whole, whole)) if parallel.zero >= 3 and parallel.dp > 1 else 0
-        return Stretch(block, casts, again, gathered)
+        return BlockRun(block, casts, again, gathered)
 
-    stretches: list[Stretch] = []
+    stretches: list[BlockRun] = []
     weights: list[int] = []
     if stage == 0:
         table = shape.vocab * shape.hidden * widths.parameter
@@ -203,7 +203,7 @@ def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
             weights += [*own] * shape.encoder_layers
     kinds = {mixture: (step.layer(mixture), step.layer_weights(mixture)) for mixture in {False, shape.experts is not None}}
     for index in stage_layers(shape.layers, parallel.pp, stage):
-        block, own = kinds[is_mixture(shape, index)]
+        block, own = kinds[is_moe_layer(shape, index)]
         stretches.append(stretch(block, own, checkpointed))
         weights += own
     if stage == parallel.pp - 1:
@@ -213,39 +213,41 @@ def _stretches(step: Step, stage: int) -> tuple[list[Stretch], list[int]]:
     return stretches, weights
 
 
-def _other(step: Step, written: int) -> int:
+def _other(step: TransformerStep, written: int) -> int:
     """Parameters our blocks do not write out (a vision tower, relative positions), as far as the exact count knows them."""
     return max(0, count_parameters(step.whole).total * step.widths.parameter - written)
 
 
-def _stored(step: Step, parameters: Sequence[int], head: Sequence[int], tables: Sequence[int]) -> list[int]:
+def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int], tables: Sequence[int]) -> list[int]:
     """Weights as they lie in memory: quantised base weights under QLoRA, with tables, head and norms in 16 bit."""
     if not step.workload.qlora:
         return list(parameters)
     width, whole = step.widths.parameter, {*head, *tables}
-    return [size * 2 // width if size in whole or size <= SMALL else int(size / width * NF4_BYTES) for size in parameters]
+    return [
+        size * 2 // width if size in whole or size <= MAX_SMALL_WEIGHT else int(size / width * NF4_BYTES) for size in parameters
+    ]
 
 
-def _dequantised(step: Step) -> int:
+def _dequantised(step: TransformerStep) -> int:
     """The largest matrix of a layer, unpacked for its product."""
     if not step.workload.qlora:
         return 0
     return step.shape.hidden * max(step.shape.ffn, step.shape.heads * step.shape.head_dim) * step.widths.compute
 
 
-def _in_sequence(step: Step, parts: dict[str, int]) -> dict[str, int]:
+def _in_sequence(step: TransformerStep, parts: dict[str, int]) -> dict[str, int]:
     """Sequence parallelism cuts the norms' share of activations as well (arXiv 2205.05198)."""
     parallel = step.workload.parallel
     if not parallel.sp or parallel.tp == 1:
         return parts
     plain = replace(step.shape, heads=1, kv_heads=1, head_dim=1, ffn=1)
-    norms = layer_block(plain, Pass(step.tokens, step.sequence, "flash"), step.widths).kept * step.shape.layers
+    norms = layer_block(plain, LayerRun(step.tokens, step.sequence, "flash"), step.widths).kept * step.shape.layers
     return {**parts, "activations": parts["activations"] - int(min(norms, parts["activations"]) * (1 - 1 / parallel.tp))}
 
 
-GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}
+LORA_GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}
 
 
-def adapted(text: str) -> frozenset[str]:
+def lora_projections(text: str) -> frozenset[str]:
     """Projections that have an adapter, from `attention` or `q,v`; empty: all of them."""
-    return frozenset(word for part in text.split(",") for word in GROUPS.get(part.strip(), part.strip()).split())
+    return frozenset(word for part in text.split(",") for word in LORA_GROUPS.get(part.strip(), part.strip()).split())

@@ -1,4 +1,4 @@
-"""Attention in one kernel: products and exponentials over blocks of queries; when decoding, the cache over bandwidth."""
+"""Seconds of fused attention kernels: GEMMs and exponentials over query blocks, or the KV cache over bandwidth in decode."""
 
 from __future__ import annotations
 
@@ -6,54 +6,55 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
-from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, soft_max
 
-BLOCK = 128.0  # queries that one SM takes at a time (arXiv 2307.08691)
-SPLIT = 256.0  # keys of one block where the cache is split over SMs (arXiv 2311.01282)
-DIM = 128.0
+QUERY_BLOCK = 128.0  # queries one SM processes at a time (FlashAttention-2, arXiv 2307.08691)
+SPLIT_KEYS = 256.0  # keys per block when the KV cache is split over SMs (Flash-Decoding, arXiv 2311.01282)
+REFERENCE_HEAD_DIM = 128.0  # head dimension at which `attention.key` is stated
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of each, [gpus, operators, batches]."""
-    decoding = stack.kind("decode_attention")
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of one call of each attention kernel, [gpus, operators, batches]."""
+    decoding = stack.is_kind("decode_attention")
     if decoding.all():
         return _decode(stack, gpus, p)
     if not decoding.any():
-        return _blocks(stack, gpus, p)
-    return np.where(decoding, _decode(stack, gpus, p), _blocks(stack, gpus, p))
+        return _query_blocks(stack, gpus, p)
+    return np.where(decoding, _decode(stack, gpus, p), _query_blocks(stack, gpus, p))
 
 
-def _blocks(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Blocks of queries over SMs, each going over the keys it sees; a causal mask leaves blocks uneven."""
+def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds when each SM runs a block of queries over the keys it sees; a causal mask leaves the blocks uneven."""
     unit = stack.unit
     dim, keys, queries = stack.size("dim"), stack.size("keys"), stack.size("queries")
     pairs = stack.flops / (4.0 * dim)
-    seen = np.ceil(keys / BLOCK) * BLOCK  # whole blocks of them
-    uneven = 1.0 + stack.size("causal", 0.0) * p["attention.causal"] / seen
-    blocks = stack.size("batch") * stack.size("heads") * np.ceil(queries / BLOCK)
-    padded = np.ceil(queries / BLOCK) * BLOCK / queries * seen / keys
-    waves = np.ceil(blocks / gpus.sms)
-    dropped = np.where(stack.role("dropout"), stack.each(p, "attention.dropout"), 1.0)
-    share = stack.each(p, "attention.share") / dropped * gpus.factor(p, "gemm.factor.tensor")
-    alone = waves / blocks
-    products = stack.flops * np.maximum(alone / gpus.sm_rates[unit], 1.0 / gpus.rates[unit]) / share
-    exponents = pairs * p["attention.exponent"] * np.maximum(alone, 1.0 / gpus.sms) / gpus.clock
-    compute = np.maximum((products + exponents) * (uneven * padded), power_bound(stack.flops, unit, gpus, p))
-    memory = (stack.read + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
-    return soft_max(compute, memory, p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
+    padded_keys = np.ceil(keys / QUERY_BLOCK) * QUERY_BLOCK
+    imbalance = 1.0 + stack.size("causal", 0.0) * p["attention.causal"] / padded_keys
+    blocks = stack.size("batch") * stack.size("heads") * np.ceil(queries / QUERY_BLOCK)
+    padding = np.ceil(queries / QUERY_BLOCK) * QUERY_BLOCK / queries * padded_keys / keys
+    dropout = np.where(stack.has_role("dropout"), stack.parameter(p, "attention.dropout"), 1.0)
+    share = stack.parameter(p, "attention.share") / dropout * gpus.architecture_factor(p, "gemm.factor.tensor")
+    waves_per_block = np.ceil(blocks / gpus.sms) / blocks
+    gemms = stack.flops * np.maximum(waves_per_block / gpus.sm_rates[unit], 1.0 / gpus.sustained_rates[unit]) / share
+    exponentials = pairs * p["attention.exponent"] * np.maximum(waves_per_block, 1.0 / gpus.sms) / gpus.clock
+    compute = np.maximum((gemms + exponentials) * (imbalance * padding), power_bound(stack.flops, unit, gpus, p))
+    return _with_memory(compute, stack.read + stack.write, stack, gpus, p)
 
 
-def _decode(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """One query a sequence: the cache is read once. Unless it is split over SMs, one SM goes over all keys of a head."""
+def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds for one query per sequence: the cache is read once. Unless it is split, one SM runs over all keys of a head."""
     batch, keys = stack.size("batch"), stack.size("keys")
-    whole = stack.role("whole")
-    blocks = batch * np.where(whole, stack.size("heads"), stack.size("kv_heads") * np.ceil(keys / SPLIT))
-    block_keys = np.where(whole, keys, np.minimum(keys, SPLIT))
-    one = block_keys * (stack.size("dim") / DIM) * p["attention.key"] / gpus.clock
-    serial = one * np.maximum(blocks / (gpus.sms * p["attention.occupancy"]), 1.0)
-    compute = stack.flops / (gpus.rates[stack.unit] * p["attention.decode"])
-    often = np.where(stack.role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)  # each head of queries by itself
-    memory = (stack.read * often + stack.write) / (gpus.bandwidth * p["attention.bandwidth"])
-    return (
-        soft_max(memory, np.maximum(serial, compute), p["attention.sharpness"]) + stack.each(p, "attention.start") * gpus.latency
-    )
+    whole = stack.has_role("whole")
+    blocks = batch * np.where(whole, stack.size("heads"), stack.size("kv_heads") * np.ceil(keys / SPLIT_KEYS))
+    block_keys = np.where(whole, keys, np.minimum(keys, SPLIT_KEYS))
+    block_seconds = block_keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.key"] / gpus.clock
+    serial = block_seconds * np.maximum(blocks / (gpus.sms * p["attention.occupancy"]), 1.0)
+    compute = stack.flops / (gpus.sustained_rates[stack.unit] * p["attention.decode"])
+    # llama.cpp's kernel reads the cache again for each query head of a group.
+    reads = np.where(stack.has_role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)
+    return _with_memory(np.maximum(serial, compute), stack.read * reads + stack.write, stack, gpus, p)
+
+
+def _with_memory(compute: Array, moved: Array, stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    memory = moved / (gpus.bandwidth * p["attention.bandwidth"])
+    return soft_max(compute, memory, p["attention.sharpness"]) + stack.parameter(p, "attention.start") * gpus.latency

@@ -1,4 +1,4 @@
-"""Convolutions: implicit products over pixels; few channels and depthwise ones on plain lanes; conversions of layout."""
+"""Seconds of convolutions: implicit GEMMs over pixels; few-channel and depthwise kernels on CUDA cores; layout conversions."""
 
 from __future__ import annotations
 
@@ -9,193 +9,194 @@ import numpy as np
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.power import power_bound
-from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
-from whichgpu.estimate.time.curves.tiles import NARROW, Products, Tiling, tiled
+from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
+from whichgpu.estimate.time.curves.tiles import CONV_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
 
-FEW, PADDED = 8.0, 4.0  # input channels below which tensor-core kernels do not load; to how many images are padded
-ENGINE_PADDED = 16.0
-MANY, PLANAR_MANY = 128.0, 32.0  # channels from which Winograd's transforms pay: with channels last, with planes of pixels
-SMALL, LARGE = 100.0, 900.0  # pixels of an image between which channels-last kernels have such transforms
-BACKWARD_SMALL = 700.0  # and from which those for gradients do
-WINOGRAD = 2.25  # multiplications saved by the smallest of them, F(2x2, 3x3)
-FAR = 25.0  # taps beyond which depthwise gradients in fp32 have no kernel of their own with channels last
-WARPS = 8.0  # that sum the gradient of one depthwise weight, at most: one for each image
+# Input channels below which tensor-core kernels do not load; channels that frameworks, and engines below 16 bits, pad images to.
+FEW_CHANNELS, PADDED_CHANNELS, ENGINE_PADDED_CHANNELS = 8.0, 4.0, 16.0
+# Winograd kernels: fewest channels with NHWC and NCHW; NHWC pixels of an image in forward; fewest NHWC pixels for gradients.
+WINOGRAD_NHWC_CHANNELS, WINOGRAD_NCHW_CHANNELS = 128.0, 32.0
+WINOGRAD_MIN_PIXELS, WINOGRAD_MAX_PIXELS = 100.0, 900.0
+WINOGRAD_GRADIENT_PIXELS = 700.0
+WINOGRAD_SAVING = 2.25  # multiplications saved by the smallest transform, F(2x2, 3x3)
+MAX_DEPTHWISE_TAPS = 25.0  # taps beyond which fp32 depthwise gradients have no NHWC kernel of their own
+DEPTHWISE_WARPS = 8.0  # most warps that sum the gradient of one depthwise weight: one per image
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of each, [gpus, operators, batches]."""
-    depthwise = _depthwise(stack)
-    compute = _products(stack, gpus, p)
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of one call of each convolution, [gpus, operators, batches]."""
+    depthwise = _is_depthwise(stack)
+    compute = _implicit_gemm(stack, gpus, p)
     if depthwise.any():
-        compute = np.where(depthwise, _taps(stack, gpus, p), compute)
-    np.maximum(compute, power_bound(least_flops(stack, gpus), stack.unit, gpus, p), out=compute)
-    bytes_ = moved(stack)
-    held = resident_share(bytes_, stack.size("resident", p["conv.resident"]), gpus, p)
-    held *= 1.0 / p["conv.cache"] - 1.0
-    held += 1.0
-    held *= bytes_ / stack.each(p, "conv.bandwidth")
-    held /= gpus.bandwidth
-    begun = _starting(stack, depthwise, p) * gpus.latency
-    return soft_max(compute, held, p["conv.sharpness"]) + _converting(stack, gpus, p) + begun
+        compute = np.where(depthwise, _depthwise_seconds(stack, gpus, p), compute)
+    np.maximum(compute, power_bound(min_flops(stack, gpus), stack.unit, gpus, p), out=compute)
+    moved = moved_bytes(stack)
+    transfer = resident_share(moved, stack.size("resident", p["conv.resident"]), gpus, p)
+    transfer *= 1.0 / p["conv.cache"] - 1.0
+    transfer += 1.0
+    transfer *= moved / stack.parameter(p, "conv.bandwidth")
+    transfer /= gpus.bandwidth
+    start = _start_seconds(stack, depthwise, p) * gpus.latency
+    return soft_max(compute, transfer, p["conv.sharpness"]) + _layout_conversion(stack, gpus, p) + start
 
 
-def moved(stack: Stack) -> Array:
+def moved_bytes(stack: OperatorStack) -> Array:
     """Bytes read and written; filters smaller than their stride leave part of the input unread."""
     read = np.minimum(stack.size("kernel") / stack.size("stride") ** 2, 1.0)
     pixels = stack.size("batch") * stack.size("height") * stack.size("width") * stack.size("stride") ** 2
     unread = pixels * stack.size("cin") * UNITS[stack.unit].bytes * (1.0 - read)
     total = stack.read + stack.write
-    return np.maximum(total - np.where(stack.kind("conv_dgrad"), 0.0, unread), 0.25 * total)
+    return np.maximum(total - np.where(stack.is_kind("conv_dgrad"), 0.0, unread), 0.25 * total)
 
 
-def _depthwise(stack: Stack) -> Mask:
+def _is_depthwise(stack: OperatorStack) -> Mask:
     groups = stack.size("groups")
     return (groups > 1) & (groups >= stack.size("cin"))
 
 
-def _few(stack: Stack) -> Mask:
-    return (stack.size("groups") <= 1) & (stack.size("cin") < FEW)
+def _has_few_channels(stack: OperatorStack) -> Mask:
+    return (stack.size("groups") <= 1) & (stack.size("cin") < FEW_CHANNELS)
 
 
-def _products(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """As an implicit product; groups of few channels are made several at once, as one block with zeros in it."""
-    unit = stack.unit
+def _implicit_gemm(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds as an implicit GEMM; groups of few channels run several at once, as one block with zeros in it."""
+    unit, row = stack.unit, UNITS[stack.unit]
     cin, cout, groups, taps = (stack.size(name) for name in ("cin", "cout", "groups", "kernel"))
     pixels = stack.size("batch") * stack.size("height") * stack.size("width")
     inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.block"]), cin), cin)
     outer = cout * inner / cin
-    few = _few(stack)
-    narrow = UNITS[unit].narrow
-    if narrow:  # engines that compute so pad images themselves
-        inner = np.where(few, ENGINE_PADDED, inner)
+    few, nchw = _has_few_channels(stack), _is_nchw(stack)
+    if row.below_16_bits:  # Engines that compute in these units pad images themselves.
+        inner = np.where(few, ENGINE_PADDED_CHANNELS, inner)
         cin = np.maximum(cin, inner)
-    backward, weights = stack.kind("conv_dgrad"), stack.kind("conv_wgrad")
-    products = Products(
+    dgrad, wgrad = stack.is_kind("conv_dgrad"), stack.is_kind("conv_wgrad")
+    gemms = GemmShapes(
         cin / inner,
-        np.where(weights, outer, pixels),
-        np.where(weights, inner * taps, np.where(backward, inner, outer)),
-        np.where(weights, pixels, np.where(backward, outer, inner) * taps),
+        np.where(wgrad, outer, pixels),
+        np.where(wgrad, inner * taps, np.where(dgrad, inner, outer)),
+        np.where(wgrad, pixels, np.where(dgrad, outer, inner) * taps),
     )
-    whole = _planes(stack) & stack.kind("conv") & (UNITS[unit].product_class == "single")  # no kernel there splits the inner sum
-    split = np.where(weights, p["conv.split.wgrad"], np.where(whole, np.inf, p["conv.split"]))
-    cut = _tiling(unit, taps, split, p)
-    compute = tiled(products, cut, unit, gpus) / _share(stack, taps, gpus, p)
-    transformed = _winograd(stack) & (gpus.winograd > 0) & ((unit == "fp32") | (gpus.matrix < 1))
+    unsplit = nchw & stack.is_kind("conv") & (row.product_class == "single")  # No such kernel splits k.
+    split = np.where(wgrad, p["conv.split.wgrad"], np.where(unsplit, np.inf, p["conv.split"]))
+    tiles = _tile_model(unit, taps, split, p)
+    compute = tiled_seconds(gemms, tiles, unit, gpus) / _peak_share(stack, taps, gpus, p)
+    transformed = _uses_winograd(stack) & (gpus.winograd > 0) & ((unit == "fp32") | (gpus.matrix_convolutions < 1))
     if transformed.any():
-        planar = np.where(_newer(gpus), p["conv.winograd.plane"], p["conv.winograd.planar"])
-        gain = np.where(_planes(stack), planar, p["conv.winograd"])
-        setup = np.where(_planes(stack), 0.0, cin * cout * p["conv.winograd_setup"]) / (gpus.sms * gpus.clock)
+        planar = np.where(_has_ampere_kernels(gpus), p["conv.winograd.plane"], p["conv.winograd.planar"])
+        gain = np.where(nchw, planar, p["conv.winograd"])
+        setup = np.where(nchw, 0.0, cin * cout * p["conv.winograd_setup"]) / (gpus.sms * gpus.clock)
         compute = np.where(transformed, np.minimum(compute, compute / gain + setup), compute)
-    strided = np.where(backward & (stack.size("stride") > 1) & (taps > 1), p["conv.stride"], 1.0)
+    strided = np.where(dgrad & (stack.size("stride") > 1) & (taps > 1), p["conv.stride"], 1.0)
     compute *= strided * np.where(groups > 1, p["conv.grouped"], 1.0)
-    if few.any() and not narrow:
-        padded = replace(products, n=np.where(weights, cin * taps, products.n), k=np.where(weights, pixels, PADDED * taps))
-        slower = np.where(_planes(stack), p["conv.few.turned"], 1.0) if UNITS[unit].product_class != "single" else 1.0
-        reached = stack.each(p, f"conv.few.{UNITS[unit].conv_class}")
-        if UNITS[unit].conv_class == "fp32":
-            reached = np.where(_planes(stack) & ~_newer(gpus), stack.each(p, "conv.few.planar"), reached)
-        compute = np.where(few, tiled(padded, cut, "fp32", gpus) * (slower / reached), compute)
+    if few.any() and not row.below_16_bits:
+        padded = replace(gemms, n=np.where(wgrad, cin * taps, gemms.n), k=np.where(wgrad, pixels, PADDED_CHANNELS * taps))
+        slower = np.where(nchw, p["conv.few.turned"], 1.0) if row.product_class != "single" else 1.0
+        share = stack.parameter(p, f"conv.few.{row.conv_class}")
+        if row.conv_class == "fp32":
+            share = np.where(nchw & ~_has_ampere_kernels(gpus), stack.parameter(p, "conv.few.planar"), share)
+        compute = np.where(few, tiled_seconds(padded, tiles, "fp32", gpus) * (slower / share), compute)
     return compute
 
 
-def _tiling(unit: str, taps: Array, split: Array, p: Parameters) -> Tiling:
+def _tile_model(unit: str, taps: Array, split: Array, p: Parameters) -> TileModel:
     if UNITS[unit].product_class == "single":
-        return Tiling(NARROW, p["conv.edge.fp32"], p["conv.ramp.fp32"], split, p["conv.split_seconds"])
+        return TileModel(CONV_TILES, p["conv.edge.fp32"], p["conv.ramp.fp32"], split, p["conv.split_seconds"])
     edge = np.where(taps > 1, p["conv.edge"], p["gemm.edge"])
-    return Tiling(NARROW, edge, p["conv.ramp"], split, p["conv.split_seconds"])
+    return TileModel(CONV_TILES, edge, p["conv.ramp"], split, p["conv.split_seconds"])
 
 
-def _share(stack: Stack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
-    """The share of peak. Chips without matrix units run every unit as libraries have long done best: fp32 in planes."""
+def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
+    """Share of peak. Chips without matrix units run every unit as libraries do best there: as fp32 NCHW kernels."""
     unit = UNITS[stack.unit].conv_class
-    reached = np.where(taps > 1, stack.each(p, f"conv.share.{unit}"), stack.each(p, f"conv.share1.{unit}"))
-    planar = stack.each(p, "conv.planar")
+    share = np.where(taps > 1, stack.parameter(p, f"conv.share.{unit}"), stack.parameter(p, f"conv.share1.{unit}"))
+    planar = stack.parameter(p, "conv.planar")
     if unit == "fp32":
-        newer = np.where(taps > 1, stack.each(p, "conv.plane"), stack.each(p, "conv.plane1"))
-        reached = np.where(_planes(stack), np.where(_newer(gpus), newer, planar), reached)
+        ampere = np.where(taps > 1, stack.parameter(p, "conv.plane"), stack.parameter(p, "conv.plane1"))
+        share = np.where(_is_nchw(stack), np.where(_has_ampere_kernels(gpus), ampere, planar), share)
     else:
-        fed = reached ** np.sqrt(gpus.balance[stack.unit])  # slower matrix units are easier to feed
-        reached = np.where(gpus.matrix > 0, fed, planar * gpus.dots)
-    return reached * gpus.factor(p, f"gemm.factor.{UNITS[stack.unit].product_class}")
+        fed = share ** np.sqrt(gpus.sm_rate_vs_reference[stack.unit])  # Slower matrix units are easier to feed.
+        share = np.where(gpus.matrix_convolutions > 0, fed, planar * gpus.dot_product_share)
+    return share * gpus.architecture_factor(p, f"gemm.factor.{UNITS[stack.unit].product_class}")
 
 
-def _newer(gpus: GpuColumns) -> Mask:
-    """Chips whose fp32 kernels on planes are those written for Ampere: libraries before had others for each generation."""
-    newer: Mask = gpus.native["tf32"] > 0
-    return newer
+def _has_ampere_kernels(gpus: GpuColumns) -> Mask:
+    """Chips that run the fp32 NCHW kernels written for Ampere: earlier libraries had others for each generation."""
+    ampere: Mask = gpus.native["tf32"] > 0
+    return ampere
 
 
-def _planes(stack: Stack) -> Mask:
-    planes: Mask = stack.size("nhwc") < 1
-    return planes
+def _is_nchw(stack: OperatorStack) -> Mask:
+    nchw: Mask = stack.size("nhwc") < 1
+    return nchw
 
 
-def _winograd(stack: Stack) -> Mask:
-    """Where libraries trade multiplications for transforms (arXiv 1509.09308): fp32, 3x3 filters over many channels.
+def _uses_winograd(stack: OperatorStack) -> Mask:
+    """Whether libraries trade multiplications for transforms (Winograd, arXiv 1509.09308): 3x3 filters over many channels.
 
-    With channels last there are such kernels for small images only, and for gradients on larger ones; on planes there are some
-    for 5x5 filters too (by Fourier transforms, arXiv 1412.7580).
+    NHWC has such kernels for small images only, and for gradients on larger ones; NCHW has some for 5x5 filters too (by Fourier
+    transforms, arXiv 1412.7580).
     """
     fewest = np.minimum(stack.size("cin"), stack.size("cout"))
-    image = stack.size("height") * stack.size("width")
     most = np.maximum(stack.size("cin"), stack.size("cout"))
-    forward = (fewest >= MANY) & (image >= SMALL) & (image <= LARGE)
-    last = np.where(stack.kind("conv"), forward, (most >= MANY) & (image >= BACKWARD_SMALL))
-    plain: Mask = (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
+    image = stack.size("height") * stack.size("width")
+    forward = (fewest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_MIN_PIXELS) & (image <= WINOGRAD_MAX_PIXELS)
+    gradient = (most >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_GRADIENT_PIXELS)
+    nhwc = np.where(stack.is_kind("conv"), forward, gradient)
+    dense: Mask = (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
     three, five = (stack.size("kernel") == taps for taps in (9, 25))
-    apt: Mask = np.where(_planes(stack), (three | five) & (fewest >= PLANAR_MANY), three & last)
-    return plain & apt
+    has_kernel: Mask = np.where(_is_nchw(stack), (three | five) & (fewest >= WINOGRAD_NCHW_CHANNELS), three & nhwc)
+    return dense & has_kernel
 
 
-def least_flops(stack: Stack, gpus: GpuColumns) -> Array:
-    """FLOPs that must be done: of the smallest algorithm in use."""
-    plain = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix < 1
-    fewer = _winograd(stack) & (plain | (stack.unit == "fp32")) & (gpus.winograd > 0)
-    return np.where(fewer & (not UNITS[stack.unit].narrow), stack.flops / WINOGRAD, stack.flops)
+def min_flops(stack: OperatorStack, gpus: GpuColumns) -> Array:
+    """FLOPs of the cheapest algorithm in use: the physical minimum."""
+    no_matrix = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix_convolutions < 1
+    fewer = _uses_winograd(stack) & (no_matrix | (stack.unit == "fp32")) & (gpus.winograd > 0)
+    return np.where(fewer & (not UNITS[stack.unit].below_16_bits), stack.flops / WINOGRAD_SAVING, stack.flops)
 
 
-def _taps(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Depthwise: every tap of every pixel on plain lanes; the input's gradient visits the pixels that a stride skips too."""
-    single = UNITS[stack.unit].bytes > 2.0
+def _depthwise_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of every tap of every pixel on CUDA cores; the input's gradient visits the pixels that a stride skips, too."""
     taps = stack.size("kernel")
-    visited = stack.flops / 2.0 * np.where(stack.kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
-    besides = 1.0 + p["conv.tap.besides"] / taps  # what a pixel costs apart from its taps
-    clocks = visited * stack.each(p, "conv.tap.single" if single else "conv.tap.half") * besides
-    if single:
-        far = np.where(taps > FAR, stack.each(p, "conv.tap.far"), 1.0)
-        clocks = np.where(_planes(stack), _plane_clocks(stack, visited, p), clocks * far)
+    visits = stack.flops / 2.0 * np.where(stack.is_kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
+    per_pixel = 1.0 + p["conv.tap.besides"] / taps  # clocks of a pixel beyond those of its taps
+    if UNITS[stack.unit].bytes > 2.0:
+        clocks = visits * stack.parameter(p, "conv.tap.single") * per_pixel
+        large = np.where(taps > MAX_DEPTHWISE_TAPS, stack.parameter(p, "conv.tap.far"), 1.0)
+        clocks = np.where(_is_nchw(stack), _depthwise_nchw_clocks(stack, visits, p), clocks * large)
     else:
-        clocks = clocks * np.where(_planes(stack), p["conv.tap.turned"], 1.0)
+        clocks = visits * stack.parameter(p, "conv.tap.half") * per_pixel
+        clocks = clocks * np.where(_is_nchw(stack), p["conv.tap.turned"], 1.0)
     return clocks / (gpus.sms * gpus.clock)
 
 
-def _plane_clocks(stack: Stack, visited: Array, p: Parameters) -> Array:
-    """Depthwise in fp32 on planes, as frameworks' own kernels do it: those of the weights begin some warps for each of them."""
+def _depthwise_nchw_clocks(stack: OperatorStack, visits: Array, p: Parameters) -> Array:
+    """SM clocks of PyTorch's own fp32 NCHW depthwise kernels; the weight gradient starts some warps for each weight."""
     taps = stack.size("kernel")
-    warps = stack.size("cin") * taps * np.minimum(stack.size("batch"), WARPS)
-    begun = np.where(stack.kind("conv_wgrad"), warps * p["conv.tap.warp"], 0.0)
-    return visited * (stack.each(p, "conv.tap.plane") + stack.each(p, "conv.tap.pixel") / taps) + begun
+    warps = stack.size("cin") * taps * np.minimum(stack.size("batch"), DEPTHWISE_WARPS)
+    warp_start = np.where(stack.is_kind("conv_wgrad"), warps * p["conv.tap.warp"], 0.0)
+    return visits * (stack.parameter(p, "conv.tap.plane") + stack.parameter(p, "conv.tap.pixel") / taps) + warp_start
 
 
-def _converting(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Tensor-core kernels want channels last: others are turned before and after, unless 1x1 filters read them as they are."""
+def _layout_conversion(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of transposing NCHW tensors before and after NHWC tensor-core kernels; 1x1 filters may read them as they are."""
     image = stack.size("height") * stack.size("width")
-    plain = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
-    turned = _planes(stack) & ~plain & ~_depthwise(stack) & ~_few(stack)
-    if UNITS[stack.unit].product_class != "tensor" or not turned.any():
+    direct = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
+    transposed = _is_nchw(stack) & ~direct & ~_is_depthwise(stack) & ~_has_few_channels(stack)
+    if UNITS[stack.unit].product_class != "tensor" or not transposed.any():
         return np.zeros((1, 1, 1))
     unit = UNITS[stack.unit].conv_class
     cost = (stack.read + stack.write) * (p[f"conv.turn.{unit}"] / gpus.bandwidth) + p[f"conv.turn_seconds.{unit}"]
-    return np.where(turned & (gpus.matrix > 0), cost, 0.0)
+    return np.where(transposed & (gpus.matrix_convolutions > 0), cost, 0.0)
 
 
-def _starting(stack: Stack, depthwise: Mask, p: Parameters) -> Array:
-    """What a kernel takes at least: gathering neighbours takes longer to begin, and fp32 begins each group anew."""
+def _start_seconds(stack: OperatorStack, depthwise: Mask, p: Parameters) -> Array:
+    """Minimum seconds of a kernel: gathering neighbours takes longer to start, and fp32 starts each group anew."""
     unit, taps = UNITS[stack.unit].conv_class, stack.size("kernel")
-    dense = stack.each(p, f"conv.start.{unit}") + np.where(taps > 1, stack.each(p, "conv.gather_seconds"), 0.0)
+    dense = stack.parameter(p, f"conv.start.{unit}") + np.where(taps > 1, stack.parameter(p, "conv.gather_seconds"), 0.0)
     if unit == "fp32":
-        dense = dense + (stack.size("groups") - 1.0) * stack.each(p, "conv.group_seconds")
-    each = p["conv.tap_seconds.half" if UNITS[stack.unit].bytes <= 2.0 else "conv.tap_seconds.single"]
-    latency = np.where(_planes(stack) | ~stack.kind("conv"), 0.0, taps * each)
-    return np.where(depthwise, stack.each(p, "conv.start.depthwise") + latency, dense)
+        dense = dense + (stack.size("groups") - 1.0) * stack.parameter(p, "conv.group_seconds")
+    tap = p["conv.tap_seconds.half" if UNITS[stack.unit].bytes <= 2.0 else "conv.tap_seconds.single"]
+    latency = np.where(_is_nchw(stack) | ~stack.is_kind("conv"), 0.0, taps * tap)
+    return np.where(depthwise, stack.parameter(p, "conv.start.depthwise") + latency, dense)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from whichgpu.estimate.time.curves import attention, conv, gemm, memory
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.parameters import parameters as fitted
-from whichgpu.estimate.time.curves.stack import Array, Parameters, Stack, stack, stacked
-from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
+from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 
-CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # of products, what is reading weights is a class of its own
-STREAM = CLASSES.index("stream")
-IN_CACHE = 1 << 17  # numbers of an array that stays in a core's cache: many GPUs are timed so many at a time
-CURVES: dict[str, Callable[[Stack, GpuColumns, Parameters], Array]] = {
+TIME_CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # "stream": the share of GEMM time spent reading weights
+STREAM_INDEX = TIME_CLASSES.index("stream")
+CACHED_NUMBERS = 1 << 17  # array size that stays in a CPU core's cache; more GPUs are timed in several parts
+CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
     "gemm": gemm.seconds,
     "attention": attention.seconds,
     "conv": conv.seconds,
@@ -25,67 +25,62 @@ CURVES: dict[str, Callable[[Stack, GpuColumns, Parameters], Array]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """Seconds of one call of each operator and what physics allows at best, [gpus, operators, batches]."""
+class OperatorSeconds:
+    """Seconds of one call of each operator and the physical minimum, [gpus, operators, batches]."""
 
     seconds: Array
     floors: Array
-    streamed: Array  # the share of a product's seconds that is reading; 0 of all else
+    streamed: Array  # share of a GEMM's seconds spent reading; 0 for other operators
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Seconds of all calls, [classes, gpus, batches] in the order of CLASSES; what bounds them, [gpus, batches]."""
+class OperatorTotals:
+    """Seconds of all calls, [classes, gpus, batches] in the order of TIME_CLASSES; roofline seconds, [gpus, batches]."""
 
     seconds: Array
     floors: Array
     flop_seconds: Array
     byte_seconds: Array
 
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.seconds + other.seconds,
-            self.floors + other.floors,
-            self.flop_seconds + other.flop_seconds,
-            self.byte_seconds + other.byte_seconds,
-        )
+    def __add__(self, other: OperatorTotals) -> OperatorTotals:
+        return OperatorTotals(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
-def seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Evaluated:
-    """Seconds of one call of each operator."""
-    p = fitted() if parameters is None else parameters
-    if gpus.among:
-        each, which = gpus.among
-        told = seconds(ops, each, p)
-        return Evaluated(told.seconds[which], told.floors[which], told.streamed[which])
-    grouped = groups(ops)
-    times = np.empty((len(gpus), len(ops), batches_of([group for _, group in grouped])))
+def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorSeconds:
+    """Time one call of each operator."""
+    p = fitted_parameters() if parameters is None else parameters
+    if gpus.distinct:
+        distinct, index = gpus.distinct
+        timed = operator_seconds(ops, distinct, p)
+        return OperatorSeconds(timed.seconds[index], timed.floors[index], timed.streamed[index])
+    stacks = stacks_by_curve(ops)
+    times = np.empty((len(gpus), len(ops), batch_count([group for _, group in stacks])))
     floors, streamed = np.empty_like(times), np.zeros_like(times)
-    for places, group in grouped:
-        flop_seconds, byte_seconds = bounds(group, gpus, p)
-        floor = np.maximum(flop_seconds, byte_seconds)
-        took, read = _curve(group, gpus, p)
+    for places, group in stacks:
+        floor = np.maximum(*roofline_seconds(group, gpus, p))
+        curve_seconds, read_share = _curve(group, gpus, p)
         floors[:, places] = floor
-        times[:, places] = np.maximum(took, floor)
-        if read is not None:
-            streamed[:, places] = read
-    return Evaluated(times, floors, streamed)
+        times[:, places] = np.maximum(curve_seconds, floor)
+        if read_share is not None:
+            streamed[:, places] = read_share
+    return OperatorSeconds(times, floors, streamed)
 
 
-def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> Totals:
-    """Seconds of all calls, by class."""
-    p = fitted() if parameters is None else parameters
-    if gpus.among:
-        each, which = gpus.among
-        told = totals(ops, each, p)
-        return Totals(told.seconds[:, which], told.floors[:, which], told.flop_seconds[which], told.byte_seconds[which])
-    grouped = [group for _, group in groups(merged(ops))]
-    batches = batches_of(grouped)
-    widest = max((len(group.ops) for group in grouped), default=1) * batches
-    parts = [_totals(grouped, part, p, batches) for part in gpus.parts(max(1, IN_CACHE // widest))]
+def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorTotals:
+    """Sum the seconds of all calls by class of operator."""
+    p = fitted_parameters() if parameters is None else parameters
+    if gpus.distinct:
+        distinct, index = gpus.distinct
+        timed = operator_totals(ops, distinct, p)
+        by_class = timed.seconds[:, index], timed.floors[:, index]
+        return OperatorTotals(*by_class, timed.flop_seconds[index], timed.byte_seconds[index])
+    stacks = [group for _, group in stacks_by_curve(merge_equal(ops))]
+    batches = batch_count(stacks)
+    widest = max((len(group.ops) for group in stacks), default=1) * batches
+    parts = [_totals(stacks, part, p, batches) for part in gpus.parts(max(1, CACHED_NUMBERS // widest))]
     if len(parts) == 1:
         return parts[0]
-    return Totals(
+    return OperatorTotals(
         np.concatenate([part.seconds for part in parts], axis=1),
         np.concatenate([part.floors for part in parts], axis=1),
         np.concatenate([part.flop_seconds for part in parts]),
@@ -93,81 +88,79 @@ def totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = 
     )
 
 
-def _totals(grouped: Sequence[Stack], gpus: GpuColumns, p: Parameters, batches: int) -> Totals:
-    times = np.zeros((len(CLASSES), len(gpus), batches))
+def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, batches: int) -> OperatorTotals:
+    times = np.zeros((len(TIME_CLASSES), len(gpus), batches))
     floors = np.zeros_like(times)
     all_flops, all_bytes = np.zeros_like(times[0]), np.zeros_like(times[0])
-    for group in grouped:
-        place = CLASSES.index(KINDS[group.ops[0].kind])
-        count = stacked([op.count for op in group.ops])
-        flop_seconds, byte_seconds = bounds(group, gpus, p)
+    for group in stacks:
+        place = TIME_CLASSES.index(CLASS_BY_KIND[group.ops[0].kind])
+        count = stack_numbers([op.count for op in group.ops])
+        flop_seconds, byte_seconds = roofline_seconds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
-        took, read = _curve(group, gpus, p)
-        took, least = np.maximum(took, floor) * count, floor * count
-        if read is not None:
-            times[STREAM] += (took * read).sum(axis=1)
-            floors[STREAM] += (least * read).sum(axis=1)
-            read = np.subtract(1.0, read, out=read)
-            took, least = took * read, least * read
-        times[place] += took.sum(axis=1)
+        curve_seconds, read_share = _curve(group, gpus, p)
+        total, least = np.maximum(curve_seconds, floor) * count, floor * count
+        if read_share is not None:
+            times[STREAM_INDEX] += (total * read_share).sum(axis=1)
+            floors[STREAM_INDEX] += (least * read_share).sum(axis=1)
+            compute_share = np.subtract(1.0, read_share, out=read_share)
+            total, least = total * compute_share, least * compute_share
+        times[place] += total.sum(axis=1)
         floors[place] += least.sum(axis=1)
         all_flops += (flop_seconds * count).sum(axis=1)
         all_bytes += (byte_seconds * count).sum(axis=1)
-    return Totals(times, floors, all_flops, all_bytes)
+    return OperatorTotals(times, floors, all_flops, all_bytes)
 
 
-def _curve(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
-    """Seconds by the curve of the operators' class; of products, the share that is reading.
-
-    What asks for tf32 runs as fp32 on chips without it.
-    """
-    if group.unit != "tf32" or gpus.native["tf32"].all():
-        return _timed(group, gpus, p)
-    plain = _timed(replace(group, unit="fp32"), gpus, p)
-    if not gpus.native["tf32"].any():
-        return plain
-    own, has = _timed(group, gpus, p), gpus.native["tf32"] > 0
-    read = None if own[1] is None or plain[1] is None else np.where(has, own[1], plain[1])
-    return np.where(has, own[0], plain[0]), read
+def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
+    """Seconds by the curve of the operators' class and, for GEMMs, the share spent reading; tf32 runs as fp32 without it."""
+    has_tf32 = gpus.native["tf32"] > 0
+    if group.unit != "tf32" or has_tf32.all():
+        return _curve_seconds(group, gpus, p)
+    fp32 = _curve_seconds(replace(group, unit="fp32"), gpus, p)
+    if not has_tf32.any():
+        return fp32
+    tf32 = _curve_seconds(group, gpus, p)
+    read_share = None if tf32[1] is None or fp32[1] is None else np.where(has_tf32, tf32[1], fp32[1])
+    return np.where(has_tf32, tf32[0], fp32[0]), read_share
 
 
-def _timed(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
-    kind = KINDS[group.ops[0].kind]
-    return gemm.parted(group, gpus, p) if kind == "gemm" else (CURVES[kind](group, gpus, p), None)
+def _curve_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
+    kind = CLASS_BY_KIND[group.ops[0].kind]
+    return gemm.seconds_and_read_share(group, gpus, p) if kind == "gemm" else (CURVES[kind](group, gpus, p), None)
 
 
-def bounds(group: Stack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """FLOPs over peak and bytes over bandwidth: of what the cache does not hold."""
-    kind = KINDS[group.ops[0].kind]
+def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
+    """FLOPs over peak, and bytes that the cache does not hold over bandwidth, in seconds."""
+    kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
-    moved = conv.moved(group) if kind == "conv" else group.read + group.write
+    moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write
     byte_seconds = moved / gpus.bandwidth
     if kind == "memory":
-        byte_seconds = byte_seconds * memory.once(group) * (1.0 - memory.hits(group, gpus, p))
-    flops = conv.least_flops(group, gpus) if kind == "conv" else group.flops
+        byte_seconds = byte_seconds * memory.min_byte_share(group) * (1.0 - memory.cache_hit_share(group, gpus, p))
+    flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
     return flops / gpus.peaks[unit], byte_seconds
 
 
-def batches_of(stacks: Sequence[Stack]) -> int:
-    """How many batches these are of."""
+def batch_count(stacks: Sequence[OperatorStack]) -> int:
+    """Number of batch sizes in the stacks' arrays."""
     return max((side.shape[1] for one in stacks for side in (one.flops, one.read, one.write)), default=1)
 
 
-def merged(ops: Sequence[Op]) -> list[Op]:
-    """Operators that are alike once, with their calls added up: a training step is made of the same few over and over."""
-    found: dict[tuple[Hashable, ...], Op] = {}
+def merge_equal(ops: Sequence[Op]) -> list[Op]:
+    """Merge equal operators and add up their calls: a training step repeats the same few over and over."""
+    merged: dict[tuple[Hashable, ...], Op] = {}
     for op in ops:
         numbers = (op.flops, op.read, op.write, *op.sizes.values())
         exact = [number if type(number) is float else np.asarray(number, float).tobytes() for number in numbers]
         key = (op.kind, op.unit, op.role, *op.sizes, *exact)
-        known = found.get(key)
-        found[key] = op if known is None else known.counted(known.count + op.count)
-    return list(found.values())
+        same = merged.get(key)
+        merged[key] = op if same is None else same.with_count(same.count + op.count)
+    return list(merged.values())
 
 
-def groups(ops: Sequence[Op]) -> list[tuple[list[int], Stack]]:
-    """Operators of one curve and unit, with their places."""
-    found: dict[tuple[str, str], list[int]] = {}
+def stacks_by_curve(ops: Sequence[Op]) -> list[tuple[list[int], OperatorStack]]:
+    """Stack the operators of each curve and unit; each stack comes with its operators' places."""
+    places_by_curve: dict[tuple[str, str], list[int]] = {}
     for place, op in enumerate(ops):
-        found.setdefault((KINDS[op.kind], op.unit), []).append(place)
-    return [(places, stack(unit, [ops[place] for place in places])) for (_, unit), places in found.items()]
+        places_by_curve.setdefault((CLASS_BY_KIND[op.kind], op.unit), []).append(place)
+    return [(places, stack_operators(unit, [ops[place] for place in places])) for (_, unit), places in places_by_curve.items()]

@@ -1,4 +1,4 @@
-"""Operators bound by bandwidth: bytes at a share of it, fewer where the cache holds them; elements and rows at the SMs' pace."""
+"""Seconds of memory-bound kernels: bytes over a share of bandwidth, less L2 hits; elements and rows at the SMs' rate."""
 
 from __future__ import annotations
 
@@ -6,93 +6,95 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.stack import Array, Mask, Parameters, Stack, soft_max
+from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.units import UNITS
 
-SHORT = 1024.0  # columns of a row that a block keeps in registers
-MANY_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which sums go in two stages; what a row costs then
-USUAL_WIDTH = 768.0
-VOCABULARY = 16384.0  # softmax rows longer than any attention's: the loss, whose backward pass is one kernel, not two
-CUDNN_PLANES = "cudnn_planes"  # cuDNN's normalisation of planes of pixels: one block for each channel
-KEPT = 100.0 * 1024.0  # bytes of a channel that such a block keeps, so that it reads them once
-BESIDE, BESIDE_ONE = 4.0, 3.0  # sharpness: of a block's pace against bandwidth, and of channels in turns against one
+REGISTER_COLUMNS = 1024.0  # longest softmax row that a block keeps in registers
+TWO_STAGE_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which PyTorch sums in two stages; relative cost of a row beyond
+FULL_ROW_WIDTH = 768.0  # narrower rows are summed several at once
+VOCABULARY = 16384.0  # wider softmax rows are the loss, whose backward pass is one kernel instead of two
+CUDNN_PLANES = "cudnn_planes"  # cuDNN's batch norm on NCHW images: one block per channel
+CHANNEL_CACHE_BYTES = 100.0 * 1024.0  # a channel up to this size stays in the block, which then reads it once
+BLOCK_SHARPNESS, WAVE_SHARPNESS = 4.0, 3.0  # of one block's speed against bandwidth; of several waves of channels against one
 
 
-def seconds(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of each, [gpus, operators, batches]."""
-    held = hits(stack, gpus, p)
-    moved = (stack.read + stack.write) * passes(stack)
-    held *= 1.0 / p["memory.cache"] - 1.0
-    held += 1.0
-    held *= moved / share(stack, p)
-    held /= gpus.bandwidth
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Seconds of one call of each kernel, [gpus, operators, batches]."""
+    transfer = cache_hit_share(stack, gpus, p)
+    moved = (stack.read + stack.write) * byte_passes(stack)
+    transfer *= 1.0 / p["memory.cache"] - 1.0
+    transfer += 1.0
+    transfer *= moved / bandwidth_share(stack, p)
+    transfer /= gpus.bandwidth
     pace = 1.0 / (gpus.sms * gpus.clock)
-    work = soft_max(held, elements(stack) * stack.each(p, "memory.element") * pace, p["memory.sharpness"])
-    if stack.each(p, "memory.serial").any():
-        work = by_channel(stack, gpus, p, work)
-    work += rows(stack) * stack.each(p, "memory.row") * pace
-    work += stack.each(p, "memory.start") * gpus.latency
-    return work
+    total = soft_max(transfer, element_count(stack) * stack.parameter(p, "memory.element") * pace, p["memory.sharpness"])
+    if stack.parameter(p, "memory.serial").any():
+        total = channel_bound(stack, gpus, p, total)
+    total += reduction_rows(stack) * stack.parameter(p, "memory.row") * pace
+    total += stack.parameter(p, "memory.start") * gpus.latency
+    return total
 
 
-def hits(stack: Stack, gpus: GpuColumns, p: Parameters) -> Array:
-    """The share of the bytes that the L2 still holds."""
+def cache_hit_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Share of the bytes that the L2 still holds."""
     return resident_share(stack.read + stack.write, stack.size("resident", p["memory.resident"]), gpus, p)
 
 
-def share(stack: Stack, p: Parameters) -> Array:
-    """The share of bandwidth that each reaches; softmax keeps a short row in registers and reads it once."""
-    reached = stack.each(p, "memory.share")
+def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
+    """Achieved share of bandwidth; softmax keeps a short row in registers and reads it once."""
+    share = stack.parameter(p, "memory.share")
     if not any(op.kind == "softmax" for op in stack.ops):
-        return reached
-    return np.where(stack.kind("softmax") & (stack.size("width") <= SHORT), p["memory.share.softmax.short"], reached)
+        return share
+    short = stack.is_kind("softmax") & (stack.size("width") <= REGISTER_COLUMNS)
+    return np.where(short, p["memory.share.softmax.short"], share)
 
 
-def rows(stack: Stack) -> Array:
-    """Rows that cost something each; PyTorch sums very many of them in two stages, and narrow ones several at once."""
+def reduction_rows(stack: OperatorStack) -> Array:
+    """Rows that cost time each; PyTorch sums very many of them in two stages, and narrow ones several at once."""
     count = stack.size("rows", 0.0)
-    first = np.minimum(count, MANY_ROWS)
-    count = np.where(stack.kind("norm_backward"), first + SECOND_STAGE * (count - first), count)
-    narrow = np.minimum(USUAL_WIDTH / np.maximum(stack.size("width", USUAL_WIDTH), 1.0), 1.0)
-    return np.where(stack.kind("reduce_columns"), first * narrow, count)
+    first = np.minimum(count, TWO_STAGE_ROWS)
+    count = np.where(stack.is_kind("norm_backward"), first + SECOND_STAGE * (count - first), count)
+    width_share = np.minimum(FULL_ROW_WIDTH / np.maximum(stack.size("width", FULL_ROW_WIDTH), 1.0), 1.0)
+    return np.where(stack.is_kind("reduce_columns"), first * width_share, count)
 
 
-def by_channel(stack: Stack, gpus: GpuColumns, p: Parameters, work: Array) -> Array:
-    """Where one block goes over all rows of a channel, no SM is faster than a block; and each channel costs something besides."""
+def channel_bound(stack: OperatorStack, gpus: GpuColumns, p: Parameters, total: Array) -> Array:
+    """Seconds where one block runs over all rows of a channel: no faster than a block, plus a cost per channel."""
     channels = stack.size("width", 0.0) / gpus.sms
-    turns = channels / stack.each(p, "memory.abreast")
-    row = np.where(_kept(stack), UNITS[stack.unit].bytes * stack.each(p, "memory.kept"), stack.each(p, "memory.serial"))
-    alone = soft_max(turns, np.ones_like(turns), BESIDE_ONE) * stack.size("rows", 0.0) * row
+    waves = channels / stack.parameter(p, "memory.abreast")
+    cached_row = UNITS[stack.unit].bytes * stack.parameter(p, "memory.kept")
+    row = np.where(_channel_cached(stack), cached_row, stack.parameter(p, "memory.serial"))
+    block = soft_max(waves, np.ones_like(waves), WAVE_SHARPNESS) * stack.size("rows", 0.0) * row
     pace = np.where(gpus.native["tf32"] > 0, 1.0, p["memory.older"]) / gpus.clock
-    return soft_max(work, alone * pace, BESIDE) + channels * stack.each(p, "memory.channel") * pace
+    return soft_max(total, block * pace, BLOCK_SHARPNESS) + channels * stack.parameter(p, "memory.channel") * pace
 
 
-def passes(stack: Stack) -> Array:
-    """How often a kind goes over its bytes: PyTorch's softmax multiplies gradient and output first, but not the loss's."""
+def byte_passes(stack: OperatorStack) -> Array:
+    """Times a kernel goes over its bytes: PyTorch's softmax multiplies gradient and output first, except in the loss."""
     if not any(op.kind == "softmax_backward" for op in stack.ops):
-        return once(stack)
-    twice = stack.kind("softmax_backward") & (stack.size("width") < VOCABULARY)
-    return np.where(twice, 2.0, once(stack))
+        return min_byte_share(stack)
+    twice = stack.is_kind("softmax_backward") & (stack.size("width") < VOCABULARY)
+    return np.where(twice, 2.0, min_byte_share(stack))
 
 
-def once(stack: Stack) -> Array:
-    """The share of its bytes that a kernel has to move: one that keeps a channel does not read it a second time."""
+def min_byte_share(stack: OperatorStack) -> Array:
+    """Share of its bytes that a kernel has to move: one that caches a channel does not read it a second time."""
     if not any(op.role == CUDNN_PLANES for op in stack.ops):
         return np.ones((len(stack.ops), 1))
-    return np.where(_kept(stack), np.where(stack.kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)
+    return np.where(_channel_cached(stack), np.where(stack.is_kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)
 
 
-def _kept(stack: Stack) -> Mask:
-    """Whether a block keeps its channel: what it normalises, and the gradient too."""
-    sides = np.where(stack.kind("batch_norm_backward"), 2.0, 1.0)
-    channel = stack.size("rows", 0.0) * sides * UNITS[stack.unit].bytes
-    kept: Mask = stack.role(CUDNN_PLANES) & (channel <= KEPT)
-    return kept
+def _channel_cached(stack: OperatorStack) -> Mask:
+    """Whether a block caches its channel: the input, and in backward the gradient too."""
+    tensors = np.where(stack.is_kind("batch_norm_backward"), 2.0, 1.0)
+    channel = stack.size("rows", 0.0) * tensors * UNITS[stack.unit].bytes
+    cached: Mask = stack.has_role(CUDNN_PLANES) & (channel <= CHANNEL_CACHE_BYTES)
+    return cached
 
 
-def elements(stack: Stack) -> Array:
-    """Elements of each: as stated, as rows and width, or as many as its larger side's bytes hold."""
-    held = np.maximum(stack.read, stack.write) / UNITS[stack.unit].bytes
+def element_count(stack: OperatorStack) -> Array:
+    """Elements of each kernel: as stated, as rows x width, or as many as the larger of its read and written bytes hold."""
+    from_bytes = np.maximum(stack.read, stack.write) / UNITS[stack.unit].bytes
     stated = stack.size("elements", 0.0)
     rows = stack.size("rows", 0.0) * stack.size("width", 0.0)
-    return np.where(stated > 0, stated, np.where(rows > 0, rows, held))
+    return np.where(stated > 0, stated, np.where(rows > 0, rows, from_bytes))

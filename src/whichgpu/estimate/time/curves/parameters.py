@@ -1,19 +1,20 @@
-"""The fitted numbers of the curves: one flat mapping, with what it was fitted on."""
+"""Parameters of the operator curves, by name: the columns `name` and `value` of `data/parameters.csv`."""
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from whichgpu.base.bundled_data import read_data
 
-DATA_FILE = Path(__file__).parent.parent / "data" / "calibration.json"
+PARAMETERS_FILE = Path(__file__).parent.parent / "data" / "parameters.csv"
 
 
 @cache
 def parameters() -> dict[str, float]:
-    """Every number, by name."""
-    numbers: dict[str, Any] = json.loads(read_data(DATA_FILE))["parameters"]
-    return {name: float(value) for name, value in numbers.items()}
+    """Values by parameter name, in the units the table states."""
+    rows = csv.reader(io.StringIO(read_data(PARAMETERS_FILE).decode("utf-8"), newline=""))
+    next(rows)
+    return {row[0]: float(row[1]) for row in rows if row[1]}

@@ -1,4 +1,4 @@
-"""What the power limit allows: joules a FLOP, by chip or generation and by unit, against the board's watts."""
+"""Seconds that the board's power limit imposes: joules per FLOP, by chip or generation and by unit, over watts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PICO = 1e-12
 
 
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """The least seconds for so many FLOPs at the board's power: low-profile cards sustain far less than their clocks promise."""
-    if (against := UNITS[unit].energy_vs_fp16) is not None:
-        joules = gpus.known(p, "power.tensor", gpus.fp16_pj) * (PICO * against)
+    """Minimum seconds for these FLOPs at the board's power: low-profile cards sustain far less than their clocks promise."""
+    if (energy := UNITS[unit].energy_vs_fp16) is not None:
+        joules = gpus.fitted_value(p, "power.tensor", gpus.fp16_pj) * (PICO * energy)
         joules = np.where(gpus.native[unit] > 0, joules, 0.0)
     else:
-        joules = gpus.known(p, "power.fp32", gpus.fp32_pj) * PICO
+        joules = gpus.fitted_value(p, "power.fp32", gpus.fp32_pj) * PICO
     return flops * (joules / gpus.tdp)

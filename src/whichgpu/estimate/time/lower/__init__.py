@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +17,19 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Traced, Transformer, WeightsOnly
+from whichgpu.estimate.time.lower.lowered import LoweredStep
+from whichgpu.estimate.time.operators import Number, Op
+from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number, Op
-
 # What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
-ASIDE = "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
-USUAL: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in ASIDE}
+IRRELEVANT_FIELDS = (
+    "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
+)
+FIELD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in IRRELEVANT_FIELDS}
 
 
-def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowered:
+def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> LoweredStep:
     """Operators of one step on one GPU. `workload` has its defaults filled in; `batch`, of this GPU, may be an array.
 
     For tasks that generate, the step is one token of each sequence at the mean context: a token's time is very nearly a line over
@@ -38,36 +38,36 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     samples = float(workload.local_batch) if batch is None else batch
     model = workload.model if isinstance(workload.model, str) else ""
     task = "train" if workload.training else workload.task
-    bare = replace(workload, task=task, model=model, **USUAL)
+    bare = replace(workload, task=task, model=model, **FIELD_DEFAULTS)
     if isinstance(samples, float):
         return _known(bare, shape, samples)
-    if isinstance(shape, Traced) and workload.parallel.zero == 0:  # copies of a net run the same operators
+    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # copies of a net run the same operators
         return _known_many(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
     return _lowered(workload, shape, samples)
 
 
 @lru_cache(maxsize=512)
-def _known(workload: Workload, shape: Shape, batch: float) -> Lowered:
+def _known(workload: Workload, shape: Shape, batch: float) -> LoweredStep:
     return _lowered(workload, shape, batch)
 
 
 @lru_cache(maxsize=64)
-def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) -> Lowered:
+def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) -> LoweredStep:
     return _lowered(workload, shape, np.array(batches))
 
 
-def _lowered(workload: Workload, shape: Shape, samples: Number) -> Lowered:
-    if isinstance(shape, Traced):
+def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
+    if isinstance(shape, TracedShape):
         from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
 
         return lower_traced(workload, shape, samples)
     if isinstance(shape, Mlp):
-        return Lowered(tuple(perceptron_step(workload, shape, samples)))
+        return LoweredStep(tuple(perceptron_step(workload, shape, samples)))
     if isinstance(shape, Dlrm):
-        return Lowered(tuple(recommendation_pass(workload, shape, samples)))
+        return LoweredStep(tuple(recommendation_pass(workload, shape, samples)))
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", model=shape.name), msg("hint.weights-only"))
-    return Lowered(tuple(_transformer(workload, shape, samples)))
+    return LoweredStep(tuple(_transformer(workload, shape, samples)))
 
 
 def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:

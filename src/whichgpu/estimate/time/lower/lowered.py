@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message
-from whichgpu.estimate.time.operators import Op
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
+from whichgpu.estimate.time.operators import Number, Op
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LoweredStep:
     """Operators in the order of their first call, with remarks for the user."""
 
     ops: tuple[Op, ...]

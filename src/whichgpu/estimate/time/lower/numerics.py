@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichgpu.estimate.memory.training.operators import Widths
+from whichgpu.estimate.memory.training.operators import ElementWidths
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 unless told otherwise (PyTorch's CUDA notes).
@@ -16,7 +16,7 @@ class Numerics:
     """How a pass computes: `unit` of its products, `widths` of its tensors, `half` the 16-bit type beside fp32."""
 
     unit: str
-    widths: Widths
+    widths: ElementWidths
     half: str = "bf16"
 
     def dtype(self, width: float) -> str:
@@ -33,5 +33,5 @@ def numerics(precision: str, year: int | None = None) -> Numerics:
     unit = record.unit
     if precision == "fp32-default" and year in TF32_MATMUL_YEARS:
         unit = "tf32"
-    widths = Widths(record.parameter_bytes, record.stream_bytes, record.compute_bytes)
+    widths = ElementWidths(record.parameter_bytes, record.stream_bytes, record.compute_bytes)
     return Numerics(unit, widths, "fp16" if unit == "fp16" else "bf16")

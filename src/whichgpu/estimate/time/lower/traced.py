@@ -3,75 +3,71 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.record import Fusion
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.lower.eager.aten import kernels
-from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Settings
-from whichgpu.estimate.time.lower.eager.optimizer import adding, stepping
-from whichgpu.estimate.time.lower.fused.fusion_rules import fused
-from whichgpu.estimate.time.lower.host import hosted, view_shares
-from whichgpu.estimate.time.lower.lowered import Lowered
-from whichgpu.estimate.time.lower.model import Model, model_of
+from whichgpu.estimate.time.lower.eager.aten import aten_kernels
+from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, LoweringOptions
+from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
+from whichgpu.estimate.time.lower.fused.fusion_rules import fuse
+from whichgpu.estimate.time.lower.host_calls import view_overhead, with_host_calls
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
+from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
-from whichgpu.workload.shapes import Traced
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
 
-
-def lower_traced(workload: Workload, shape: Traced, batch: Number | None = None) -> Lowered:
+def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
     """One step or forward pass; where `batch` is an array, so is every number of the operators."""
-    return lower_model(workload, model_of(workload, shape), batch)
+    return lower_model(workload, traced_model(workload, shape), batch)
 
 
-def lower_model(workload: Workload, model: Model, batch: Number | None = None) -> Lowered:
+def lower_model(workload: Workload, model: TracedModel, batch: Number | None = None) -> LoweredStep:
     """The same of a model's operators."""
     area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
-    settings = settings_of(workload)
+    options = lowering_options(workload)
     if _turns_images(model):
-        settings = replace(settings, nhwc=True)
+        options = replace(options, nhwc=True)
     engine = engine_record(workload.engine)
-    ops = _passed(model, settings, engine.fusion, area, samples)
+    ops = _passed(model, options, engine.fusion, area, samples)
     if workload.training:
         ops = _stepped(ops, workload, model)
     if engine.captures_graphs:
-        ops = [op.called(0.0) for op in ops]
-    return Lowered(tuple(ops), _notes(workload, model))
+        ops = [op.with_calls(0.0) for op in ops]
+    return LoweredStep(tuple(ops), _notes(workload, model))
 
 
-def _passed(model: Model, settings: Settings, fusion: Fusion, area: float, batch: Number) -> list[Op]:
+def _passed(model: TracedModel, options: LoweringOptions, fusion: Fusion, area: float, batch: Number) -> list[Op]:
     """Forward, and backward in training."""
     calls = [operator.call(batch, area) for operator in model.operators]
-    shares = view_shares(calls)
-    lowered = [(call, hosted(call, kernels(call, settings), shares)) for call in calls]
-    return fused(lowered, fusion, settings)
+    shares = view_overhead(calls)
+    lowered = [(call, with_host_calls(call, aten_kernels(call, options), shares)) for call in calls]
+    return fuse(lowered, fusion, options)
 
 
-def _stepped(ops: list[Op], workload: Workload, model: Model) -> list[Op]:
+def _stepped(ops: list[Op], workload: Workload, model: TracedModel) -> list[Op]:
     """All micro-batches of a step, and the optimizer; with ZeRO it goes over this GPU's share."""
     width = 2.0 if trace_of(workload.precision) == "bf16" else 4.0
     times = float(workload.accumulation)
     if times > 1:
-        ops = [op.times(times) for op in ops] + [adding(model.parameters, model.tensors, width).times(times - 1)]
+        ops = [op.times(times) for op in ops] + [accumulation_op(model.parameters, model.tensors, width).times(times - 1)]
     sharded = workload.parallel.dp if workload.parallel.zero else 1
-    return ops + stepping(workload, model.parameters / sharded, model.tensors, width)
+    return ops + optimizer_ops(workload, model.parameters / sharded, model.tensors, width)
 
 
-def settings_of(workload: Workload) -> Settings:
+def lowering_options(workload: Workload) -> LoweringOptions:
     """Units and layout of a request."""
     precision = workload.precision or "fp32"
     single = "tf32" if precision == "tf32" else "fp32"
     default = precision == "fp32-default"
     matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
     record = PRECISION_BY_NAME[precision]
-    return Settings(
+    return LoweringOptions(
         half=engine_record(workload.engine).half or ("fp16" if record.operand_unit or record.wanted_peak == "fp16" else "bf16"),
         gemm32=matmul,
         conv32="tf32" if default else single,
@@ -92,13 +88,13 @@ def _channels_last(workload: Workload) -> bool:
     return layout == "channels-last" or (layout == "channels-last-in-16-bits" and half)
 
 
-def _turns_images(model: Model) -> bool:
+def _turns_images(model: TracedModel) -> bool:
     """Whether a network normalises images over their channels alone: it turns them for that, and they stay so (ConvNeXt)."""
     over = {one.name for one in model.operators if one.inputs and len(one.inputs[0]) == IMAGE_AXES}
     return "native_layer_norm" in over and "native_batch_norm" not in over
 
 
-def _notes(workload: Workload, model: Model) -> tuple[Message, ...]:
+def _notes(workload: Workload, model: TracedModel) -> tuple[Message, ...]:
     image = workload.image or model.image
     if not model.image or image == model.image:
         return ()

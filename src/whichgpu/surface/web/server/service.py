@@ -177,7 +177,7 @@ def _frozen(value: Any) -> Hashable:
 
 def _stamp() -> str:
     from whichgpu.base.files import user_folder
-    from whichgpu.catalog.live.store import store_path
+    from whichgpu.catalog.live.price_store import store_path
 
     store, own = store_path(), user_folder("XDG_DATA_HOME", ".local/share")
     paths = [store, store.with_name(store.name + "-wal") if store else None, own / "whichgpu" / "records" if own else None]

@@ -10,7 +10,7 @@ from whichgpu.api.facts.accuracy import KEYS, AccuracyAnswer
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
-from whichgpu.estimate.time.pairs import COLUMNS, Pair, pairs
+from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, AccuracyPair, accuracy_pairs
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.chart_parts import INK, SECONDS, SOFT, coloured, decades, picture, quantity, shaped, tips
 from whichgpu.surface.web.views.forms import Form, problem_of
@@ -51,10 +51,10 @@ def accuracy(page: Page[State]) -> Shown:
         "scores": [(names.get(one.group, _said(answer.by, one.group, language)), one) for one in answer.scores],
         "worst": [_case(pair, names, language) for pair in answer.worst],
     }
-    rows = [[getattr(pair, name) for name in COLUMNS] for pair in answer.pairs]
+    rows = [[getattr(pair, name) for name in PAIR_COLUMNS] for pair in answer.pairs]
     charts = {"pairs": pairs_picture(answer, names, language), "errors": errors_picture(answer, names, language)}
     document = {name: getattr(answer, name) for name in ("by", "total", "scores", "worst", "fitted", "sources")}
-    return Shown("accuracy.html", context | shown, None, charts, document | {"pairs": answer.pairs}, (COLUMNS, rows))
+    return Shown("accuracy.html", context | shown, None, charts, document | {"pairs": answer.pairs}, (PAIR_COLUMNS, rows))
 
 
 def _said(by: str, group: str, language: Language) -> str:
@@ -62,7 +62,7 @@ def _said(by: str, group: str, language: Language) -> str:
     return language.text(f"web.{by}-{group}") if id in language else group
 
 
-def _case(pair: Pair, names: dict[str, str], language: Language) -> dict[str, Any]:
+def _case(pair: AccuracyPair, names: dict[str, str], language: Language) -> dict[str, Any]:
     sizes = [
         language.text(f"web.size-{said}", n=value)
         for name, said in (("batch", "batch"), ("seq_in", "seq-in"), ("seq_out", "seq-out"), ("image", "image"))
@@ -164,7 +164,7 @@ def errors_picture(answer: AccuracyAnswer, names: dict[str, str], language: Lang
 
 @cache
 def _known(key: str) -> tuple[str, ...]:
-    return tuple(sorted({getattr(pair, key) for pair in pairs()}))
+    return tuple(sorted({getattr(pair, key) for pair in accuracy_pairs()}))
 
 
 def _form(page: Page[State]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from whichgpu.surface.web.views.forms import Form, given, problem_of
 from whichgpu.surface.web.views.shared_catalog import lookups
 from whichgpu.surface.web.views.words import words
 from whichgpu.workload.precisions import PRECISIONS
-from whichgpu.workload.spelling import Spelled
+from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.tasks import RUN_TASKS
 from whichgpu.workload.workload import CHECKPOINTING, OPTIMIZERS
 
@@ -95,10 +95,10 @@ def fit(page: Page[State]) -> Shown:
     return Shown("fit.html", context | _told(answer, page.language), command, charts)
 
 
-def _whole(asked: Spelled, names: tuple[str, ...]) -> FitAnswer:
-    from whichgpu.api.workloads.fit import fit_spelled
+def _whole(asked: ParsedWorkload, names: tuple[str, ...]) -> FitAnswer:
+    from whichgpu.api.workloads.fit import fit_workload
 
-    return fit_spelled(asked, names, catalog=lookups().catalog)
+    return fit_workload(asked, names, catalog=lookups().catalog)
 
 
 def _told(answer: FitAnswer, language: Language) -> dict[str, Any]:

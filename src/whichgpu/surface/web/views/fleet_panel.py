@@ -12,9 +12,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
+from whichgpu.decide.requirements import Requirements
 from whichgpu.price.asof import STALE_DAYS
 from whichgpu.surface.web.views.chart_parts import ACCENT, CHOSEN, COLOURS, INK, SOFT, coloured, picture, quantity, tips
 from whichgpu.surface.web.views.forms import day_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu.api.recommend.offers import Requirements
 from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.api.verbs import workloads as verbs
@@ -13,6 +12,7 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.offer import TERMS
 from whichgpu.decide.constraints import RANKS
+from whichgpu.decide.requirements import Requirements
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
 from whichgpu.surface.web.views.recommendation_panel import cards, front_picture, is_service, rows, terms_picture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from whichgpu.api.recommend.recommend import RecommendAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_memory, format_seconds, significant
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 from whichgpu.surface.charts.front import HOURS
 from whichgpu.surface.commands.recommend import format_amount, run_time

@@ -6,8 +6,9 @@ from datetime import date
 from functools import cache, lru_cache
 
 from whichgpu.api.context import Context
-from whichgpu.api.lookup_cache import LookupCache
+from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.surface.web.command_replies import catalog
 
 # Most asked for first; the rest of a list follows by name.
@@ -26,7 +27,7 @@ def context_of(as_of: date | None = None) -> Context:
 
 @lru_cache(maxsize=1)
 def _desk(kept: Catalog) -> LookupCache:
-    return LookupCache(kept, trusting=False)
+    return lookup_cache(kept, trusting=False)
 
 
 @cache

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.plan_cases import TWO_TYPES, brute, market
-from whichgpu.decide.plan.profiles import read
+from whichgpu.decide.plan.profiles import parse_profiles
 from whichgpu.decide.plan.solver import solve as search
 from whichgpu.decide.plan.solver.bound import column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Pool, PriceOption, Quota
-from whichgpu.decide.plan.solver.prune import grouped, undominated
+from whichgpu.decide.plan.solver.prune import undominated
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 
-PROFILES = read("two types", TWO_TYPES)
+PROFILES = parse_profiles("two types", TWO_TYPES)
 
 
 @pytest.mark.parametrize(("slices", "cost"), [(1, 6.70), (4, 5.69), (8, 5.69), (None, 4.68)])
@@ -47,7 +47,7 @@ def test_shares_of_every_bucket_add_up_and_no_copy_is_overfull() -> None:
     assert found is not None
     assert found.shares[0].sum(axis=0) == pytest.approx(np.ones(12))
     work = (problem.loads()[0] * found.shares[0]).sum(axis=1)
-    assert (work <= 0.8 * found.copies[0] + 1e-6).all()
+    assert (work <= 0.8 * found.counts[0] + 1e-6).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -57,13 +57,13 @@ def test_a_large_market_is_searched_in_parts_and_its_bound_holds_for_the_whole(
     """Few columns go into the program, yet no plan of all of them is cheaper than the bound."""
     problem = market(24, 10, seed, rate=30.0)
     whole = solve(problem, gap=0.0)
-    monkeypatch.setattr(search, "SMALL", 10)
-    monkeypatch.setattr(search, "FIRST", 3)
-    monkeypatch.setattr(search, "MOST", 6)
+    monkeypatch.setattr(search, "MAX_SMALL", 10)
+    monkeypatch.setattr(search, "FIRST_COLUMNS", 3)
+    monkeypatch.setattr(search, "MAX_COLUMNS", 6)
     part = solve(problem, gap=0.0)
     assert whole is not None
     assert part is not None
-    assert part.kept < whole.kept
+    assert part.program_columns < whole.program_columns
     assert 0 < part.bound <= whole.cost + 1e-6 <= part.cost + 2e-6
 
 
@@ -75,16 +75,8 @@ def test_prices_climb_above_the_relaxation() -> None:
     assert best is not None
     told = raise_bound(problem, cost, loads, best.cost, 3.0)
     assert plain < told.value <= best.cost + 1e-9
-    used = best.copies[0] > 0
+    used = best.counts[0] > 0
     assert (told.with_column[used] <= best.cost + 1e-9).all()  # nothing the optimum uses is ever ruled out
-
-
-def test_offers_of_identical_performance_become_one_with_the_cheapest_price() -> None:
-    problem = market(3, 2)
-    rates = np.stack([problem.rates[0], problem.rates[0], problem.rates[2]])
-    told = grouped(replace(problem, rates=rates))
-    assert len(told.pools) == 2
-    assert told.pools[0].options[0].price == min(problem.pools[0].options[0].price, problem.pools[1].options[0].price)
 
 
 def test_what_several_cheaper_copies_beat_is_left_out_and_nothing_else() -> None:
@@ -104,7 +96,7 @@ def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
     problem = market(2, 1, pools=pools, columns=("mine", "rent"), rates=np.array([[1.0], [1.0]]), demand=np.array([[5.0]]))
     found = solve(problem)
     assert found is not None
-    assert found.copies[0].tolist() == [2, 3]
+    assert found.counts[0].tolist() == [2, 3]
     assert found.cost == pytest.approx(6.2)
 
 
@@ -119,7 +111,7 @@ def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
     )
     found = solve(replace(cheap, quotas=(Quota("x", frozenset([0]), 1.0),)))
     assert found is not None
-    assert found.copies[0].tolist() == [1, 4]
+    assert found.counts[0].tolist() == [1, 4]
     assert solve(replace(cheap, quotas=(Quota("all", frozenset([0, 1]), 2.0),))) is None
 
 
@@ -214,8 +206,8 @@ def test_a_dear_change_keeps_the_fleet_there_is() -> None:
     kept = solve(replace(problem, pools=pools, current=CurrentFleet({"g1": 4.0}, 0.5)))
     assert free is not None
     assert kept is not None
-    assert free.copies[0].tolist() == [4, 0]
-    assert kept.copies[0].tolist() == [0, 4]
+    assert free.counts[0].tolist() == [4, 0]
+    assert kept.counts[0].tolist() == [0, 4]
     assert kept.bill == pytest.approx(4.4)
 
 
@@ -227,6 +219,6 @@ def test_fewer_kinds_for_a_little_more() -> None:
     mixed = replace(problem, pools=pools)
     best = solve(mixed, gap=0.0)
     assert best is not None
-    assert best.copies[0].tolist() == [2, 1]
-    assert fewest_kinds(mixed, best, 0.05).copies[0].tolist() == [0, 9]
+    assert best.counts[0].tolist() == [2, 1]
+    assert fewest_kinds(mixed, best, 0.05).counts[0].tolist() == [0, 9]
     assert fewest_kinds(mixed, best, 0.0) is best

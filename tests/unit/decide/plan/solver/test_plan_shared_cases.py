@@ -42,7 +42,7 @@ def test_profiles_at_every_rate(cases: Path) -> None:
         for name, slices in NAMES.items():
             found = solve(profiles.problem(row["rate"], 0.0, slices), gap=0.0)
             assert found is not None
-            counts = dict(zip(profiles.prices, found.copies[0].tolist(), strict=True))
+            counts = dict(zip(profiles.prices, found.counts[0].tolist(), strict=True))
             assert {**counts, "cost": pytest.approx(found.cost)} == row[name], (row["case"], row["rate"], name)
         for gpu in profiles.prices:
             alone = solve(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
-from whichgpu.estimate.memory.training.layers import Pass, layer_block
-from whichgpu.estimate.memory.training.ledger import Ledger
-from whichgpu.estimate.memory.training.operators import WIDTHS, Widths
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
+from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 # hidden 64, four layers, eight heads of 8 with two of keys, an MLP of 256, 1000 words
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
@@ -27,11 +27,11 @@ NORMED = H  # a norm's result, which the products after it keep
 
 
 def kept(shape: Transformer, precision: str = "bf16", attention: str = "flash", **run: Any) -> float:
-    return layer_block(shape, Pass(T, CONTEXT, attention, **run), WIDTHS[precision]).kept / T
+    return layer_block(shape, LayerRun(T, CONTEXT, attention, **run), WIDTHS[precision]).kept / T
 
 
 def test_bytes_by_precision() -> None:
-    wide, half, mixed = Widths(4, 4, 4), Widths(2, 2, 2), Widths(4, 4, 2)
+    wide, half, mixed = ElementWidths(4, 4, 4), ElementWidths(2, 2, 2), ElementWidths(4, 4, 2)
     expected = {
         "fp32": wide,
         "fp32-default": wide,
@@ -111,8 +111,8 @@ def test_scores_written_out_are_kept_in_fp32_and_as_they_are_used() -> None:
 def test_gpt_2_keeps_its_joined_projection() -> None:
     gpt2 = replace(PLAIN, model_type="gpt2", kv_heads=8, gated=False)
     assert kept(gpt2) == 2 * (LAYER + NORMED) + 3 * H + H + SUMS + 2 * F
-    assert layer_block(gpt2, Pass(T, CONTEXT, "flash"), WIDTHS["fp32"]).weights[1] == 4 * (64 * 192 + 192)
-    assert len(layer_block(gpt2, Pass(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
+    assert layer_block(gpt2, LayerRun(T, CONTEXT, "flash"), WIDTHS["fp32"]).weights[1] == 4 * (64 * 192 + 192)
+    assert len(layer_block(gpt2, LayerRun(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
 
 
 def test_a_decoder_that_asks_an_encoder() -> None:
@@ -126,11 +126,11 @@ def test_a_decoder_that_asks_an_encoder() -> None:
 
 def test_latents() -> None:
     """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it, values of 6 a head."""
-    shape = replace(PLAIN, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    shape = replace(PLAIN, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normed, and kept by the product after
     heads = 2 * 8 * (12 + 12 + 6 + 6) + SUMS
     assert kept(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
-    direct = replace(PLAIN, latent=Latent(16, 0, 8, 4, 6))
+    direct = replace(PLAIN, mla=LatentAttention(16, 0, 8, 4, 6))
     assert kept(direct) == kept(shape) - (4 * 24 + 4 + 4 * 24)
 
 
@@ -145,7 +145,7 @@ def test_a_mixture_keeps_the_rows_that_were_routed() -> None:
 
 def weights(shape: Transformer, **run: Any) -> list[int]:
     """Elements of each trained weight."""
-    return [size // 2 for size in layer_block(shape, Pass(T, CONTEXT, "flash", **run), WIDTHS["bf16"]).weights]
+    return [size // 2 for size in layer_block(shape, LayerRun(T, CONTEXT, "flash", **run), WIDTHS["bf16"]).weights]
 
 
 def test_weights_of_a_layer() -> None:
@@ -203,7 +203,7 @@ def test_the_loss_keeps_shares_of_the_vocabulary() -> None:
 )
 def test_logits_are_there_while_the_loss_runs(name: str, precision: str, widths: int) -> None:
     """As made, in fp32 where they are cast, and the shares."""
-    ledger = Ledger()
+    ledger = AllocationLog()
     shape = replace(TINY, model_type=name, vocab=100_000)
     head_block(shape, T, WIDTHS[precision]).forward(ledger, ledger.new(H * T, "input"))
     assert ledger.replay(pools=False).peak_allocated == pytest.approx(T * 100_000 * widths, rel=0.005)  # and the input
@@ -219,16 +219,16 @@ def test_embeddings_keep_masks_and_what_is_normed() -> None:
     assert kept_of(embedding_norm=True) == LAYER
     assert embedding_block(TINY, T, WIDTHS["amp-bf16"]).exit.size == T * 256
     for positions, types, held in ((0, 0, 1), (512, 0, 3), (512, 2, 3)):
-        ledger = Ledger()
+        ledger = AllocationLog()
         embedding_block(replace(TINY, positions=positions, token_types=types), 512, WIDTHS["bf16"]).forward(ledger, None)
         assert ledger.replay(pools=False).peak_allocated == held * 512 * H  # two and their sum
 
 
 def test_scratch_of_the_way_back() -> None:
     """Fused attention adds up the gradient of queries in fp32; autocast's weight gradients come in 16 bits first."""
-    nodes = layer_block(TINY, Pass(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
+    nodes = layer_block(TINY, LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
     assert sum(node.backward_temporary for node in nodes) == 4 * 64 * T
-    mixed = layer_block(TINY, Pass(T, CONTEXT, "flash"), WIDTHS["amp-bf16"]).nodes
+    mixed = layer_block(TINY, LayerRun(T, CONTEXT, "flash"), WIDTHS["amp-bf16"]).nodes
     assert sum(node.backward_temporary for node in mixed) == 4 * 64 * T + 2 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256)
-    joined = layer_block(replace(PLAIN, model_type="gpt2", kv_heads=8), Pass(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
+    joined = layer_block(replace(PLAIN, model_type="gpt2", kv_heads=8), LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
     assert sum(node.backward_temporary for node in joined) == T * (4 * 64 + 3 * H)  # and the joined gradient

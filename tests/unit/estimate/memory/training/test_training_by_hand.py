@@ -10,61 +10,61 @@ import pytest
 from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.quantisation import layer_matrices, split_weights
-from whichgpu.estimate.memory.training.allocator_replay import Stretch, Training, play
-from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape
+from whichgpu.estimate.memory.training.allocator_replay import BlockRun, TrainingRun, replay_training
+from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.training_step import mlp_parts, training_memory
 from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.shapes import Dlrm, Latent, Mlp, Transformer
+from whichgpu.workload.shapes import Dlrm, LatentAttention, Mlp, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def linear(features: int = 1024, out: int = 1024, tokens: int = 1, precision: str = "fp32") -> Block:
+def linear(features: int = 1024, out: int = 1024, tokens: int = 1, precision: str = "fp32") -> TapeBlock:
     """A product with one weight of 4 MiB in fp32, and next to nothing else."""
     tape = Tape()
     entry = tape.value(tokens * features, WIDTHS[precision].stream)
-    exit = Writer(tape, tokens, WIDTHS[precision]).linear(entry, out)
-    return Block(tuple(tape.nodes), entry, exit)
+    exit = OperatorWriter(tape, tokens, WIDTHS[precision]).linear(entry, out)
+    return TapeBlock(tuple(tape.nodes), entry, exit)
 
 
-def held(training: Training, label: str, pools: bool = False) -> float:
+def held(training: TrainingRun, label: str, pools: bool = False) -> float:
     """MiB at the fullest moment."""
-    return round(play(training, pools).breakdown.get(label, 0) / MIB, 1)
+    return round(replay_training(training, pools).breakdown.get(label, 0) / MIB, 1)
 
 
 @pytest.mark.parametrize(("sizes", "most"), [((100, 200, 300), 500), ((300, 200, 100), 500), ((300, 10, 200), 310), ((7,), 7)])
 def test_zero_3_has_the_weights_of_two_neighbours_whole(sizes: tuple[int, ...], most: int) -> None:
-    stretches = [Stretch(linear(16, 16), gathered=size * MIB) for size in sizes]
-    assert held(Training(stretches, ()), "temporary") == pytest.approx(most, abs=0.1)
+    stretches = [BlockRun(linear(16, 16), gathered=size * MIB) for size in sizes]
+    assert held(TrainingRun(stretches, ()), "temporary") == pytest.approx(most, abs=0.1)
     again = [replace(one, checkpointed=True) for one in stretches]
-    assert held(Training(again, ()), "temporary") == pytest.approx(most, abs=0.1)
+    assert held(TrainingRun(again, ()), "temporary") == pytest.approx(most, abs=0.1)
 
 
 def test_gradients_are_spread_as_soon_as_a_block_has_them() -> None:
-    blocks = [Stretch(linear())] * 4
-    assert held(Training(blocks, ()), "gradients") == 16
-    spread = Training(blocks, (), scattered=4)
+    blocks = [BlockRun(linear())] * 4
+    assert held(TrainingRun(blocks, ()), "gradients") == 16
+    spread = TrainingRun(blocks, (), scattered=4)
     assert held(spread, "gradients") == 3 + 4 + 1  # three shares, the last block's whole, and its share
-    earlier = Training(blocks, (), accumulated=[4 * MIB] * 4)
+    earlier = TrainingRun(blocks, (), accumulated=[4 * MIB] * 4)
     assert held(earlier, "gradients") == 16 + 4  # one block's beside those of earlier rounds
     assert held(replace(earlier, accumulated=[MIB] * 4, scattered=4), "gradients") == 4 + 4 + 1
 
 
 def test_tables_have_their_gradients_last() -> None:
-    blocks = [Stretch(linear())] * 2
-    assert held(Training(blocks, (), tables=[8 * MIB]), "gradients") == 16
-    tied = Training(blocks, (), tables=[8 * MIB], tied=8 * MIB)
+    blocks = [BlockRun(linear())] * 2
+    assert held(TrainingRun(blocks, (), tables=[8 * MIB]), "gradients") == 16
+    tied = TrainingRun(blocks, (), tables=[8 * MIB], tied=8 * MIB)
     assert (held(tied, "gradients"), held(tied, "temporary")) == (16, 8)  # the head's share of it is added
-    assert held(Training(blocks, (), tables=[8 * MIB], scattered=4), "gradients") == 2 + 8 + 2
+    assert held(TrainingRun(blocks, (), tables=[8 * MIB], scattered=4), "gradients") == 2 + 8 + 2
 
 
 def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
-    found = Training([Stretch(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
+    found = TrainingRun([BlockRun(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
     assert [held(found, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
     assert [held(found, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
     fixed = replace(found, adapters=[MIB], fixed={"activations": 3 * MIB, "workspace": 0})
@@ -73,23 +73,24 @@ def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
 
 def test_copies_of_autocast_live_till_their_block_has_been_back() -> None:
     """Four blocks of a MiB a copy: with many tokens the loss is the fullest moment, with few the end of the way back."""
-    long, short = (Stretch(linear(*sizes, "amp-bf16"), casts=(MIB,)) for sizes in ((64, 64, 8192), (1024, 1024, 1)))
+    long, short = (BlockRun(linear(*sizes, "amp-bf16"), casts=(MIB,)) for sizes in ((64, 64, 8192), (1024, 1024, 1)))
     for one, copies in ((long, 4), (short, 1)):
-        assert held(Training([one] * 4, ()), "cast_weights") == copies
-        assert held(Training([replace(one, checkpointed=True)] * 4, ()), "cast_weights") == copies
+        assert held(TrainingRun([one] * 4, ()), "cast_weights") == copies
+        assert held(TrainingRun([replace(one, checkpointed=True)] * 4, ()), "cast_weights") == copies
         gathered = replace(one, checkpointed=True, gathered=MIB)  # copies of weights that go are not kept
-        assert held(Training([gathered] * 4, ()), "cast_weights") == 1
+        assert held(TrainingRun([gathered] * 4, ()), "cast_weights") == 1
 
 
 def test_a_checkpointed_block_keeps_what_went_in() -> None:
     """4096 tokens of 64 numbers are a MiB; a block inside is sixteen times as wide."""
     tape = Tape()
-    write = Writer(tape, 4096, WIDTHS["fp32"])
+    write = OperatorWriter(tape, 4096, WIDTHS["fp32"])
     entry = tape.value(4096 * 64, 4)
     exit = write.linear(write.keeps_input(write.linear(entry, 1024)), 64)
-    block = Block(tuple(tape.nodes), entry, exit)
+    block = TapeBlock(tuple(tape.nodes), entry, exit)
     plain, again = (
-        play(Training([Stretch(block, checkpointed=flag)] * 8, ()), pools=False).peak_allocated / MIB for flag in (False, True)
+        replay_training(TrainingRun([BlockRun(block, checkpointed=flag)] * 8, ()), pools=False).peak_allocated / MIB
+        for flag in (False, True)
     )
     # fullest where the last block's second product has its gradients: of what came out, of what went in, of its weight
     here = 1 + 16 + 0.25
@@ -210,11 +211,11 @@ def test_every_matrix_of_a_decoder_has_a_role() -> None:
 
 def test_matrices_of_latents() -> None:
     """Rank 24 for queries, 16 for keys and values, with 4 turned beside; heads of 8 + 4, values of 6."""
-    shape = replace(TINY, layers=1, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    shape = replace(TINY, layers=1, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     found = [(one.role, one.weights, one.row, one.count) for one in layer_matrices(shape)][:4]
     assert found == [
         ("latent_down", 64 * (24 + 16 + 4), 64, 2), ("latent_up", 24 * 8 * 12, 24, 1), ("latent_up", 16 * 8 * 14, 16, 1),
         ("attn_output", 64 * 8 * 6, 48, 1),
     ]  # fmt: skip
-    direct = replace(shape, latent=Latent(16, 0, 8, 4, 6))
+    direct = replace(shape, mla=LatentAttention(16, 0, 8, 4, 6))
     assert [(one.weights, one.row) for one in layer_matrices(direct)][:2] == [(64 * 20, 64), (64 * 96, 64)]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from whichgpu.estimate.memory.training.embedding_and_head import embedding_block, head_block
-from whichgpu.estimate.memory.training.layers import Pass, layer_block
-from whichgpu.estimate.memory.training.operators import WIDTHS, Writer
-from whichgpu.estimate.memory.training.tape import Block, Tape, Value
-from whichgpu.workload.shapes import Experts, Latent, Transformer
+from whichgpu.estimate.memory.training.layers import LayerRun, layer_block
+from whichgpu.estimate.memory.training.operators import WIDTHS, OperatorWriter
+from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 HALF, FULL, MIXED = WIDTHS["bf16"], WIDTHS["fp32"], WIDTHS["amp-bf16"]
 T = 10  # tokens
@@ -19,20 +19,20 @@ H, F, Q, K = 64, 256, 64, 16  # hidden, MLP, eight heads of 8, two of keys
 TINY = Transformer("tiny", "llama", H, 4, 8, 2, 8, F, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def writer(precision: str = "bf16", **more: Any) -> Writer:
-    return Writer(Tape(), T, WIDTHS[precision], **more)
+def writer(precision: str = "bf16", **more: Any) -> OperatorWriter:
+    return OperatorWriter(Tape(), T, WIDTHS[precision], **more)
 
 
-def given(write: Writer, features: int = 32, width: int | None = None) -> Value:
+def given(write: OperatorWriter, features: int = 32, width: int | None = None) -> TapeTensor:
     return write.tape.value(T * features, width or write.widths.stream)
 
 
-def kept(write: Writer) -> int:
+def kept(write: OperatorWriter) -> int:
     values = {value.id: value.size for node in write.tape.nodes for value in node.saved}
     return sum(values.values()) + sum(node.extra for node in write.tape.nodes)
 
 
-def gradients(write: Writer) -> list[int]:
+def gradients(write: OperatorWriter) -> list[int]:
     return [node.parameter_gradient for node in write.tape.nodes if node.parameter_gradient]
 
 
@@ -163,9 +163,9 @@ def test_attention_fused_and_written_out() -> None:
     assert out.count == T * Q
 
 
-def block(shape: Transformer = TINY, precision: str = "bf16", **run: Any) -> Block:
+def block(shape: Transformer = TINY, precision: str = "bf16", **run: Any) -> TapeBlock:
     plain: dict[str, Any] = {"tokens": T, "sequence": 5, "attention": "sdpa"}
-    return layer_block(shape, Pass(**(plain | run)), WIDTHS[precision])
+    return layer_block(shape, LayerRun(**(plain | run)), WIDTHS[precision])
 
 
 NORM = [H * 2]
@@ -210,11 +210,11 @@ def test_a_mixture_keeps_the_rows_it_routes() -> None:
 
 
 def test_latent_attention_has_low_ranks() -> None:
-    latent = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    weights = block(latent).weights
+    mla = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    weights = block(mla).weights
     for size in (H * 24, 24 * 8 * 12, H * 20, 16 * 8 * 14, 8 * 6 * H, 24, 16):
         assert size * 2 in weights
-    direct = replace(TINY, latent=Latent(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
+    direct = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
     assert H * 8 * 12 * 2 in block(direct).weights
 
 

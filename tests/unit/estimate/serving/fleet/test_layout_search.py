@@ -10,7 +10,7 @@ import pytest
 from tests.serving_cases import PLAIN, linear, small
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.course import BIRTH, Course, whole_numbers
+from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, exact_sizes
 from whichgpu.estimate.group.layout_memory import COUNTED_PARTS, PART_INDEX, _after_zero, apply_layout
 from whichgpu.estimate.group.layout_search import LayoutCandidate, ScreenedLayouts, _checkpointings, batch_splits
 from whichgpu.estimate.group.scaling import _sizes
@@ -164,13 +164,13 @@ def test_histograms_have_no_spread() -> None:
 
 def test_births_and_deaths_by_label() -> None:
     """A of 1000 bytes, B of 600; A ends, C of 2000 comes: blocks of 512."""
-    course = Course([BIRTH, BIRTH, 0, BIRTH], ["a", "b", "c"])
-    found = course.replay(whole_numbers([1000, 600, 2000]), pools=False)
+    course = AllocationSequence([ALLOCATE, ALLOCATE, 0, ALLOCATE], ["a", "b", "c"])
+    found = course.replay(exact_sizes([1000, 600, 2000]), pools=False)
     assert (found.peak_allocated, found.breakdown) == (1024 + 2048, {"b": 1024, "c": 2048})
-    again = Course([BIRTH, 0, 0, BIRTH], ["a", "c"]).replay(whole_numbers([5000, 10]), pools=False)
+    again = AllocationSequence([ALLOCATE, 0, 0, ALLOCATE], ["a", "c"]).replay(exact_sizes([5000, 10]), pools=False)
     assert (again.peak_allocated, again.breakdown) == (5120, {"a": 5120})
-    nothing = Course([], []).replay(whole_numbers([]))
+    nothing = AllocationSequence([], []).replay(exact_sizes([]))
     assert (nothing.peak_allocated, nothing.peak_reserved) == (0, 0)
-    pooled = course.replay(whole_numbers([1000, 600, 2000]))
+    pooled = course.replay(exact_sizes([1000, 600, 2000]))
     assert pooled.peak_reserved == 2 << 20
     assert pooled.peak_allocated == 1024 + 2048

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy_gpu import PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import attention, conv, memory
-from whichgpu.estimate.time.curves.evaluate import bounds
+from whichgpu.estimate.time.curves.evaluate import roofline_seconds
 from whichgpu.estimate.time.operators import Op
 
 NEAR = 1e-3
@@ -50,9 +50,11 @@ def test_shares_of_peak_are_of_the_unit_and_of_filters_with_and_without_neighbou
     assert convolved(one, **{"conv.share.half": 0.5}) == pytest.approx(plain, rel=NEAR)
     many = convolved(filters())
     assert convolved(filters(), **{"conv.share.half": 0.5}) == pytest.approx(2 * many, rel=NEAR)
-    assert convolved(filters(), toy(balance={"fp16": 0.25}), **{"conv.share.half": 0.25}) == pytest.approx(2 * many, rel=NEAR)
+    assert convolved(filters(), toy(sm_rate_vs_reference={"fp16": 0.25}), **{"conv.share.half": 0.25}) == pytest.approx(
+        2 * many, rel=NEAR
+    )
     assert convolved(filters(), **{"gemm.factor.tensor.Hopper": 0.5}) == pytest.approx(2 * many, rel=NEAR)
-    dots = toy(matrix=0.0, dots=0.5, winograd=0.0)
+    dots = toy(matrix_convolutions=0.0, dot_product_share=0.5, winograd=0.0)
     assert convolved(filters(), dots, **{"conv.planar": 0.5}) == pytest.approx(4 * many, rel=NEAR)
     older = toy(winograd=0.0, native={"tf32": 0.0})
     planes, point = filters(unit="fp32", nhwc=0.0), filters(unit="fp32", nhwc=0.0, kernel=1.0)
@@ -96,18 +98,18 @@ def test_fp32_on_planes_does_not_split_the_inner_sum() -> None:
 )
 def test_where_libraries_trade_multiplications_for_transforms(sizes: Any, kind: str, expected: bool) -> None:
     op = filters(kind, "fp32", flops=2.25e9, **sizes)
-    assert told(conv.least_flops(of(op), toy())) == pytest.approx(1e9 if expected else 2.25e9)
-    assert told(conv.least_flops(of(op), toy(winograd=0.0))) == 2.25e9
+    assert told(conv.min_flops(of(op), toy())) == pytest.approx(1e9 if expected else 2.25e9)
+    assert told(conv.min_flops(of(op), toy(winograd=0.0))) == 2.25e9
 
 
 def test_matrix_units_multiply_rather_than_transform() -> None:
     half, single = (filters("conv", unit, flops=2.25e9, nhwc=0.0) for unit in ("fp16", "tf32"))
-    assert told(conv.least_flops(of(half), toy())) == 2.25e9
-    assert told(conv.least_flops(of(half), toy(matrix=0.0))) == pytest.approx(1e9)
-    assert told(conv.least_flops(of(single), toy())) == 2.25e9
-    assert told(conv.least_flops(of(single), toy(native={"tf32": 0.0}))) == pytest.approx(1e9)
+    assert told(conv.min_flops(of(half), toy())) == 2.25e9
+    assert told(conv.min_flops(of(half), toy(matrix_convolutions=0.0))) == pytest.approx(1e9)
+    assert told(conv.min_flops(of(single), toy())) == 2.25e9
+    assert told(conv.min_flops(of(single), toy(native={"tf32": 0.0}))) == pytest.approx(1e9)
     narrow = filters("conv", "int8", flops=2.25e9, nhwc=0.0)
-    assert told(conv.least_flops(of(narrow), toy(matrix=0.0))) == 2.25e9
+    assert told(conv.min_flops(of(narrow), toy(matrix_convolutions=0.0))) == 2.25e9
 
 
 def test_transforms_gain_where_they_pay_for_themselves() -> None:
@@ -148,13 +150,13 @@ def test_images_of_three_channels_run_on_plain_lanes_padded_to_four() -> None:
         int(np.ceil(np.ceil(pixels / rows) * np.ceil(64 / columns) / 10)) * rows * columns
         for rows, columns in ((128, 64), (64, 64), (256, 32), (64, 32), (64, 128))
     )
-    plain = toy(rates={"fp32": 1e12}, sm_rates={"fp32": 1e11})
+    plain = toy(sustained_rates={"fp32": 1e12}, sm_rates={"fp32": 1e11})
     assert convolved(op, plain) == pytest.approx(2 * least * inner / 1e11, rel=NEAR)
     assert convolved(op, plain, **{"conv.few.half": 0.5}) == pytest.approx(2 * 2 * least * inner / 1e11, rel=NEAR)
     eight = filters(cin=8.0, cout=64.0, kernel=49.0)
     assert convolved(eight, plain) < convolved(op, plain)  # those are loaded as they are
     single = filters(cin=3.0, cout=64.0, kernel=49.0, nhwc=0.0, unit="fp32")
-    older = toy(rates={"fp32": 1e12}, sm_rates={"fp32": 1e11}, native={"tf32": 0.0})
+    older = toy(sustained_rates={"fp32": 1e12}, sm_rates={"fp32": 1e11}, native={"tf32": 0.0})
     assert convolved(single, older, **{"conv.few.planar": 0.5}) == pytest.approx(2 * convolved(single, older), rel=NEAR)
     assert convolved(single, plain, **{"conv.few.planar": 0.5}) == pytest.approx(convolved(single, plain), rel=NEAR)
     turned = filters(cin=3.0, cout=64.0, kernel=49.0, nhwc=0.0)
@@ -199,10 +201,10 @@ def test_bytes_that_a_stride_skips_are_not_read() -> None:
     """1x1 filters with a stride of two read a quarter of the pixels: 2 x 2 x 4 x 4 of the input's, 8 channels of 2 bytes."""
     sizes: Any = {"batch": 1.0, "height": 4.0, "width": 4.0, "cin": 8.0, "kernel": 1.0, "stride": 2.0}
     unread = 16 * 4 * 8 * 2 * 0.75
-    assert told(conv.moved(of(filters(moved=10000.0, **sizes)))) == pytest.approx(10000 - unread)
-    assert told(conv.moved(of(filters("conv_dgrad", moved=10000.0, **sizes)))) == 10000
-    assert told(conv.moved(of(filters(moved=10000.0, **(sizes | {"kernel": 9.0}))))) == 10000
-    assert told(conv.moved(of(filters(moved=800.0, **sizes)))) == 200  # never below a quarter
+    assert told(conv.moved_bytes(of(filters(moved=10000.0, **sizes)))) == pytest.approx(10000 - unread)
+    assert told(conv.moved_bytes(of(filters("conv_dgrad", moved=10000.0, **sizes)))) == 10000
+    assert told(conv.moved_bytes(of(filters(moved=10000.0, **(sizes | {"kernel": 9.0}))))) == 10000
+    assert told(conv.moved_bytes(of(filters(moved=800.0, **sizes)))) == 200  # never below a quarter
 
 
 def test_a_convolution_of_many_bytes_is_bound_by_them() -> None:
@@ -210,7 +212,9 @@ def test_a_convolution_of_many_bytes_is_bound_by_them() -> None:
     assert convolved(op) == pytest.approx(1.0, rel=NEAR)
     assert convolved(op, **{"conv.bandwidth": 0.5}) == pytest.approx(2.0, rel=NEAR)
     held = filters(moved=4e5, flops=1.0, batch=1.0, height=1.0, width=1.0, cin=8.0, cout=8.0)
-    cached = convolved(held, toy(rates={"fp16": 1e19}, sm_rates={"fp16": 1e18}), **{"conv.resident": 0.5, "conv.cache": 4.0})
+    cached = convolved(
+        held, toy(sustained_rates={"fp16": 1e19}, sm_rates={"fp16": 1e18}), **{"conv.resident": 0.5, "conv.cache": 4.0}
+    )
     assert cached == pytest.approx(4e5 * (1 - 0.5 * 0.75) / 1e12, rel=NEAR)
 
 
@@ -226,7 +230,9 @@ def test_planes_of_pixels_are_turned_for_tensor_cores(sizes: Any, unit: str, tur
     op = filters(unit=unit, moved=1e9, **sizes)
     more = convolved(op, conv__turn__half=2.0, conv__turn_seconds__half=0.5) - convolved(op)
     assert more == pytest.approx(0.5 + 2e9 / 1e12 if turns else 0.0, abs=1e-9)
-    assert convolved(op, toy(matrix=0.0), conv__turn_seconds__half=0.5) == pytest.approx(convolved(op, toy(matrix=0.0)))
+    assert convolved(op, toy(matrix_convolutions=0.0), conv__turn_seconds__half=0.5) == pytest.approx(
+        convolved(op, toy(matrix_convolutions=0.0))
+    )
 
 
 def test_kernels_take_their_time_to_begin() -> None:
@@ -271,7 +277,7 @@ def test_blocks_of_queries_go_over_the_keys_they_see() -> None:
     assert attended(looking(), attention__dropout=3.0) == pytest.approx(one, rel=NEAR)
     assert attended(looking(causal=1.0), attention__causal=64.0) == pytest.approx(1.5 * one, rel=NEAR)
     assert attended(looking(), attention__exponent=1.0) == pytest.approx(one + 128 * 128 / 1e9, rel=NEAR)
-    assert attended(looking(batch=20.0), toy(rates={"fp16": 5e12})) == pytest.approx(
+    assert attended(looking(batch=20.0), toy(sustained_rates={"fp16": 5e12})) == pytest.approx(
         20 * one, rel=NEAR
     )  # the whole's rate bounds
     assert attended(looking(), attention__start=1.0) == pytest.approx(1.0 + one, rel=NEAR)
@@ -287,7 +293,7 @@ def test_one_query_goes_over_the_cache_split_over_sms_or_not() -> None:
     """Keys of 64 numbers count half of those of 128; 2 sequences, 1 head of keys: 16 blocks of 256 keys, or an SM a head."""
     op = looking("decode_attention", queries=1.0, keys=2048.0, role="split")
     step = 256 * 0.5 * 1e3 / 1e9
-    quick = toy(rates={"fp16": 1e18})
+    quick = toy(sustained_rates={"fp16": 1e18})
     assert attended(op, quick, attention__key=1e3) == pytest.approx(1.6 * step, rel=NEAR)
     assert attended(op, quick, attention__key=1e3, attention__occupancy=2.0) == pytest.approx(step, rel=NEAR)
     whole = looking("decode_attention", queries=1.0, keys=2048.0, role="whole")
@@ -327,7 +333,7 @@ def test_elements_and_rows_go_at_the_pace_of_the_sms() -> None:
 
 def test_very_many_rows_are_summed_in_two_stages() -> None:
     def rows(kind: str, count: float, width: float = 768.0) -> float:
-        return told(memory.rows(of(moving(kind, rows=count, width=width))))
+        return told(memory.reduction_rows(of(moving(kind, rows=count, width=width))))
 
     assert rows("norm", 1e6) == 1e6
     assert rows("norm_backward", 65536.0) == 65536.0
@@ -375,7 +381,7 @@ def test_a_channel_that_a_block_keeps_is_read_once(kind: str, sides: int, share:
     def normalised(rows: float, role: str = "cudnn_planes") -> tuple[float, float]:
         op = moving(kind, unit, rows=rows, width=1.0, role=role)
         changed = {f"memory.serial.{kind}.{role}": 1e-9, f"memory.kept.{kind}.{role}": 1e-9}
-        floor = told(bounds(of(op), toy(), PLAIN)[1])
+        floor = told(roofline_seconds(of(op), toy(), PLAIN)[1])
         return moved(op, **changed), floor
 
     assert normalised(most) == pytest.approx((2e-3 * share, 2e-3 * share), rel=NEAR)

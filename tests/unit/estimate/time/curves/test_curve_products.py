@@ -10,8 +10,8 @@ import pytest
 from tests.toy_gpu import NEVER, PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import gemm as curve
 from whichgpu.estimate.time.curves.power import power_bound
-from whichgpu.estimate.time.curves.stack import soft_max, stacked
-from whichgpu.estimate.time.curves.tiles import TENSOR, Products, Tiling, tiled
+from whichgpu.estimate.time.curves.stack import soft_max, stack_numbers
+from whichgpu.estimate.time.curves.tiles import TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.operators import Op, gemm
 from whichgpu.estimate.time.units import UNITS
 
@@ -23,7 +23,7 @@ def cut(
 ) -> float:
     sizes = (np.array([[size]]) for size in (batch, m, n, k))
     told_of: dict[str, Any] = {"edge": 0.0, "ramp": 0.0, "split": NEVER, "split_seconds": 0.0} | more
-    return told(tiled(Products(*sizes), Tiling(tiles, **told_of), "fp16", gpu or toy()))
+    return told(tiled_seconds(GemmShapes(*sizes), TileModel(tiles, **told_of), "fp16", gpu or toy()))
 
 
 def test_tiles_go_over_the_sms_in_waves() -> None:
@@ -39,33 +39,33 @@ def test_the_best_of_the_tiles_is_taken() -> None:
     both = ((256, 128), (64, 64))
     assert cut(64, 64, tiles=both) == pytest.approx(TILE / 8)
     assert cut(256, 256, tiles=both) == pytest.approx(TILE / 4)  # sixteen small ones in two waves
-    assert cut(64, 64, tiles=both, smallest=128.0) == pytest.approx(TILE)
-    assert cut(64, 64, tiles=both, smallest=64.0) == pytest.approx(TILE / 8)
+    assert cut(64, 64, tiles=both, min_side=128.0) == pytest.approx(TILE)
+    assert cut(64, 64, tiles=both, min_side=64.0) == pytest.approx(TILE / 8)
 
 
 def test_small_tiles_load_more_for_each_flop() -> None:
     """64 x 64 gives 32 FLOPs a number loaded, the largest tile 85.3: with an edge of 32 they run at 1/2 against 1/1.375."""
     assert cut(64, 64, tiles=((64, 64),), edge=32.0) == pytest.approx(TILE / 8 * 2 / 1.375)
     assert cut(256, 128, edge=32.0) == pytest.approx(TILE)
-    half = toy(balance={"fp16": 0.5})
+    half = toy(sm_rate_vs_reference={"fp16": 0.5})
     assert cut(64, 64, tiles=((64, 64),), edge=32.0, gpu=half) == pytest.approx(TILE / 8 * 1.5 / 1.1875)
 
 
 def test_a_tile_starts_before_its_loads_overlap() -> None:
     assert cut(256, 128, ramp=100.0) == pytest.approx(1.1 * TILE)
-    assert cut(256, 128, ramp=100.0, gpu=toy(balance={"fp16": 0.5})) == pytest.approx(1.05 * TILE)
+    assert cut(256, 128, ramp=100.0, gpu=toy(sm_rate_vs_reference={"fp16": 0.5})) == pytest.approx(1.05 * TILE)
 
 
 def test_the_inner_sum_is_split_where_that_is_quicker_and_never_beyond_the_whole_rate() -> None:
     assert cut(256, 128, split=2.0, split_seconds=1e-6) == pytest.approx(2 * TILE / 10 + 1e-6)
     assert cut(256, 128, split=2.0, split_seconds=1.0) == pytest.approx(TILE)
-    assert cut(2560, 1280, gpu=toy(rates={"fp16": 1e12})) == pytest.approx(
+    assert cut(2560, 1280, gpu=toy(sustained_rates={"fp16": 1e12})) == pytest.approx(
         100 * TILE
     )  # the rate of the whole is less than of ten SMs
 
 
 def test_the_tiles_of_tensor_cores_are_those_of_libraries() -> None:
-    assert {rows * columns for rows, columns in TENSOR} == {256 * 128, 128 * 128, 64 * 128, 64 * 64}
+    assert {rows * columns for rows, columns in TENSOR_TILES} == {256 * 128, 128 * 128, 64 * 128, 64 * 64}
 
 
 def seconds(op: Op, gpu: Any = None, **changed: float) -> float:
@@ -91,7 +91,7 @@ def test_a_large_product_runs_at_the_share_of_peak() -> None:
 
 def test_a_narrow_product_reads_its_weights() -> None:
     moved = 2 * (8 * 4096 + 4096 * 4096 + 8 * 4096)
-    narrow, quick = product(8.0, 4096.0, 4096.0), toy(rates={"fp16": 1e15}, sm_rates={"fp16": 1e14})
+    narrow, quick = product(8.0, 4096.0, 4096.0), toy(sustained_rates={"fp16": 1e15}, sm_rates={"fp16": 1e14})
     assert seconds(narrow, quick) == pytest.approx(moved / 1e12, rel=1e-3)
     assert seconds(narrow, quick, gemm__bandwidth=0.5) == pytest.approx(2 * moved / 1e12, rel=1e-3)
     assert seconds(narrow, quick, gemm__draw=0.8) == pytest.approx(moved / 0.8e12, rel=1e-3)
@@ -106,7 +106,7 @@ def test_rows_one_by_one_read_the_weights_again_for_each() -> None:
     assert seconds(two, gemm__vector=1e9) == pytest.approx(max(tile, 4096 * 4096 * 2 / 1e12), rel=2e-3)
     memory = 2 * (2 * 4096 + 4096 * 4096 + 2 * 4096) / 1e12
     assert seconds(two, gemm__vector=1.0) == pytest.approx(memory, rel=2e-3)
-    again = told(curve.bandwidth_seconds(of(two), Products(*(np.array([[x]]) for x in (1.0, 2.0, 4096.0, 4096.0))),
+    again = told(curve.bandwidth_seconds(of(two), GemmShapes(*(np.array([[x]]) for x in (1.0, 2.0, 4096.0, 4096.0))),
                                          np.array([[False]]), toy(), PLAIN | {"gemm.vector": 3.0})[1])  # fmt: skip
     assert again == pytest.approx(4096 * 4096 * 3 * 2 / 1e12)
 
@@ -130,7 +130,7 @@ def test_what_was_just_touched_comes_from_the_cache_where_all_fits() -> None:
 )  # fmt: skip
 def test_rows_must_begin_at_whole_eights(n: float, k: float, role: str, odd: bool) -> None:
     op = product(1024.0, n, k, role=role)
-    sizes = Products(*(np.array([[size]]) for size in (1.0, 1024.0, n, k)))
+    sizes = GemmShapes(*(np.array([[size]]) for size in (1.0, 1024.0, n, k)))
     assert bool(told(curve.misaligned(of(op), sizes))) is odd
 
 
@@ -166,7 +166,7 @@ def test_units_a_chip_lacks_reach_another_share() -> None:
         has, lacks = (seconds(product(unit=unit, width=width), toy(native={unit: native}), **costs) for native in (1.0, 0.0))
         assert has == pytest.approx(FULL / 0.9, rel=1e-3)
         assert lacks == pytest.approx(FULL / (0.5 if unit == "bf16" else 0.9 * 0.25), rel=1e-3)
-    wide = [seconds(product(unit="fp32", width=4.0), toy(wide=lanes), **costs) for lanes in (0.0, 1.0)]
+    wide = [seconds(product(unit="fp32", width=4.0), toy(wide_fp32=lanes), **costs) for lanes in (0.0, 1.0)]
     assert wide == pytest.approx([FULL / 0.9, FULL / 0.72], rel=1e-3)
 
 
@@ -182,7 +182,7 @@ def test_many_small_products_reach_a_share_of_bandwidth_of_their_own() -> None:
 @pytest.mark.parametrize(("side", "share"), [(64.0, 0.5), (160.0, 0.75), (256.0, 1.0), (512.0, 1.0)])
 def test_up_to_four_times_that_size_the_share_grows_to_the_usual_one(side: float, share: float) -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(side, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
-    quick = toy(rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
+    quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
     found = curve.seconds(of(*ops), quick, PLAIN | {"gemm.small": 0.5})[0, 1, 0]
     assert found == pytest.approx((ops[1].read + ops[1].write) / (share * 1e12), rel=1e-3)
 
@@ -219,17 +219,17 @@ def test_two_times_that_are_alike_overlap_only_in_part() -> None:
 
 
 def test_numbers_and_arrays_stack() -> None:
-    assert stacked([1.0, 2.0]).tolist() == [[1.0], [2.0]]
-    assert stacked([1.0, np.array([2.0, 3.0])]).tolist() == [[1.0, 1.0], [2.0, 3.0]]
-    assert stacked([1.0, np.array(2.0)]).tolist() == [[1.0], [2.0]]
+    assert stack_numbers([1.0, 2.0]).tolist() == [[1.0], [2.0]]
+    assert stack_numbers([1.0, np.array([2.0, 3.0])]).tolist() == [[1.0, 1.0], [2.0, 3.0]]
+    assert stack_numbers([1.0, np.array(2.0)]).tolist() == [[1.0], [2.0]]
 
 
 def test_a_parameter_is_of_kind_and_role_or_of_the_kind_or_of_all() -> None:
     one, two, three = Op("gemm", "fp16", role="x"), Op("gemm", "fp16", role="y"), Op("unpack_gemm", "fp16", role="x")
     p = {"a": 1.0, "a.gemm": 2.0, "a.gemm.x": 3.0}
-    assert of(one, two, three, one).each(p, "a").ravel().tolist() == [3.0, 2.0, 1.0, 3.0]
-    assert of(one, two, three).kind("gemm").ravel().tolist() == [True, True, False]
-    assert of(one, two, three).role("x").ravel().tolist() == [True, False, True]
+    assert of(one, two, three, one).parameter(p, "a").ravel().tolist() == [3.0, 2.0, 1.0, 3.0]
+    assert of(one, two, three).is_kind("gemm").ravel().tolist() == [True, True, False]
+    assert of(one, two, three).has_role("x").ravel().tolist() == [True, False, True]
 
 
 def test_weights_unpacked_on_the_way_leave_no_tile_half_empty() -> None:

@@ -10,17 +10,17 @@ import pytest
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.evaluate import CLASSES, merged, seconds, totals
-from whichgpu.estimate.time.curves.gpus import columns
+from whichgpu.estimate.time.curves.evaluate import TIME_CLASSES, merge_equal, operator_seconds, operator_totals
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.curves.parameters import parameters
-from whichgpu.estimate.time.operators import KINDS, Op, gemm, pointwise
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 CATALOG = Catalog()
 GPUS = [gpu for gpu in CATALOG.gpus if gpu.peaks]
-HELD = dict(zip((gpu.id for gpu in GPUS), columns(GPUS).clock.ravel().tolist(), strict=True))
+HELD = dict(zip((gpu.id for gpu in GPUS), build_gpu_columns(GPUS).clock.ravel().tolist(), strict=True))
 BATCHES = np.unique(np.concatenate([np.arange(1.0, 70.0), np.round(np.geomspace(70, 20000, 60))]))
 WIDTHS = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 SLACK = 1e-9
@@ -110,8 +110,8 @@ def every_kind(batch: Number) -> list[Op]:
             sizes={"rows": batch * 100.0, "width": 750.0, "elements": batch * 75e3},
             role=role,
         )
-        for kind in KINDS
-        if KINDS[kind] == "memory"
+        for kind in CLASS_BY_KIND
+        if CLASS_BY_KIND[kind] == "memory"
         for dtype in ("fp32", "bf16")
         for role in ("", "gelu", "matrix", "adamw")
     ]
@@ -119,7 +119,7 @@ def every_kind(batch: Number) -> list[Op]:
 
 
 def test_no_operator_beats_the_floor() -> None:
-    told = seconds(every_kind(BATCHES[::6]), columns(GPUS))
+    told = operator_seconds(every_kind(BATCHES[::6]), build_gpu_columns(GPUS))
     assert np.isfinite(told.seconds).all()
     assert (told.floors > 0).any(axis=1).all()
     assert (told.seconds >= told.floors).all()
@@ -127,20 +127,20 @@ def test_no_operator_beats_the_floor() -> None:
 
 def test_a_gpu_without_rates_has_no_time_rather_than_an_endless_one() -> None:
     unknown = [replace(gpu, peaks={}) for gpu in GPUS[:40] if gpu.vendor == "nvidia"]
-    told = columns([*unknown, *GPUS])
+    told = build_gpu_columns([*unknown, *GPUS])
     assert unknown
     for unit, rates in told.peaks.items():
         assert np.isnan(rates[: len(unknown)]).all(), unit
         assert (rates[len(unknown) :] > 0).all(), unit
     with np.errstate(all="raise"):
-        times = seconds([gemm(16.0, 4096.0, 4096.0, unit, WIDTHS[unit]) for unit in WIDTHS], told).seconds
+        times = operator_seconds([gemm(16.0, 4096.0, 4096.0, unit, WIDTHS[unit]) for unit in WIDTHS], told).seconds
     assert np.isnan(times[: len(unknown)]).all()
     assert np.isfinite(times[len(unknown) :]).all()
 
 
 def test_time_does_not_fall_as_the_batch_grows() -> None:
     ops = every_kind(BATCHES)
-    told = seconds(ops, columns(GPUS[::7])).seconds
+    told = operator_seconds(ops, build_gpu_columns(GPUS[::7])).seconds
     fallen = told[..., 1:] < told[..., :-1] * (1 - SLACK)
     assert not fallen.any(), {ops[place].kind for place in np.unique(np.nonzero(fallen)[1])}
 
@@ -171,8 +171,8 @@ def changed(gpu: Gpu, peaks: float = 1.0, bandwidth: float = 1.0, sms: float = 1
 )
 def test_a_gpu_better_in_every_respect_is_never_slower(better: dict[str, float]) -> None:
     ops = every_kind(BATCHES[::9])
-    told = seconds(ops, columns(GPUS)).seconds
-    faster = seconds(ops, columns([changed(gpu, **better) for gpu in GPUS])).seconds
+    told = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
+    faster = operator_seconds(ops, build_gpu_columns([changed(gpu, **better) for gpu in GPUS])).seconds
     slower = faster > told * (1 + 1e-6)
     assert not slower.any(), {(GPUS[gpu].id, ops[op].kind) for gpu, op, _ in np.argwhere(slower)}
 
@@ -193,7 +193,7 @@ def dominates(one: Gpu, other: Gpu) -> bool:
 
 def test_catalog_gpus_keep_their_order() -> None:
     ops = every_kind(np.array([1.0, 8.0, 64.0]))
-    told = seconds(ops, columns(GPUS)).seconds
+    told = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
     pairs = [(i, j) for i, one in enumerate(GPUS) for j, other in enumerate(GPUS) if dominates(one, other)]
     assert len(pairs) > 50
     wrong = {(GPUS[i].id, GPUS[j].id) for i, j in pairs if (told[i] > told[j] * 1.005).any()}
@@ -202,11 +202,11 @@ def test_catalog_gpus_keep_their_order() -> None:
 
 def test_totals_are_sums_by_class() -> None:
     ops = [op.times(place + 1.0) for place, op in enumerate(every_kind(np.array([1.0, 32.0])))]
-    gpus = columns(GPUS[:5])
-    each, told = seconds(ops, gpus), totals(ops, gpus)
-    for place, name in enumerate(CLASSES):
+    gpus = build_gpu_columns(GPUS[:5])
+    each, told = operator_seconds(ops, gpus), operator_totals(ops, gpus)
+    for place, name in enumerate(TIME_CLASSES):
         products = name in ("gemm", "stream")
-        chosen = [index for index, op in enumerate(ops) if KINDS[op.kind] == ("gemm" if products else name)]
+        chosen = [index for index, op in enumerate(ops) if CLASS_BY_KIND[op.kind] == ("gemm" if products else name)]
         counts = np.array([ops[index].count for index in chosen])[:, None]
         read = each.streamed[:, chosen]
         counted = counts * (read if name == "stream" else 1.0 - read)
@@ -218,28 +218,28 @@ def test_totals_are_sums_by_class() -> None:
 def test_operators_alike_are_timed_once_and_counted_as_often() -> None:
     batches = np.array([1.0, 32.0])
     ops = [*every_kind(batches), *(op.times(batches) for op in every_kind(batches)), *every_kind(1.0)]
-    once = merged(ops)
+    once = merge_equal(ops)
     assert len(once) == len(ops) * 2 / 3
     assert sum(op.count for op in once) == pytest.approx(sum(op.count for op in ops))
-    gpus = columns(GPUS[:3])
-    parts = [totals([op], gpus).seconds * np.ones((1, 1, 2)) for op in ops]
-    assert totals(ops, gpus).seconds == pytest.approx(sum(parts))
+    gpus = build_gpu_columns(GPUS[:3])
+    parts = [operator_totals([op], gpus).seconds * np.ones((1, 1, 2)) for op in ops]
+    assert operator_totals(ops, gpus).seconds == pytest.approx(sum(parts))
 
 
 def test_a_product_of_few_rows_reads_and_one_of_many_computes() -> None:
     ops = [gemm(rows, 4096.0, 4096.0, "fp16", 2.0) for rows in (1.0, 64.0, 8192.0)]
-    token, some, prompt = seconds(ops, columns([CATALOG.gpu_by_id["h100-sxm"]])).streamed[0, :, 0]
+    token, some, prompt = operator_seconds(ops, build_gpu_columns([CATALOG.gpu_by_id["h100-sxm"]])).streamed[0, :, 0]
     assert token > 0.99
     assert token > some > prompt
     assert prompt < 0.01
 
 
 def test_units_a_chip_lacks() -> None:
-    columns_ = {name: columns([CATALOG.gpu_by_id[name]]) for name in ("v100-sxm-32gb", "p4", "a100-sxm-80gb", "t4")}
+    columns_ = {name: build_gpu_columns([CATALOG.gpu_by_id[name]]) for name in ("v100-sxm-32gb", "p4", "a100-sxm-80gb", "t4")}
     fp32, bf16 = (gemm(4096.0, 4096.0, 4096.0, unit, WIDTHS[unit]) for unit in ("fp32", "bf16"))
 
     def time(gpu: str, op: Op) -> float:
-        return float(seconds([op], columns_[gpu]).seconds[0, 0, 0])
+        return float(operator_seconds([op], columns_[gpu]).seconds[0, 0, 0])
 
     assert time("v100-sxm-32gb", bf16) >= time("v100-sxm-32gb", fp32)  # emulated: no faster than fp32
     assert time("a100-sxm-80gb", bf16) < 0.15 * time("a100-sxm-80gb", fp32)
@@ -252,10 +252,10 @@ def test_units_a_chip_lacks() -> None:
 @pytest.mark.parametrize("unit", ["fp8", "fp4"])
 @pytest.mark.parametrize("rows", [1.0, 8.0, 16.0, 32.0])
 def test_narrow_weights_a_chip_has_no_units_for_are_no_slower_than_wide_ones(gpu: str, unit: str, rows: float) -> None:
-    column = columns([CATALOG.gpu_by_id[gpu]])
+    column = build_gpu_columns([CATALOG.gpu_by_id[gpu]])
     assert column.native[unit] == (unit == "fp8" and gpu == "h20-96gb")
     narrow, wide = (gemm(rows, 8192.0, 8192.0, one, WIDTHS[one]) for one in (unit, "fp16"))
-    assert seconds([narrow], column).seconds[0, 0, 0] <= seconds([wide], column).seconds[0, 0, 0]
+    assert operator_seconds([narrow], column).seconds[0, 0, 0] <= operator_seconds([wide], column).seconds[0, 0, 0]
 
 
 def experts(unpacked: bool, rows: float) -> Op:
@@ -268,12 +268,14 @@ def experts(unpacked: bool, rows: float) -> Op:
 def test_experts_that_are_unpacked_are_multiplied_by_instructions_older_than_the_chip() -> None:
     """648 of 989 TFLOP/s is all that mma.sync does on an H200 (measured there, from registers alone)."""
     many = {unpacked: experts(unpacked, 2e6) for unpacked in (False, True)}
-    column = {gpu: columns([CATALOG.gpu_by_id[gpu]]) for gpu in ("h200-sxm", "a100-sxm-80gb")}
-    reached = {gpu: {one: op.flops / seconds([op], column[gpu]).seconds.item() for one, op in many.items()} for gpu in column}
+    column = {gpu: build_gpu_columns([CATALOG.gpu_by_id[gpu]]) for gpu in ("h200-sxm", "a100-sxm-80gb")}
+    reached = {
+        gpu: {one: op.flops / operator_seconds([op], column[gpu]).seconds.item() for one, op in many.items()} for gpu in column
+    }
     assert reached["h200-sxm"][True] < 648e12 < reached["h200-sxm"][False]
     assert reached["h200-sxm"][True] < 0.6 * reached["h200-sxm"][False]
     assert 0.7 < reached["a100-sxm-80gb"][True] / reached["a100-sxm-80gb"][False] < 0.9
-    few = {one: seconds([experts(one, 2048.0)], column["h200-sxm"]).seconds.item() for one in many}
+    few = {one: operator_seconds([experts(one, 2048.0)], column["h200-sxm"]).seconds.item() for one in many}
     assert few[True] < few[False]  # a token each: what is read decides
 
 
@@ -346,7 +348,7 @@ MEASURED = [
 
 @pytest.mark.parametrize(("gpu", "op", "microseconds", "most"), MEASURED)
 def test_measured_operators(gpu: str, op: Op, microseconds: float, most: float) -> None:
-    told = float(seconds([op], columns([CATALOG.gpu_by_id[gpu]])).seconds[0, 0, 0])
+    told = float(operator_seconds([op], build_gpu_columns([CATALOG.gpu_by_id[gpu]])).seconds[0, 0, 0])
     assert told * 1e6 == pytest.approx(microseconds, rel=most)
 
 
@@ -359,9 +361,9 @@ def test_parameters_are_numbers_by_name() -> None:
 
 
 def test_one_batch_and_many_agree() -> None:
-    gpus = columns(GPUS[:3])
-    many = seconds([pointwise(BATCHES * 1e4, 2.0, 2.0), gemm(BATCHES, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
+    gpus = build_gpu_columns(GPUS[:3])
+    many = operator_seconds([pointwise(BATCHES * 1e4, 2.0, 2.0), gemm(BATCHES, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
     for place in (0, 17, 60):
         batch = float(BATCHES[place])
-        one = seconds([pointwise(batch * 1e4, 2.0, 2.0), gemm(batch, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
+        one = operator_seconds([pointwise(batch * 1e4, 2.0, 2.0), gemm(batch, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
         assert one[..., 0] == pytest.approx(many[..., place])

@@ -13,7 +13,7 @@ from tests.toy_gpu import told
 from whichgpu.catalog.architecture import architecture_named
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.gpus import GpuColumns, columns
+from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
 
 GPUS = Catalog().gpu_by_id
 H100, T4 = GPUS["h100-sxm"], GPUS["t4"]
@@ -52,7 +52,7 @@ def test_flops_a_clock_are_those_of_the_architecture_papers() -> None:
 
 
 def of(gpu: Gpu, **changed: Any) -> GpuColumns:
-    return columns([replace(gpu, **changed)])
+    return build_gpu_columns([replace(gpu, **changed)])
 
 
 def number(found: GpuColumns, name: str, unit: str | None = None) -> float:
@@ -123,7 +123,7 @@ def test_cards_for_desks_hold_more_than_their_stated_boost(architecture: str, he
     for segment in ("consumer", "workstation"):
         found = of(T4, id="a-card", segment=segment, **card)
         assert number(found, "clock") == pytest.approx(held * 1e9)
-        assert number(found, "rates", "fp32") == pytest.approx(2 * T4.peaks["fp32"])
+        assert number(found, "sustained_rates", "fp32") == pytest.approx(2 * T4.peaks["fp32"])
         assert number(found, "sm_rates", "fp32") == pytest.approx(128 * held * 1e9)
     assert number(of(T4, id="a-card", segment="datacenter", **card), "clock") == held * 0.5e9
     assert number(of(T4, id="titan-x", segment="consumer", **card), "clock") == held * 0.5e9
@@ -156,25 +156,27 @@ def test_an_sm_s_rate_is_its_kind_s() -> None:
     assert number(volta, "sm_rates", "fp8") == 1024e9  # in fp16
     rdna = next(gpu for gpu in GPUS.values() if gpu.target == "gfx1100")
     assert number(of(rdna, **plain), "sm_rates", "fp32") == 128e9  # one of the two instructions a clock that peaks count
-    assert number(of(rdna, **plain), "rates", "fp32") == rdna.peaks["fp32"] / 2
-    assert number(of(rdna, **plain), "rates", "fp16") == rdna.peaks["fp16"]
+    assert number(of(rdna, **plain), "sustained_rates", "fp32") == rdna.peaks["fp32"] / 2
+    assert number(of(rdna, **plain), "sustained_rates", "fp16") == rdna.peaks["fp16"]
 
 
 def test_slower_sms_are_easier_to_feed() -> None:
-    assert number(of(H100), "balance", "fp16") == 1.0
-    assert number(of(GPUS["a100-sxm-80gb"]), "balance", "fp16") == 0.5
-    assert number(of(GPUS["a100-sxm-80gb"]), "balance", "fp32") == 0.5
-    assert number(of(GPUS["a100-sxm-80gb"]), "balance", "int8") == 0.5
-    assert number(of(T4), "balance", "fp16") == 0.25
+    assert number(of(H100), "sm_rate_vs_reference", "fp16") == 1.0
+    assert number(of(GPUS["a100-sxm-80gb"]), "sm_rate_vs_reference", "fp16") == 0.5
+    assert number(of(GPUS["a100-sxm-80gb"]), "sm_rate_vs_reference", "fp32") == 0.5
+    assert number(of(GPUS["a100-sxm-80gb"]), "sm_rate_vs_reference", "int8") == 0.5
+    assert number(of(T4), "sm_rate_vs_reference", "fp16") == 0.25
     half = next(gpu for gpu in GPUS.values() if gpu.target == "sm_86" and "fp16_fp16acc" in gpu.peaks)
-    assert number(of(half), "balance", "fp16") == 0.125  # sums in fp32 at half rate
-    assert number(of(half), "balance", "fp16_fp16acc") == 0.25
-    assert number(of(H100, target="sm_999"), "balance", "fp16") == 1.0
+    assert number(of(half), "sm_rate_vs_reference", "fp16") == 0.125  # sums in fp32 at half rate
+    assert number(of(half), "sm_rate_vs_reference", "fp16_fp16acc") == 0.25
+    assert number(of(H100, target="sm_999"), "sm_rate_vs_reference", "fp16") == 1.0
 
 
 def test_who_has_matrix_units_transforms_and_wide_sms() -> None:
     def told_of(gpu: str) -> tuple[float, ...]:
-        return tuple(number(of(GPUS[gpu]), name) for name in ("matrix", "dots", "winograd", "wide"))
+        return tuple(
+            number(of(GPUS[gpu]), name) for name in ("matrix_convolutions", "dot_product_share", "winograd", "wide_fp32")
+        )
 
     assert told_of("h100-sxm") == (1.0, 1.0, 1.0, 1.0)
     assert told_of("a100-sxm-80gb") == (1.0, 1.0, 1.0, 0.0)
@@ -186,12 +188,12 @@ def test_who_has_matrix_units_transforms_and_wide_sms() -> None:
 
 
 def test_columns_come_in_parts_and_numbers_by_what_is_known() -> None:
-    whole = columns([H100, T4, GPUS["k80"]])
+    whole = build_gpu_columns([H100, T4, GPUS["k80"]])
     parts = list(whole.parts(2))
     assert [part.ids for part in parts] == [("h100-sxm", "t4"), ("k80",)]
     assert told(parts[1].bandwidth) == GPUS["k80"].memory_bandwidth
     assert told(parts[1].peaks["fp32"]) == GPUS["k80"].peaks["fp32"]
     assert [len(part) for part in whole.parts(3)] == [3]
     p = {"a.Hopper": 2.0, "a.sm_90": 3.0, "a.Turing": 5.0}
-    assert whole.known(p, "a", whole.tdp).ravel().tolist() == [3.0, 5.0, GPUS["k80"].tdp_watts]
-    assert whole.factor(p, "a").ravel().tolist() == [6.0, 5.0, 1.0]
+    assert whole.fitted_value(p, "a", whole.tdp).ravel().tolist() == [3.0, 5.0, GPUS["k80"].tdp_watts]
+    assert whole.architecture_factor(p, "a").ravel().tolist() == [6.0, 5.0, 1.0]

@@ -10,29 +10,29 @@ import pytest
 
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.combine import combine, soft_maximum
-from whichgpu.estimate.time.grid import heat, in_hand
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.moe import grouped
-from whichgpu.estimate.time.lower.eager.optimizer import adding, stepping
+from whichgpu.estimate.time.combine import soft_maximum, step_seconds
+from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.eager.moe import grouped_gemm
+from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.fused.kernels import Kernels
-from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import KINDS, Op, gemm, pointwise
-from whichgpu.estimate.time.terms import TERMS, Terms, heaviest_unit
-from whichgpu.workload.shapes import Experts, Latent, Mlp, Patches, Transformer
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
+from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
+from whichgpu.workload.shapes import Experts, LatentAttention, Mlp, Patches, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Workload
 
 H, F, Q, K = 64.0, 256.0, 64.0, 16.0  # hidden, MLP, eight heads of 8, two of keys
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 ROWS = 30.0  # three sequences of ten tokens
-PROMPT = Step(3.0, 10.0, 10.0, decoding=False)
-TOKEN = Step(3.0, 1.0, 40.0, decoding=True)
+PROMPT = InferencePass(3.0, 10.0, 10.0, decoding=False)
+TOKEN = InferencePass(3.0, 1.0, 40.0, decoding=True)
 
 
 def products(ops: list[Op], *kinds: str) -> list[tuple[float, float, float]]:
@@ -44,9 +44,13 @@ PLAIN, SERVING = (engine_record(name).kernels for name in ("pytorch-compile", "v
 
 
 def run(
-    shape: Transformer = TINY, step: Step = PROMPT, habits: KernelTraits = SERVING, precision: str = "bf16", **more: Any
+    shape: Transformer = TINY,
+    step: InferencePass = PROMPT,
+    run_settings: KernelTraits = SERVING,
+    precision: str = "bf16",
+    **more: Any,
 ) -> list[Op]:
-    kernels = Kernels(stored(shape, precision, "bf16"), habits)
+    kernels = FusedKernels(weight_storage(shape, precision, "bf16"), run_settings)
     fused_layer(kernels, shape, step, **more)
     return kernels.ops
 
@@ -64,8 +68,8 @@ def test_a_layer_has_four_products() -> None:
 def test_norms_with_the_sums_before_them() -> None:
     stream = ROWS * H * 2
     assert kernels(run(), "norm") == [(2 * stream, 2 * stream)] * 2
-    assert kernels(run(habits=PLAIN), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
-    assert (3 * stream, stream) in kernels(run(habits=PLAIN), "pointwise")  # the sum of a block compiled alone
+    assert kernels(run(run_settings=PLAIN), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
+    assert (3 * stream, stream) in kernels(run(run_settings=PLAIN), "pointwise")  # the sum of a block compiled alone
     assert len(kernels(run(replace(TINY, norms=4)), "norm")) == 4
     assert len(kernels(run(replace(TINY, parallel_block=True, norms=1)), "norm")) == 1
     assert len(kernels(run(replace(TINY, parallel_block=True)), "norm")) == 2
@@ -86,7 +90,7 @@ def test_activations_ride_or_are_kernels_of_their_own() -> None:
     assert kernels(run(), "pointwise", "gated") == [(ROWS * 2 * F * 2, ROWS * F * 2)]
     plain = replace(TINY, gated=False)
     assert (ROWS * F * 2, ROWS * F * 2) in kernels(run(plain), "pointwise", "")
-    assert not kernels(run(plain, habits=engine_record("tensorrt").kernels), "pointwise", "")
+    assert not kernels(run(plain, run_settings=engine_record("tensorrt").kernels), "pointwise", "")
 
 
 def test_attention_of_prompts_and_tokens() -> None:
@@ -95,7 +99,7 @@ def test_attention_of_prompts_and_tokens() -> None:
     (token,) = [op for op in run(step=TOKEN) if op.kind == "decode_attention"]
     assert token.role == "split"
     assert token.read == 3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * 2
-    assert next(op.role for op in run(step=TOKEN, habits=PLAIN) if op.kind == "decode_attention") == "whole"
+    assert next(op.role for op in run(step=TOKEN, run_settings=PLAIN) if op.kind == "decode_attention") == "whole"
     (windowed,) = [op for op in run(window=4) if op.kind == "attention"]
     assert windowed.flops == 2 * 3 * 8 * 32 * 16
 
@@ -113,14 +117,14 @@ def test_a_mixture_reads_the_experts_it_visits() -> None:
     assert products(ops)[2:] == [(ROWS, 8.0, H), (ROWS, 64.0, H), (ROWS, H, 32.0)]  # the router, and the shared expert
     moved = 60 * H * 2
     assert (moved, ROWS * H * 2) in kernels(ops, "pointwise")
-    eager = run(shape, habits=PLAIN, mixture=True)
+    eager = run(shape, run_settings=PLAIN, mixture=True)
     assert kernels(eager, "pointwise").count((moved, moved)) == 3  # gathered, weighted, and added by atomics
     assert {op.role for op in eager if op.kind == "grouped_gemm"} == {"framework"}
     assert next(op.count for op in ops if op.kind == "pointwise" and op.count == 5) == 5
     assert (16 * ROWS * 8, 16 * ROWS * 8) in kernels(ops, "pointwise")
 
 
-LATENT = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+LATENT = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
 
 
 def test_latents_are_expanded_for_prompts_and_absorbed_for_tokens() -> None:
@@ -129,7 +133,7 @@ def test_latents_are_expanded_for_prompts_and_absorbed_for_tokens() -> None:
     assert products(token)[:5] == [(3.0, 44.0, H), (3.0, 96.0, 24.0), (3.0, 16.0, 8.0), (3.0, 6.0, 16.0), (3.0, H, 48.0)]
     (attended,) = [op for op in token if op.kind == "decode_attention"]
     assert attended.read == 3 * 8 * 20 * 2 + 3 * 40 * 20 * 2  # values are a part of the keys
-    direct = replace(TINY, latent=Latent(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
+    direct = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=0, nope_dim=8, rope_dim=4, value_dim=6))
     assert products(run(direct))[0] == (ROWS, 96 + 20.0, H)
 
 
@@ -139,8 +143,8 @@ def test_a_decoder_asks_its_encoder() -> None:
     assert products(run(step=replace(TOKEN, source=7.0)))[2:4] == [(3.0, Q, H), (3.0, H, Q)]
 
 
-def linear(precision: str, habits: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
-    found = Kernels(stored(TINY, precision, "bf16"), habits)
+def linear(precision: str, run_settings: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
+    found = FusedKernels(weight_storage(TINY, precision, "bf16"), run_settings)
     found.linear(ROWS, H, F, "ffn_up", attended=attended)
     return found.ops
 
@@ -210,16 +214,16 @@ def test_a_pass_is_an_embedding_layers_and_a_head() -> None:
 
 
 def eager(shape: Transformer = TINY, precision: str = "bf16", **more: Any) -> list[Op]:
-    write = Writer(numerics(precision))
+    write = KernelWriter(numerics(precision))
     plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0}
-    layer(write, shape, Pass(**(plain | more)))
+    eager_layer(write, shape, LayerPass(**(plain | more)))
     return write.ops
 
 
 def test_an_eager_layer_and_its_gradients() -> None:
     forward = [op for op in eager() if op.phase == "forward" and op.kind == "gemm"]
     assert products(forward) == [(ROWS, Q, H), (ROWS, K, H), (ROWS, K, H), (ROWS, H, Q), (ROWS, F, H), (ROWS, F, H), (ROWS, H, F)]
-    flops = {phase: sum(float(op.flops * op.count) for op in eager() if op.phase == phase and KINDS[op.kind] == "gemm")
+    flops = {phase: sum(float(op.flops * op.count) for op in eager() if op.phase == phase and CLASS_BY_KIND[op.kind] == "gemm")
              for phase in ("forward", "backward")}  # fmt: skip
     assert flops["backward"] == 2 * flops["forward"] == 4 * ROWS * (H * (2 * Q + 2 * K) + 3 * H * F)
     joined = [op for op in eager(replace(TINY, model_type="phi3")) if op.phase == "forward"]
@@ -274,8 +278,8 @@ def test_dropout_adds_two_kernels_and_wide_grouped_keys_are_written_out() -> Non
 
 
 def test_a_grouped_product_and_its_gradients() -> None:
-    write = Writer(numerics("bf16"))
-    grouped(write, Tensor(60.0, H, 2.0), 128.0, 5.0, 8)
+    write = KernelWriter(numerics("bf16"))
+    grouped_gemm(write, Tensor(60.0, H, 2.0), 128.0, 5.0, 8)
     there, back, weights = write.ops
     assert (there.flops, there.read, there.write) == (2 * 60 * H * 128, 60 * H * 2 + 5 * H * 128 * 2, 60 * 128 * 2)
     assert (back.read, back.write) == (60 * 128 * 2 + 5 * H * 128 * 2, 60 * H * 2)
@@ -289,17 +293,17 @@ def test_a_grouped_product_and_its_gradients() -> None:
      ("sgd", True, 2, 1, 1), ("sgd-momentum", True, 5, 3, 3), ("adafactor", False, 9, 4, 12), (None, True, 5, 3, 3)],
 )  # fmt: skip
 def test_what_an_optimizer_moves(name: str | None, fused: bool, reads: int, writes: int, count: int) -> None:
-    (op,) = stepping(Workload("train", "", optimizer=name, optimizer_fused=fused), 1000.0, 10.0, 4.0)
+    (op,) = optimizer_ops(Workload("train", "", optimizer=name, optimizer_fused=fused), 1000.0, 10.0, 4.0)
     assert (op.read * op.count, op.write * op.count, op.count) == pytest.approx((4000 * reads, 4000 * writes, count))
     assert op.calls * op.count == pytest.approx(2.7)
     assert op.unit == "fp32"
 
 
 def test_narrow_states_and_steps_left_out() -> None:
-    (op,) = stepping(Workload("train", "", optimizer="adamw-8bit"), 1000.0, 10.0, 2.0)
+    (op,) = optimizer_ops(Workload("train", "", optimizer="adamw-8bit"), 1000.0, 10.0, 2.0)
     assert (op.read, op.write, op.unit) == (1000 * (2 * 2 + 2), 1000 * (2 + 2), "bf16")
-    assert stepping(Workload("train", "", include_optimizer_step=False), 1000.0, 10.0, 4.0) == []
-    more = adding(1000.0, 10.0, 4.0)
+    assert optimizer_ops(Workload("train", "", include_optimizer_step=False), 1000.0, 10.0, 4.0) == []
+    more = accumulation_op(1000.0, 10.0, 4.0)
     assert (more.count, more.read, more.write) == (10.0, 800.0, 400.0)
 
 
@@ -308,11 +312,11 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     shape = (len(TERMS), 1, 1)
     floors = np.zeros(shape)
     floors[TERMS.index("attention")] = 30.0
-    terms = Terms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
-    told = combine(terms, np.full((len(TERMS), 1), 2.0), eager=False, host_speed=2.0)
+    terms = TimeTerms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
+    told = step_seconds(terms, np.full((len(TERMS), 1), 2.0), eager=False, host_speed=2.0)
     assert told.device.item() == 5 * 20 + 30
     assert told.wall.item() == 130 + 20  # a step's own and the sequences', at twice the speed
-    both = combine(terms, np.full((len(TERMS), 1), 2.0), eager=True, host_speed=2.0)
+    both = step_seconds(terms, np.full((len(TERMS), 1), 2.0), eager=True, host_speed=2.0)
     assert both.host.item() == 20 + 20
     assert both.wall.item() == pytest.approx((130**6 + 20**6) ** (1 / 6) + 20)
     assert soft_maximum(np.array(0.0), np.array(0.0)).item() == 0.0
@@ -322,12 +326,12 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
 
 def test_the_unit_of_most_products() -> None:
     ops = (gemm(10.0, 10.0, 10.0, "bf16", 2.0), gemm(10.0, 10.0, 15.0, "fp32", 4.0), gemm(10.0, 10.0, 10.0, "fp16", 2.0))
-    assert heaviest_unit(ops) == "half"
-    assert heaviest_unit(ops[:2]) == "single"
-    assert heaviest_unit((ops[0].times(2.0), ops[1])) == "half"
-    assert heaviest_unit(()) == "half"
-    assert heaviest_unit((gemm(10.0, 10.0, 10.0, "int8", 1.0), pointwise(10.0, 4.0, 4.0))) == "narrow"
-    assert heaviest_unit((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
+    assert dominant_unit_class(ops) == "half"
+    assert dominant_unit_class(ops[:2]) == "single"
+    assert dominant_unit_class((ops[0].times(2.0), ops[1])) == "half"
+    assert dominant_unit_class(()) == "half"
+    assert dominant_unit_class((gemm(10.0, 10.0, 10.0, "int8", 1.0), pointwise(10.0, 4.0, 4.0))) == "narrow"
+    assert dominant_unit_class((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
 
 
 def test_steps_by_what_they_are() -> None:
@@ -338,10 +342,10 @@ def test_steps_by_what_they_are() -> None:
     assert not replace(TINY, causal=False).is_generative
     assert not replace(TINY, patches=Patches(224, 16)).is_generative
     assert not Mlp("", (8, 4)).is_generative
-    assert in_hand(asked(engine="vllm"), 7.0) == 7.0
-    assert in_hand(asked(engine="pytorch"), 7.0) == 0.0
-    assert heat(np.array(0.0)).item() == 1.0
-    assert heat(np.array(1e9)).item() > heat(np.array(0.01)).item() > 1.0
+    assert scheduled_sequences(asked(engine="vllm"), 7.0) == 7.0
+    assert scheduled_sequences(asked(engine="pytorch"), 7.0) == 0.0
+    assert throttling_slowdown(np.array(0.0)).item() == 1.0
+    assert throttling_slowdown(np.array(1e9)).item() > throttling_slowdown(np.array(0.01)).item() > 1.0
 
 
 BOTH = replace(TINY, encoder_layers=2, encoder_context=7)

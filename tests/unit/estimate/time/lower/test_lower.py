@@ -11,11 +11,11 @@ import pytest
 from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.lower.eager.kernels import Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.fused.layers import touched
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.fused.layers import distinct_experts
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
@@ -106,12 +106,12 @@ MEASURED = {
 @pytest.mark.parametrize(("name", "precision"), MEASURED)
 def test_a_layer_moves_the_bytes_that_were_measured(name: str, precision: str) -> None:
     shape, rows = shape_of(name), 1 << 20  # so many that weights do not count
-    write = Writer(numerics(precision))
-    layer(write, shape, Pass(rows / 1024, 1024.0, causal=shape.causal))
+    write = KernelWriter(numerics(precision))
+    eager_layer(write, shape, LayerPass(rows / 1024, 1024.0, causal=shape.causal))
     measured = MEASURED[name, precision]
     for phase, (low, high), kernels in zip(("forward", "backward"), measured[:2], measured[2:], strict=True):
         mine = [op for op in write.ops if op.phase == phase]
-        moved = sum(float((op.read + op.write) * op.count) for op in mine if KINDS[op.kind] == "memory")
+        moved = sum(float((op.read + op.write) * op.count) for op in mine if CLASS_BY_KIND[op.kind] == "memory")
         assert 0.93 * low < moved / rows / shape.hidden < 1.08 * high
         assert sum(float(op.count) for op in mine) == pytest.approx(kernels, rel=0.15)
 
@@ -159,8 +159,8 @@ def test_stored_weights_decide_what_a_token_reads(precision: str, share: float) 
 
 
 def test_a_batch_touches_the_experts_it_is_sent_to() -> None:
-    assert touched(Experts(8, 2, 1), 1.0) == pytest.approx(2)
-    assert touched(Experts(64, 8, 1), 16.0) == pytest.approx(64 * (1 - (7 / 8) ** 16))
+    assert distinct_experts(Experts(8, 2, 1), 1.0) == pytest.approx(2)
+    assert distinct_experts(Experts(64, 8, 1), 16.0) == pytest.approx(64 * (1 - (7 / 8) ** 16))
     shape = shape_of("mixtral-8x7b")
     one, many = (ops_of("mixtral-8x7b", "decode", precision="bf16", batch=batch, seq_in=16, engine="vllm") for batch in (1, 256))
     expert = 2 * 3 * shape.layers * shape.hidden * 14336
@@ -205,7 +205,10 @@ def test_a_fused_step_moves_less_than_an_eager_one() -> None:
         for engine in ("pytorch", "pytorch-compile")
     )
     assert total(compiled, "flops", "gemm") == pytest.approx(total(eager, "flops", "gemm"), rel=0.02)
-    moved = [sum(float((op.read + op.write) * op.count) for op in ops if KINDS[op.kind] == "memory") for ops in (eager, compiled)]
+    moved = [
+        sum(float((op.read + op.write) * op.count) for op in ops if CLASS_BY_KIND[op.kind] == "memory")
+        for ops in (eager, compiled)
+    ]
     assert moved[1] < 0.4 * moved[0]
 
 
@@ -241,7 +244,7 @@ def test_every_built_in_model_can_be_lowered(name: str) -> None:
     for task in tasks:
         request = fill_defaults(Workload(task, name, batch=2), shape)  # type: ignore[arg-type]
         ops = lower(request, shape).ops
-        assert all(op.kind in KINDS and op.count > 0 and min(op.flops, op.read, op.write) >= 0 for op in ops)
+        assert all(op.kind in CLASS_BY_KIND and op.count > 0 and min(op.flops, op.read, op.write) >= 0 for op in ops)
         assert total(ops, "flops") > 0
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from whichgpu.estimate.time.lower.traced import lower_traced
-from whichgpu.estimate.time.operators import KINDS, Op
-from whichgpu.workload.shapes import Traced
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
+from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.tables import table_names
 from whichgpu.workload.workload import Workload
 
@@ -24,7 +24,7 @@ GMACS = {
 
 def lowered(model: str, task: str = "forward", **options: object) -> tuple[Op, ...]:
     workload = Workload(task, model, **({"precision": "bf16", "batch": BATCH} | options))  # type: ignore[arg-type]
-    return lower_traced(workload, Traced(model, model, 0)).ops
+    return lower_traced(workload, TracedShape(model, model, 0)).ops
 
 
 def flops(ops: tuple[Op, ...], *kinds: str) -> float:
@@ -63,7 +63,7 @@ def test_batch_normalisation_is_elementwise_without_training() -> None:
 def test_all_tables_lower_to_known_kinds_with_finite_sizes() -> None:
     for name in table_names():
         for op in lowered(name, "train", precision="amp-bf16"):
-            assert op.kind in KINDS, op
+            assert op.kind in CLASS_BY_KIND, op
             numbers = [op.flops, op.read, op.write, op.count, op.calls, *op.sizes.values()]
             assert all(np.isfinite(number) and number >= 0 for number in numbers), op
 
@@ -72,9 +72,9 @@ def test_an_array_of_batches_gives_what_each_batch_gives() -> None:
     batches = np.array([1.0, 8.0, 96.0])
     for model in ("resnet50", "swin_t"):
         workload = Workload("train", model, precision="amp-bf16")
-        together = lower_traced(workload, Traced(model, model, 0), batches).ops
+        together = lower_traced(workload, TracedShape(model, model, 0), batches).ops
         for place, batch in enumerate(batches):
-            alone = lower_traced(workload, Traced(model, model, 0), float(batch)).ops
+            alone = lower_traced(workload, TracedShape(model, model, 0), float(batch)).ops
             for one, many in zip(alone, together, strict=True):
                 for field in ("flops", "read", "write", "count"):
                     assert np.broadcast_to(getattr(many, field), 3)[place] == pytest.approx(getattr(one, field))
@@ -141,7 +141,7 @@ def test_a_larger_image_grows_with_its_area_but_for_the_classifier() -> None:
     assert flops(large, "gemm") == flops(small, "gemm")
     assert flops(lowered("vit_b_16", image=448), "attention") == pytest.approx(16 * flops(lowered("vit_b_16"), "attention"))
     workload = Workload("forward", "resnet50", precision="bf16", image=448)
-    assert lower_traced(workload, Traced("resnet50", "resnet50", 0)).notes
+    assert lower_traced(workload, TracedShape("resnet50", "resnet50", 0)).notes
 
 
 def test_attention_without_gradients_takes_the_fast_path_and_copies_nothing() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from whichgpu.estimate.time.lower.eager import reductions
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
-from whichgpu.estimate.time.lower.layer_kinds import Kind, kind_of
+from whichgpu.estimate.time.lower.layer_kinds import LayerKind, layer_kind
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.lower.traced import settings_of
+from whichgpu.estimate.time.lower.traced import lowering_options
 from whichgpu.workload.shapes import Dlrm, Mlp, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -40,7 +40,7 @@ def test_units_and_widths(precision: str, year: int | None, unit: str, half: str
 
 
 def told(**fields: Any) -> Any:
-    return settings_of(Workload("forward", "resnet50", **fields))
+    return lowering_options(Workload("forward", "resnet50", **fields))
 
 
 def test_units_of_traced_networks() -> None:
@@ -60,18 +60,18 @@ def test_units_of_traced_networks() -> None:
     assert told(memory_format="contiguous", engine="tensorrt").nhwc is True
     assert told(memory_format="channels_last").nhwc is True
     assert told().training is False
-    assert settings_of(Workload("train", "resnet50")).training is True
+    assert lowering_options(Workload("train", "resnet50")).training is True
 
 
 def test_which_layers_see_everything() -> None:
     windowed = replace(TINY, window=128)
-    assert [kind_of(replace(windowed, global_every=every), 0) for every in (0, 1, 2)] == [
-        Kind(128, False),
-        Kind(0, False),
-        Kind(128, False),
+    assert [layer_kind(replace(windowed, global_every=every), 0) for every in (0, 1, 2)] == [
+        LayerKind(128, False),
+        LayerKind(0, False),
+        LayerKind(128, False),
     ]
-    assert [kind_of(replace(windowed, global_every=2), index).window for index in range(4)] == [128, 0, 128, 0]
-    assert kind_of(TINY, 0) == Kind(0, False)
+    assert [layer_kind(replace(windowed, global_every=2), index).window for index in range(4)] == [128, 0, 128, 0]
+    assert layer_kind(TINY, 0) == LayerKind(0, False)
 
 
 IMAGE = (2.0, 16.0, 8.0, 4.0)
@@ -79,7 +79,7 @@ IMAGE = (2.0, 16.0, 8.0, 4.0)
 
 def sizes(rule: Any, *shapes: Any) -> dict[str, Any]:
     inputs, outputs = shapes
-    (op,) = rule(Call("x", "forward", "bfloat16", 1.0, inputs, outputs, grown=(True,)), Settings())
+    (op,) = rule(Call("x", "forward", "bfloat16", 1.0, inputs, outputs, grown=(True,)), LoweringOptions())
     return {**op.sizes, "kind": op.kind}
 
 

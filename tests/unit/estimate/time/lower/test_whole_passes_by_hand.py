@@ -15,19 +15,19 @@ from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.layout_memory import apply_layout
 from whichgpu.estimate.group.layout_times import LayoutTimes
 from whichgpu.estimate.group.step import Devices, evaluate_group, inference_pass, pass_breakdown
-from whichgpu.estimate.time.fallbacks import fast, precision_warnings, usual_precision
-from whichgpu.estimate.time.grid import evaluate, terms_of
+from whichgpu.estimate.time.fallbacks import has_fast_unit, precision_warnings, usual_precision
+from whichgpu.estimate.time.grid import evaluate_grid, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.call import Call
-from whichgpu.estimate.time.lower.eager.torch_fast_path import retouched, short_name
-from whichgpu.estimate.time.lower.fused.linear import stored
-from whichgpu.estimate.time.lower.host import hosted, view_shares, weight
-from whichgpu.estimate.time.lower.layer_kinds import Kind, encoder_share, layer_kinds
-from whichgpu.estimate.time.lower.lowered import Lowered
+from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
+from whichgpu.estimate.time.lower.host_calls import host_call_weight, view_overhead, with_host_calls
+from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
+from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.operators import Op, gemm, pointwise
-from whichgpu.estimate.time.terms import BACKWARD_CALL, FORWARD_CALL, TERMS
+from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Experts, Traced, Transformer
+from whichgpu.workload.shapes import Experts, TracedShape, Transformer
 from whichgpu.workload.tables import TableOperator
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -44,7 +44,7 @@ def made(name: str, outputs: Any = (IMAGE,), inputs: Any = (IMAGE,), phase: str 
 
 
 def names(*operators: TableOperator, training: bool = True, amp: bool = False) -> list[str]:
-    return [short_name(one) for one in retouched(operators, training, amp)]
+    return [short_name(one) for one in as_run_on_gpu(operators, training, amp)]
 
 
 def test_a_clone_before_an_operator_in_place_keeps_its_layout() -> None:
@@ -85,25 +85,25 @@ ATTENDED = (
 
 
 def test_attention_in_evaluation_turns_nothing_around() -> None:
-    kept = retouched(ATTENDED, training=False, amp=False)
+    kept = as_run_on_gpu(ATTENDED, training=False, amp=False)
     assert [(short_name(one), one.count) for one in kept] == [("view", 4), ("clone", 1)]
-    assert len(retouched(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
-    few = retouched((ATTENDED[0], replace(ATTENDED[3], count=1)), training=False, amp=False)
+    assert len(as_run_on_gpu(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
+    few = as_run_on_gpu((ATTENDED[0], replace(ATTENDED[3], count=1)), training=False, amp=False)
     assert [one.count for one in few] == [1]
     for other in (((2, 0), TOKENS, BATCH, HIDDEN), ((3, 0), TOKENS, (1, 0), HIDDEN), ((3, 0), (0, 1), BATCH, HIDDEN)):
-        assert len(retouched((made("clone.default", (other,)), *ATTENDED[1:]), training=False, amp=False)) == 5
+        assert len(as_run_on_gpu((made("clone.default", (other,)), *ATTENDED[1:]), training=False, amp=False)) == 5
 
 
 def test_attention_in_training_leaves_its_result_sequence_first() -> None:
     norm = made("native_layer_norm.default", count=5)
     back = made("native_layer_norm_backward.default", phase="backward", count=5)
-    found = retouched((*ATTENDED, norm, back), training=True, amp=False)
+    found = as_run_on_gpu((*ATTENDED, norm, back), training=True, amp=False)
     assert [(short_name(one), one.count, one.phase) for one in found[5:]] == [
         ("native_layer_norm", 5, "forward"), ("clone", 4, "forward"),
         ("native_layer_norm_backward", 5, "backward"), ("clone", 6, "backward"),
     ]  # fmt: skip
-    assert len(retouched((*ATTENDED, replace(norm, count=1)), training=True, amp=False)) == 6
-    assert len(retouched((norm, back), training=True, amp=False)) == 2  # another kind of network
+    assert len(as_run_on_gpu((*ATTENDED, replace(norm, count=1)), training=True, amp=False)) == 6
+    assert len(as_run_on_gpu((norm, back), training=True, amp=False)) == 2  # another kind of network
 
 
 def call(name: str, outputs: Any = ((2.0,),), **more: Any) -> Call:
@@ -112,26 +112,26 @@ def call(name: str, outputs: Any = ((2.0,),), **more: Any) -> Call:
 
 
 def test_calls_cost_the_host_by_what_they_do() -> None:
-    assert weight(call("relu")) == 1.0
-    assert weight(call("view")) == weight(call("relu", ())) == 0.05
-    assert weight(call("_to_copy")) == 0.6
-    assert weight(call("add", phase="backward")) == weight(call("add_strided", phase="backward")) == 0.25
-    assert weight(call("add")) == 1.0
-    assert weight(call("mul", phase="backward")) == 1.0
-    assert weight(call("add_", dtype="int64")) == 0.25
+    assert host_call_weight(call("relu")) == 1.0
+    assert host_call_weight(call("view")) == host_call_weight(call("relu", ())) == 0.05
+    assert host_call_weight(call("_to_copy")) == 0.6
+    assert host_call_weight(call("add", phase="backward")) == host_call_weight(call("add_strided", phase="backward")) == 0.25
+    assert host_call_weight(call("add")) == 1.0
+    assert host_call_weight(call("mul", phase="backward")) == 1.0
+    assert host_call_weight(call("add_", dtype="int64")) == 0.25
 
 
 def test_views_are_borne_by_the_calls_that_launch() -> None:
     calls = [call("relu", count=2.0), call("view", count=20.0), call("_to_copy", count=5.0), call("mm", phase="backward")]
-    shares = view_shares(calls)
+    shares = view_overhead(calls)
     assert shares == {"forward": pytest.approx((2 + 1 + 3) / (2 + 3)), "backward": 1.0}
-    first, second = hosted(
+    first, second = with_host_calls(
         calls[0], [pointwise(1.0, 2.0, 2.0).times(4.0), pointwise(1.0, 2.0, 2.0)], {"forward": 1.5, "backward": 1.0}
     )
     assert first.calls * first.count == pytest.approx(1.5 * 2)
     assert second.calls == pointwise(1.0, 2.0, 2.0).calls
-    assert hosted(calls[1], [], shares) == []
-    assert view_shares([call("view")]) == {"forward": 1.0, "backward": 1.0}
+    assert with_host_calls(calls[1], [], shares) == []
+    assert view_overhead([call("view")]) == {"forward": 1.0, "backward": 1.0}
 
 
 def said(precision: str, **peaks: int) -> list[str]:
@@ -162,22 +162,22 @@ def test_what_people_run_in_place_of_a_default() -> None:
     assert usual("amp-fp16", fp32=10, bf16=20) == "fp32"
     assert usual("fp8", fp32=10) == "fp8"
     assert usual("bf16") == "bf16"  # nothing is known
-    assert not fast(replace(H100, peaks={"fp32": 10}), "fp16")
+    assert not has_fast_unit(replace(H100, peaks={"fp32": 10}), "fp16")
 
 
 def test_layers_alike_are_counted_by_kind() -> None:
-    assert layer_kinds(TINY, Parallel()) == ((Kind(0, False), 4),)
-    assert layer_kinds(TINY, Parallel(pp=2)) == ((Kind(0, False), 2),)
+    assert layer_kinds(TINY, Parallel()) == ((LayerKind(0, False), 4),)
+    assert layer_kinds(TINY, Parallel(pp=2)) == ((LayerKind(0, False), 2),)
     windowed = replace(TINY, layers=6, window=128)
-    assert layer_kinds(windowed, Parallel()) == ((Kind(128, False), 6),)
-    assert dict(layer_kinds(replace(windowed, global_every=3), Parallel())) == {Kind(128, False): 4, Kind(0, False): 2}
+    assert layer_kinds(windowed, Parallel()) == ((LayerKind(128, False), 6),)
+    assert dict(layer_kinds(replace(windowed, global_every=3), Parallel())) == {LayerKind(128, False): 4, LayerKind(0, False): 2}
     mixed = replace(TINY, layers=6, experts=Experts(8, 2, 32, dense_layers=1, every=2))
-    assert dict(layer_kinds(mixed, Parallel())) == {Kind(0, False): 3, Kind(0, True): 3}
-    assert encoder_share(replace(TINY, encoder_layers=5), Parallel(pp=2)) == 3
+    assert dict(layer_kinds(mixed, Parallel())) == {LayerKind(0, False): 3, LayerKind(0, True): 3}
+    assert encoder_layers_per_stage(replace(TINY, encoder_layers=5), Parallel(pp=2)) == 3
 
 
 def test_how_matrices_lie_in_memory() -> None:
-    fp8 = stored(TINY, "fp8", "bf16")
+    fp8 = weight_storage(TINY, "fp8", "bf16")
     linear = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256
     assert fp8.typical == pytest.approx((linear + 7 * 8) / linear)
     assert fp8.weight("ffn_up") == pytest.approx(1 + 8 / (64 * 256))
@@ -185,27 +185,29 @@ def test_how_matrices_lie_in_memory() -> None:
     assert fp8.weight("nothing") == fp8.typical
     assert fp8.head == 2.0
     assert (fp8.narrow, fp8.unpacked, fp8.width) == (True, False, 2.0)
-    int4 = stored(TINY, "int4", "fp16")
+    int4 = weight_storage(TINY, "int4", "fp16")
     assert (int4.narrow, int4.unpacked, int4.unit) == (False, True, "fp16")
-    plain = stored(TINY, "amp-bf16", "bf16")
+    plain = weight_storage(TINY, "amp-bf16", "bf16")
     assert (plain.precision, plain.width, plain.unpacked, plain.typical) == ("bf16", 2.0, False, 2.0)
-    assert (stored(TINY, "tf32", "bf16").unit, stored(TINY, "tf32", "bf16").width) == ("tf32", 4.0)
+    assert (weight_storage(TINY, "tf32", "bf16").unit, weight_storage(TINY, "tf32", "bf16").width) == ("tf32", 4.0)
 
 
 def test_terms_of_a_step_by_hand() -> None:
     """Two kernels of a second each on the toy GPU, with calls and gaps beside them; products slow down as they last."""
     product = gemm(1e4, 1e4, 5e4, "fp16", 2.0)  # 10^13 FLOPs on 10^13 a second
-    ops = (product.called(3.0), replace(pointwise(1.0, 2.0, 2.0).times(4.0), phase="backward").called(2.0))
-    found = terms_of(Lowered(ops), toy(), 7.0)
+    ops = (product.with_calls(3.0), replace(pointwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
+    found = uncorrected_terms(LoweredStep(ops), toy(), 7.0)
     seconds = {name: float(found.seconds[place, 0, 0]) for place, name in enumerate(TERMS)}
-    once = terms_of(Lowered((product.called(0.0),)), toy())
+    once = uncorrected_terms(LoweredStep((product.with_calls(0.0),)), toy())
     assert seconds["gap"] == pytest.approx(5 * float(once.seconds[TERMS.index("gap"), 0, 0]))
-    assert (seconds["forward_calls"], seconds["backward_calls"]) == pytest.approx((3 * FORWARD_CALL, 8 * BACKWARD_CALL))
-    more = terms_of(Lowered(ops), toy(), 14.0)
+    assert (seconds["forward_calls"], seconds["backward_calls"]) == pytest.approx(
+        (3 * FORWARD_CALL_SECONDS, 8 * BACKWARD_CALL_SECONDS)
+    )
+    more = uncorrected_terms(LoweredStep(ops), toy(), 14.0)
     last = len(TERMS) - 1
     assert float(more.seconds[last, 0, 0]) == pytest.approx(2 * seconds[TERMS[last]])
-    split = terms_of(Lowered((product.times(4.0),)), toy(), repeats=4)
-    long = terms_of(Lowered((product.times(4.0),)), toy())
+    split = uncorrected_terms(LoweredStep((product.times(4.0),)), toy(), repeats=4)
+    long = uncorrected_terms(LoweredStep((product.times(4.0),)), toy())
     assert float(split.seconds[0, 0, 0]) < float(long.seconds[0, 0, 0])  # rounds are not one long product
 
 
@@ -246,7 +248,7 @@ def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, 
 
 def test_copies_of_a_network_run_the_same_operators() -> None:
     shape = find_model("resnet18", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     asked = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)
     many = np.array([4.0, 8.0])
     plain, copied, spread = (
@@ -259,4 +261,4 @@ def test_copies_of_a_network_run_the_same_operators() -> None:
         return sum(float(op.write * op.count) for op in ops if op.phase == "optimizer")
 
     assert stepped(plain) == stepped(copied) == pytest.approx(2 * stepped(spread))
-    assert evaluate(asked, shape, [H100], many).seconds.wall.shape == (1, 2)
+    assert evaluate_grid(asked, shape, [H100], many).seconds.wall.shape == (1, 2)

@@ -1,4 +1,4 @@
-"""A call of a framework operator with its sizes worked out, and the settings that decide which kernels it becomes."""
+"""A call of a framework operator with its sizes worked out, and the options that decide which kernels it becomes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.estimate.time.operators import Op, Phase
+from whichgpu.estimate.time.operators import Number, Op, Phase
 
 if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
+    Sizes = tuple[Number, ...]
 
-    Shape = tuple[Number, ...]
-
-WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1, "bool": 1}
+DTYPE_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1, "bool": 1}
 IMAGE_AXES = 4  # of a batch of images
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LoweringOptions:
     """How a model is run."""
 
     half: str = "bf16"  # the unit of 16-bit products: bf16 or fp16
@@ -39,8 +37,8 @@ class Call:
     phase: Phase
     dtype: str  # of the first output
     count: float
-    inputs: tuple[Shape, ...] = ()
-    outputs: tuple[Shape, ...] = ()
+    inputs: tuple[Sizes, ...] = ()
+    outputs: tuple[Sizes, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     growing: tuple[tuple[bool, ...], ...] = ()  # of each input: which sizes grow with the batch; () where that is not known
     grown: tuple[bool, ...] = ()  # of each output: whether it grows with the batch
@@ -49,7 +47,7 @@ class Call:
     @property
     def width(self) -> int:
         """Bytes of an element."""
-        return WIDTHS.get(self.dtype, 4)
+        return DTYPE_BYTES.get(self.dtype, 4)
 
     def op(self, kind: str, unit: str, read: Number = 0.0, write: Number = 0.0, **rest: Any) -> Op:
         """An operator of this call; what the call costs the host is added later."""
@@ -59,12 +57,12 @@ class Call:
         """An operator made elsewhere, as one of this call."""
         return replace(op, count=op.count * self.count, phase=self.phase, calls=0.0)
 
-    def unit(self, settings: Settings, single: str = "fp32") -> str:
+    def unit(self, options: LoweringOptions, single: str = "fp32") -> str:
         """The unit its arithmetic runs on; `single` is that of fp32."""
-        return settings.half if self.dtype in ("bfloat16", "float16") else single
+        return options.half if self.dtype in ("bfloat16", "float16") else single
 
 
-def elements(shape: Shape) -> Number:
+def elements(shape: Sizes) -> Number:
     """How many numbers a tensor of this shape has.
 
     >>> elements((2.0, 3.0, 4.0))

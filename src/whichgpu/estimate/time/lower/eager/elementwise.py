@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Call, Settings, elements
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Call, LoweringOptions, elements
+from whichgpu.estimate.time.operators import Number, Op
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
-
-Rule = Callable[[Call, Settings], list[Op]]
+Rule = Callable[[Call, LoweringOptions], list[Op]]
 
 
-def elementwise(call: Call, settings: Settings) -> list[Op]:
+def elementwise(call: Call, options: LoweringOptions) -> list[Op]:
     """One kernel that reads every input and writes every output."""
     read = sum(elements(shape) for shape in call.inputs) * call.width
     written = sum(elements(shape) for shape in call.outputs) * call.width
     slow = _broadcast(call)
-    if _mixed(call, settings):
+    if _mixed(call, options):
         read, slow = read * (0.75 if call.alike else 0.5), True
-    return [memory(call, settings, "pointwise", read, written, "strided" if slow else None)]
+    return [memory_op(call, options, "pointwise", read, written, "strided" if slow else None)]
 
 
-def _mixed(call: Call, settings: Settings) -> bool:
+def _mixed(call: Call, options: LoweringOptions) -> bool:
     """Whether one operand is of 16 bits and the result of fp32: a layer's result added to the residual, or scaled by a parameter.
 
     PyTorch's kernel for that is not vectorised.
     """
-    if not settings.amp or call.phase != "forward" or call.dtype != "float32":
+    if not options.amp or call.phase != "forward" or call.dtype != "float32":
         return False
     return call.alike if call.name == "add" else call.name == "mul" and len(call.inputs[0]) == 3 < len(call.inputs[-1])
 
@@ -41,26 +37,26 @@ def _broadcast(call: Call) -> bool:
     return len(call.inputs) == 2 and not call.alike and bool(call.inputs[0] and call.inputs[1])
 
 
-def strided(call: Call, settings: Settings) -> list[Op]:
+def strided_elementwise(call: Call, options: LoweringOptions) -> list[Op]:
     """An elementwise kernel on part of something larger."""
     read, written = (sum(elements(shape) for shape in side) * call.width for side in (call.inputs, call.outputs))
-    return [memory(call, settings, "pointwise", read, written, "strided")]
+    return [memory_op(call, options, "pointwise", read, written, "strided")]
 
 
-def memory(
-    call: Call, settings: Settings, kind: str, read: Number, written: Number, role: str | None = None, **sizes: Number
+def memory_op(
+    call: Call, options: LoweringOptions, kind: str, read: Number, written: Number, role: str | None = None, **sizes: Number
 ) -> Op:
     """A kernel by the bytes it moves; its role is its name unless another is given."""
     if "elements" not in sizes:
         whole = [elements(shape) for shape in (*call.inputs[:1], call.outputs[0])]
-        sizes["elements"] = larger(whole[0], whole[-1])
-    sizes["resident"] = _resident(call, settings, read, written)
+        sizes["elements"] = maximum(whole[0], whole[-1])
+    sizes["resident"] = _resident(call, options, read, written)
     return call.op(
-        kind, call.unit(settings), read, written, sizes=sizes, role=call.name.removesuffix("_") if role is None else role
+        kind, call.unit(options), read, written, sizes=sizes, role=call.name.removesuffix("_") if role is None else role
     )
 
 
-def _resident(call: Call, settings: Settings, read: Number, written: Number) -> Number:
+def _resident(call: Call, options: LoweringOptions, read: Number, written: Number) -> Number:
     """The share of a kernel's bytes that the cache may still hold.
 
     Without gradients the same few buffers are used again and again. In training results are kept, so only the first input has
@@ -68,86 +64,86 @@ def _resident(call: Call, settings: Settings, read: Number, written: Number) -> 
     """
     if not call.grown or not call.grown[0]:
         return 0.0  # weights: read and written once a step
-    if not settings.training:
+    if not options.training:
         return 1.0
     fresh = elements(call.inputs[0]) * call.width if call.inputs else 0.0
     if call.name.endswith("_"):
         fresh = fresh + written
-    share = fresh / larger(read + written, 1.0)
+    share = fresh / maximum(read + written, 1.0)
     return min(share, 1.0) if isinstance(share, float) else np.minimum(share, 1.0)
 
 
-def larger(one: Number, other: Number) -> Number:
+def maximum(one: Number, other: Number) -> Number:
     """Of two numbers or arrays; numbers alone are compared in Python, which takes a tenth of the time."""
     if isinstance(one, float) and isinstance(other, float):
         return max(one, other)
     return np.maximum(one, other)
 
 
-def moving(kind: str, role: str | None = None) -> Rule:
+def copy_rule(kind: str, role: str | None = None) -> Rule:
     """A kernel that moves its first input into its first output."""
 
-    def rule(call: Call, settings: Settings) -> list[Op]:
+    def rule(call: Call, options: LoweringOptions) -> list[Op]:
         read = elements(call.inputs[0]) * call.width if call.inputs else 0.0
-        return [memory(call, settings, kind, read, elements(call.outputs[0]) * call.width, role)]
+        return [memory_op(call, options, kind, read, elements(call.outputs[0]) * call.width, role)]
 
     return rule
 
 
-def cast(call: Call, settings: Settings) -> list[Op]:
+def cast(call: Call, options: LoweringOptions) -> list[Op]:
     """A cast between fp32 and 16 bits, or a copy between devices or layouts."""
     size = elements(call.outputs[0])
-    widening = settings.amp and call.dtype == "float32"
-    given = (2 if widening else 4) if settings.amp else call.width
-    return [memory(call, settings, "copy", size * given, size * call.width, "widen" if widening else "")]
+    widening = options.amp and call.dtype == "float32"
+    given = (2 if widening else 4) if options.amp else call.width
+    return [memory_op(call, options, "copy", size * given, size * call.width, "widen" if widening else "")]
 
 
-def clone(call: Call, settings: Settings) -> list[Op]:
+def clone(call: Call, options: LoweringOptions) -> list[Op]:
     """A copy of something that was turned around, or is part of something larger; whole rows stay together."""
     size = elements(call.outputs[0]) * call.width
-    return [memory(call, settings, "copy", size, size, "strided")]
+    return [memory_op(call, options, "copy", size, size, "strided")]
 
 
-def concatenate(call: Call, settings: Settings) -> list[Op]:
+def concatenate(call: Call, options: LoweringOptions) -> list[Op]:
     """Inputs written one after another into each row of the result; whole planes of pixels are copied as they are."""
     size = elements(call.outputs[0]) * call.width
-    if not settings.nhwc and len(call.outputs[0]) == IMAGE_AXES:
-        return [memory(call, settings, "copy", size, size, "")]
-    return [memory(call, settings, "transpose", size, size, "join")]
+    if not options.nhwc and len(call.outputs[0]) == IMAGE_AXES:
+        return [memory_op(call, options, "copy", size, size, "")]
+    return [memory_op(call, options, "transpose", size, size, "join")]
 
 
-def fill(call: Call, settings: Settings) -> list[Op]:
+def fill(call: Call, options: LoweringOptions) -> list[Op]:
     """A kernel that only writes."""
-    return [memory(call, settings, "pointwise", 0.0, elements(call.outputs[0]) * call.width)]
+    return [memory_op(call, options, "pointwise", 0.0, elements(call.outputs[0]) * call.width)]
 
 
-def scatter(call: Call, settings: Settings) -> list[Op]:
+def scatter(call: Call, options: LoweringOptions) -> list[Op]:
     """Zeros, then a part of them written: gradients of slices and selections."""
     given, whole = elements(call.inputs[0]) * call.width, elements(call.outputs[0]) * call.width
-    zeros = memory(call, settings, "pointwise", 0.0, whole)
-    copied = call.op("copy", call.unit(settings), given, given, sizes={"elements": elements(call.inputs[0])})
+    zeros = memory_op(call, options, "pointwise", 0.0, whole)
+    copied = call.op("copy", call.unit(options), given, given, sizes={"elements": elements(call.inputs[0])})
     return [zeros, copied]
 
 
-def dropout(call: Call, settings: Settings) -> list[Op]:
+def dropout(call: Call, options: LoweringOptions) -> list[Op]:
     """Random numbers, the result, and a mask of a byte an element."""
     size = elements(call.outputs[0])
-    return [memory(call, settings, "dropout", size * call.width, size * (call.width + 1))]
+    return [memory_op(call, options, "dropout", size * call.width, size * (call.width + 1))]
 
 
-def dropout_backward(call: Call, settings: Settings) -> list[Op]:
+def dropout_backward(call: Call, options: LoweringOptions) -> list[Op]:
     """The gradient where the mask lets it through."""
     size = elements(call.outputs[0])
-    return [memory(call, settings, "pointwise", size * (call.width + 1), size * call.width)]
+    return [memory_op(call, options, "pointwise", size * (call.width + 1), size * call.width)]
 
 
-def expanded(call: Call, settings: Settings) -> list[Op]:
+def broadcast_gradient(call: Call, options: LoweringOptions) -> list[Op]:
     """The gradient of a mean: one value for many, divided by their number, so next to nothing is read."""
-    return [memory(call, settings, "pointwise", 0.0, elements(call.outputs[0]) * call.width, "strided")]
+    return [memory_op(call, options, "pointwise", 0.0, elements(call.outputs[0]) * call.width, "strided")]
 
 
-def index_put(call: Call, settings: Settings) -> list[Op]:
+def index_put(call: Call, options: LoweringOptions) -> list[Op]:
     """Adding rows at given places: PyTorch sorts the places first, in several small kernels."""
     size = elements(call.inputs[-1]) * call.width
-    op = call.op("pointwise", call.unit(settings), size, size, sizes={"elements": elements(call.inputs[-1])})
+    op = call.op("pointwise", call.unit(options), size, size, sizes={"elements": elements(call.inputs[-1])})
     return [op.times(8.0)]

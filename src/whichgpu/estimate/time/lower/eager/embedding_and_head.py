@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from whichgpu.estimate.memory.training.embedding_and_head import OWN_WIDTH, SOFT_CAPPED
 from whichgpu.estimate.time.lower.eager.attention import softmax
 from whichgpu.estimate.time.lower.eager.functional import dropout, layer_norm, linear, pointwise, rms_norm, scale
-from whichgpu.estimate.time.lower.eager.kernels import STRIDED, Tensor, Writer
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
+from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Patches, Transformer
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
 
-
-def embedding(write: Writer, shape: Transformer, tokens: Number) -> Tensor:
+def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> Tensor:
     """Tables looked up and added, normed and dropped out as the family does."""
     width = shape.embedding or shape.hidden
     x = Tensor(tokens, width, write.stream)
     if shape.patches:
         _patches(write, shape, shape.patches, tokens)
     else:
-        lookup(write, x, shape.vocab)
+        embedding_lookup(write, x, shape.vocab)
     if shape.embedding:
         x = linear(write, x, shape.hidden)
     for table in (shape.positions, shape.token_types):
         if table:
             other = Tensor(tokens, shape.hidden, write.stream)
-            lookup(write, other, table)
-            write.each(x, 2 * x.width, x.width, role=STRIDED if table == shape.positions else "")
+            embedding_lookup(write, other, table)
+            write.elementwise(x, 2 * x.width, x.width, role=STRIDED if table == shape.positions else "")
     if shape.model_type.startswith("gemma"):
         x = scale(write, x)
     if shape.embedding_norm:
@@ -38,17 +34,17 @@ def embedding(write: Writer, shape: Transformer, tokens: Number) -> Tensor:
     return dropout(write, x, shape.dropout)
 
 
-def _patches(write: Writer, shape: Transformer, patches: Patches, tokens: Number) -> None:
+def _patches(write: KernelWriter, shape: Transformer, patches: Patches, tokens: Number) -> None:
     """Squares of pixels through a convolution as large as they are; a class token joined; positions added."""
     images = tokens / patches.tokens
     side = float(patches.image // patches.size)
     pixels = Tensor(images * side * side, shape.hidden, write.compute)
     convolution(write, pixels, images, side, side, float(patches.channels), float(patches.size**2), float(patches.size))
     if patches.extra:
-        write.join(Tensor(tokens, shape.hidden, write.compute))
+        write.concat(Tensor(tokens, shape.hidden, write.compute))
 
 
-def sounds(write: Writer, shape: Transformer, batch: Number) -> None:
+def audio_stem(write: KernelWriter, shape: Transformer, batch: Number) -> None:
     """Whisper's two convolutions over 30 s of sound; the second takes every other place."""
     hidden, length = float(shape.hidden), float(shape.encoder_context)
     mels = (shape.other - length * hidden - 2 * hidden) / (3 * hidden) - hidden
@@ -56,11 +52,11 @@ def sounds(write: Writer, shape: Transformer, batch: Number) -> None:
         made = Tensor(batch * places, hidden, write.compute)
         convolution(write, made, batch, 1.0, places, cin, 3.0, stride)
         pointwise(write, made, "gelu")
-    write.turn(Tensor(batch * length, hidden, write.stream))
+    write.transpose(Tensor(batch * length, hidden, write.stream))
 
 
 def convolution(
-    write: Writer, made: Tensor, batch: Number, height: float, width: float, cin: float, taps: float, stride: float
+    write: KernelWriter, made: Tensor, batch: Number, height: float, width: float, cin: float, taps: float, stride: float
 ) -> None:
     """A convolution in PyTorch's own layout, then its bias; of its input no gradient is asked."""
     sizes: dict[str, Number] = {
@@ -71,12 +67,12 @@ def convolution(
     weight = cin * taps * made.columns * made.width
     op = Op("conv", write.numerics.unit, 2.0 * made.elements * cin * taps, entering + weight, made.bytes, sizes, role="forward")
     write.put(op)
-    write.each(made, made.width, made.width, role=STRIDED)
+    write.elementwise(made, made.width, made.width, role=STRIDED)
     write.put(replace(op, kind="conv_wgrad", read=entering + made.bytes, write=weight, role="wgrad"), "backward")
     write.reduce_columns(made)
 
 
-def lookup(write: Writer, x: Tensor, rows: float) -> None:
+def embedding_lookup(write: KernelWriter, x: Tensor, rows: float) -> None:
     """Rows of a table; the gradient is dense: zeros for the whole table, then the rows added."""
     sizes = {**x.sizes, "table": float(rows)}
     write.move("embedding", x.bytes, x.bytes, width=x.width, sizes=sizes)
@@ -85,7 +81,7 @@ def lookup(write: Writer, x: Tensor, rows: float) -> None:
         write.move("embedding_backward", x.bytes, x.bytes + table, width=x.width, sizes=sizes, phase="backward")
 
 
-def head(write: Writer, shape: Transformer, rows: Number) -> Tensor:
+def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Tensor:
     """Final norm, what stands before the output, and the logits of so many tokens."""
     x = Tensor(rows, shape.hidden, write.stream)
     if shape.final_norm and (shape.causal or shape.norm == "rms"):
@@ -99,16 +95,16 @@ def head(write: Writer, shape: Transformer, rows: Number) -> Tensor:
         logits = scale(write, pointwise(write, scale(write, logits)))
     if shape.tied and shape.vocab and not write.frozen and not write.lora_rank:  # the table's two gradients are added
         table = Tensor(shape.vocab, shape.embedding or shape.hidden, write.numerics.widths.parameter)
-        write.back(table, 2 * table.width, table.width)
+        write.backward(table, 2 * table.width, table.width)
     return logits
 
 
-def loss(write: Writer, shape: Transformer, logits: Tensor) -> None:
+def cross_entropy(write: KernelWriter, shape: Transformer, logits: Tensor) -> None:
     """Cross entropy over the vocabulary. Causal models widen the logits before the softmax; others, under autocast, after it."""
     if shape.model_type in OWN_WIDTH:
         told = write.cast(softmax(write, logits), 4.0 if write.mixed else logits.width)
     else:
         told = softmax(write, write.cast(logits, 4))
-    write.small(3)
-    write.back(told, 0, told.width)  # zeros, in which the labels' gradients are put
-    write.small(3, "backward")
+    write.tiny_kernels(3)
+    write.backward(told, 0, told.width)  # zeros, in which the labels' gradients are put
+    write.tiny_kernels(3, "backward")

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from whichgpu.estimate.time.lower.numerics import Numerics
-from whichgpu.estimate.time.operators import Op, Phase
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
-
+from whichgpu.estimate.time.operators import Number, Op, Phase
 
 # The role of elementwise kernels that PyTorch cannot vectorise: an operand is broadcast, strided or of another width.
 STRIDED = "strided"
@@ -39,17 +34,17 @@ class Tensor:
         """Rows and elements of one, in the words of the kinds of operators."""
         return {"rows": self.rows, "width": self.columns}
 
-    def shaped(self, columns: Number | None = None, width: float | None = None) -> Tensor:
+    def like(self, columns: Number | None = None, width: float | None = None) -> Tensor:
         """A tensor of as many rows."""
         return Tensor(self.rows, self.columns if columns is None else columns, self.width if width is None else width)
 
-    def headed(self, dim: float) -> Tensor:
+    def per_head(self, dim: float) -> Tensor:
         """The same elements, one head a row."""
         return Tensor(self.elements / dim, dim, self.width)
 
 
 @dataclass(slots=True)
-class Writer:
+class KernelWriter:
     """Writes the kernels of a pass; with `training`, those of its backward pass too."""
 
     numerics: Numerics
@@ -97,7 +92,7 @@ class Writer:
         if phase == "forward" or self.training:
             self.ops.append(Op(kind, self.numerics.dtype(width), 0.0, read, write, sizes, self.count, phase, 1.0, role))
 
-    def each(
+    def elementwise(
         self,
         x: Tensor,
         read: float,
@@ -111,9 +106,9 @@ class Writer:
         sizes = {"elements": x.elements}
         self.move(kind, x.elements * read, x.elements * write, width=write, sizes=sizes, phase=phase, role=role)
 
-    def back(self, x: Tensor, read: float, write: float, *, kind: str = "pointwise", role: str = "") -> None:
+    def backward(self, x: Tensor, read: float, write: float, *, kind: str = "pointwise", role: str = "") -> None:
         """An elementwise kernel of the backward pass."""
-        self.each(x, read, write, phase="backward", kind=kind, role=role)
+        self.elementwise(x, read, write, phase="backward", kind=kind, role=role)
 
     def reduce(self, x: Tensor, phase: Phase = "forward", width: float | None = None) -> None:
         """A sum or mean of each row."""
@@ -124,17 +119,17 @@ class Writer:
         """A sum over the rows, as for the gradient of a bias."""
         self.move("reduce_columns", x.bytes, x.columns * x.width, width=x.width, sizes=x.sizes, phase=phase)
 
-    def small(self, count: float = 1, phase: Phase = "forward") -> None:
+    def tiny_kernels(self, count: float = 1, phase: Phase = "forward") -> None:
         """Kernels on a few numbers: they cost their launch."""
         self.put(Op("pointwise", "fp32", read=4096.0, write=4096.0, sizes={"elements": 1024.0}, count=float(count)), phase)
 
-    def join(self, x: Tensor, phase: Phase = "forward") -> None:
+    def concat(self, x: Tensor, phase: Phase = "forward") -> None:
         """Tensors joined to one of this size."""
-        self.each(x, x.width, x.width, phase=phase, kind="transpose", role="join")
+        self.elementwise(x, x.width, x.width, phase=phase, kind="transpose", role="join")
 
-    def turn(self, x: Tensor, phase: Phase = "forward") -> None:
+    def transpose(self, x: Tensor, phase: Phase = "forward") -> None:
         """A copy into another order of heads and tokens."""
-        self.each(x, x.width, x.width, phase=phase, kind="copy", role=STRIDED)
+        self.elementwise(x, x.width, x.width, phase=phase, kind="copy", role=STRIDED)
 
     def copy(self, elements: Number, source: float, target: float, phase: Phase = "forward") -> None:
         """A copy in another width. PyTorch has no vectorised kernel for widening."""
@@ -148,9 +143,9 @@ class Writer:
             return x
         self.copy(x.elements, x.width, width)
         self.copy(x.elements, width, x.width, "backward")
-        return x.shaped(width=width)
+        return x.like(width=width)
 
     def fan_out(self, x: Tensor, uses: int) -> None:
         """A tensor used several times: its gradients are added one to another."""
         for _ in range(uses - 1):
-            self.back(x, 2 * x.width, x.width)
+            self.backward(x, 2 * x.width, x.width)

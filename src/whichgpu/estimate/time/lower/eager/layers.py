@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from whichgpu.estimate.memory.training.layers import INNER_DROPOUT, POST_NORM
-from whichgpu.estimate.time.lower.eager.attention import Attention, disentangled, fused, plain, written_out
+from whichgpu.estimate.time.lower.eager.attention import (
+    Attention,
+    disentangled_attention,
+    eager_attention,
+    flash_attention,
+    math_attention,
+)
 from whichgpu.estimate.time.lower.eager.functional import (
     activation,
     add,
@@ -18,25 +23,23 @@ from whichgpu.estimate.time.lower.eager.functional import (
     rotary,
     scale,
 )
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.moe import mixture
-from whichgpu.workload.shapes import Latent, Transformer
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.moe import moe_block
+from whichgpu.estimate.time.operators import Number
+from whichgpu.workload.shapes import LatentAttention, Transformer
 
 # Families with one product for queries, keys and values.
-JOINED = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
-JOINED_MLP = ("phi3", "glm", "glm4", "modernbert")  # one product for gate and up
+FUSED_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
+FUSED_GATE_UP = ("phi3", "glm", "glm4", "modernbert")  # one product for gate and up
 # Families whose attention is written out in torch operators, and those that SDPA has no fused kernel for.
-WRITTEN_OUT = ("bloom", "gptj")
-UNFUSED = ("t5", "mt5", "umt5", "falcon")
+ONLY_EAGER_ATTENTION = ("bloom", "gptj")
+NO_FUSED_SDPA = ("t5", "mt5", "umt5", "falcon")
 # The share of each head that rotary positions turn, where it is not all of it (as the published configs have it).
-TURNED = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "glm": 0.5, "glm4": 0.5}
+ROTARY_SHARE = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "glm": 0.5, "glm4": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class LayerPass:
     """How a layer is run: `batch` sequences of `sequence` new tokens; `context` counts those in the cache besides."""
 
     batch: Number
@@ -57,18 +60,18 @@ class Pass:
         return self.batch * self.sequence
 
 
-def layer(write: Writer, shape: Transformer, run: Pass) -> Tensor:
+def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> Tensor:
     """One layer."""
     x = Tensor(run.tokens, shape.hidden, write.stream)
     return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
 
 
-def norm(write: Writer, shape: Transformer, x: Tensor) -> Tensor:
+def norm(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
     """The family's normalisation."""
     return rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
 
 
-def _pre_norm(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor:
+def _pre_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
     write.fan_out(x, 2)
     normed = norm(write, shape, x)
     attended = dropout(write, _self_attention(write, shape, normed, run), shape.dropout)
@@ -89,14 +92,14 @@ def _pre_norm(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor
         x = add(write, x, dropout(write, crossed, shape.dropout))
         write.fan_out(x, 2)
     normed = norm(write, shape, x)
-    wide = mixture(write, shape, normed, _mlp) if run.mixture else _mlp(write, shape, normed)
+    wide = moe_block(write, shape, normed, _mlp) if run.mixture else _mlp(write, shape, normed)
     wide = dropout(write, wide, shape.dropout)
     if shape.norms > 2:
         wide = norm(write, shape, wide)
     return add(write, x, wide)
 
 
-def _post_norm(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor:
+def _post_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
     write.fan_out(x, 2)
     attended = dropout(write, _self_attention(write, shape, x, run), shape.dropout)
     x = layer_norm(write, add(write, x, attended))
@@ -109,14 +112,14 @@ def _post_norm(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tenso
     return layer_norm(write, add(write, x, wide))
 
 
-def _self_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> Tensor:
-    if shape.latent:
-        return _latent_attention(write, shape, shape.latent, x, run)
+def _self_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
+    if shape.mla:
+        return _latent_attention(write, shape, shape.mla, x, run)
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.model_type in JOINED:
+    if shape.model_type in FUSED_QKV:
         joined = linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
-        q, k, v = (joined.shaped(size) for size in (queries, keys, keys))
-        write.join(joined, "backward")  # three gradients
+        q, k, v = (joined.like(size) for size in (queries, keys, keys))
+        write.concat(joined, "backward")  # three gradients
     else:
         write.fan_out(x, 3)
         q = linear(write, x, queries, shape.qkv_bias, "q")
@@ -124,10 +127,10 @@ def _self_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> 
         v = linear(write, x, keys, shape.qkv_bias, "v")
     if shape.qk_norm:
         wide = shape.model_type.startswith("gemma")
-        q, k = (rms_norm(write, part.headed(shape.head_dim), wide) for part in (q, k))
-        q, k = q.headed(queries), k.headed(keys)
+        q, k = (rms_norm(write, part.per_head(shape.head_dim), wide) for part in (q, k))
+        q, k = q.per_head(queries), k.per_head(keys)
     if shape.rope:
-        share = TURNED.get(shape.model_type, 1.0)
+        share = ROTARY_SHARE.get(shape.model_type, 1.0)
         q, k = rotary(write, q, share), rotary(write, k, share)
     if run.cached:
         k, v = (_cached(write, part, run) for part in (k, v))
@@ -139,34 +142,36 @@ def _self_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> 
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _cached(write: Writer, part: Tensor, run: Pass) -> Tensor:
+def _cached(write: KernelWriter, part: Tensor, run: LayerPass) -> Tensor:
     """transformers' cache: old and new tokens joined into a new tensor."""
     whole = Tensor(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
-    write.join(whole)
+    write.concat(whole)
     return whole
 
 
-def _attend(write: Writer, shape: Transformer, over: Attention, parts: tuple[Tensor, Tensor, Tensor], run: Pass) -> Tensor:
+def _attend(
+    write: KernelWriter, shape: Transformer, over: Attention, parts: tuple[Tensor, Tensor, Tensor], run: LayerPass
+) -> Tensor:
     if shape.model_type in ("deberta", "deberta-v2"):
-        return disentangled(write, over, *parts, shape.dropout)
-    if run.attention == "eager" or shape.model_type in WRITTEN_OUT:
-        return written_out(write, over, *parts, shape.dropout)
+        return disentangled_attention(write, over, *parts, shape.dropout)
+    if run.attention == "eager" or shape.model_type in ONLY_EAGER_ATTENTION:
+        return eager_attention(write, over, *parts, shape.dropout)
     grouped = over.kv_heads < over.heads and write.compute >= 4
-    if (shape.model_type in UNFUSED and not run.crossing) or grouped:
-        return plain(write, over, *parts, shape.dropout)
+    if (shape.model_type in NO_FUSED_SDPA and not run.crossing) or grouped:
+        return math_attention(write, over, *parts, shape.dropout)
     turned = shape.model_type == "whisper"  # which scales its queries and copies all three head by head
     if turned:
         scale(write, parts[0])
         for part in parts:
-            write.turn(part)
-            write.turn(part, "backward")
-    out = fused(write, over, *parts, shape.dropout, run.decoding)
-    if turned or shape.model_type in TURNED:  # joined queries lie head by head, and so does what comes out
-        write.turn(out)
+            write.transpose(part)
+            write.transpose(part, "backward")
+    out = flash_attention(write, over, *parts, shape.dropout, run.decoding)
+    if turned or shape.model_type in ROTARY_SHARE:  # joined queries lie head by head, and so does what comes out
+        write.transpose(out)
     return out
 
 
-def _cross_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass, source: Number) -> Tensor:
+def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass, source: Number) -> Tensor:
     """Queries from the decoder, keys and values from the encoder's output."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     encoded = Tensor(run.batch * source, shape.hidden, write.stream)
@@ -179,39 +184,39 @@ def _cross_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass, so
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _latent_attention(write: Writer, shape: Transformer, latent: Latent, x: Tensor, run: Pass) -> Tensor:
+def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttention, x: Tensor, run: LayerPass) -> Tensor:
     """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
     heads = shape.heads
-    whole = heads * (latent.nope_dim + latent.rope_dim)
+    whole = heads * (mla.nope_dim + mla.rope_dim)
     write.fan_out(x, 2)
-    q = linear(write, x, latent.q_rank or whole)
-    if latent.q_rank:
+    q = linear(write, x, mla.q_rank or whole)
+    if mla.q_rank:
         q = linear(write, rms_norm(write, q), whole)
-    low = linear(write, x, latent.kv_rank + latent.rope_dim)
-    both = linear(write, rms_norm(write, low.shaped(latent.kv_rank)), heads * (latent.nope_dim + latent.value_dim))
-    rotary(write, q.shaped(heads * latent.rope_dim))
-    rotary(write, low.shaped(latent.rope_dim))
-    for part in (q, q.shaped(whole)):  # queries and keys joined from their halves
-        write.join(part)
-        write.join(part, "backward")
-        write.turn(part, "backward")
-    v = both.shaped(heads * latent.value_dim)
-    write.join(both, "backward")  # keys and values came together
-    dim = latent.nope_dim + latent.rope_dim
+    low = linear(write, x, mla.kv_rank + mla.rope_dim)
+    both = linear(write, rms_norm(write, low.like(mla.kv_rank)), heads * (mla.nope_dim + mla.value_dim))
+    rotary(write, q.like(heads * mla.rope_dim))
+    rotary(write, low.like(mla.rope_dim))
+    for part in (q, q.like(whole)):  # queries and keys joined from their halves
+        write.concat(part)
+        write.concat(part, "backward")
+        write.transpose(part, "backward")
+    v = both.like(heads * mla.value_dim)
+    write.concat(both, "backward")  # keys and values came together
+    dim = mla.nope_dim + mla.rope_dim
     over = Attention(
-        run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, latent.value_dim, run.causal, run.window
+        run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, mla.value_dim, run.causal, run.window
     )
-    out = _attend(write, shape, over, (q, q.shaped(whole), v), run)
+    out = _attend(write, shape, over, (q, q.like(whole), v), run)
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _mlp(write: Writer, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
+def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
     ffn = ffn or shape.ffn
     if shape.gated:
-        if shape.model_type in JOINED_MLP:
+        if shape.model_type in FUSED_GATE_UP:
             joined = linear(write, x, 2 * ffn, shape.mlp_bias, "up")
-            gate, up = joined.shaped(ffn), joined.shaped(ffn)
-            write.join(joined, "backward")
+            gate, up = joined.like(ffn), joined.like(ffn)
+            write.concat(joined, "backward")
         else:
             write.fan_out(x, 2)
             gate, up = (linear(write, x, ffn, shape.mlp_bias, role) for role in ("gate", "up"))

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 from whichgpu.estimate.time.lower.eager.attention import softmax
 from whichgpu.estimate.time.lower.eager.functional import linear, pointwise
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.optimizer import stepping
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.optimizer import optimizer_ops
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Dlrm, Mlp
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from whichgpu.estimate.time.operators import Number
 
 
 def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
@@ -27,10 +25,10 @@ def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
     if not workload.training:
         return write.ops
     softmax(write, write.cast(x, 4))
-    write.small(2)
-    write.small(3, "backward")
+    write.tiny_kernels(2)
+    write.tiny_kernels(3, "backward")
     tensors = 2.0 * (len(shape.units) - 1)
-    return write.ops + stepping(workload, count_parameters(shape).total, tensors, write.numerics.widths.parameter)
+    return write.ops + optimizer_ops(workload, count_parameters(shape).total, tensors, write.numerics.widths.parameter)
 
 
 def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[Op]:
@@ -43,19 +41,19 @@ def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[
         sizes = {"rows": batch, "width": float(dim), "table": float(rows)}
         write.move("embedding", row, row, width=write.stream, sizes=sizes)
     joined = Tensor(batch, vectors * dim, write.stream)
-    write.each(joined, joined.width, joined.width, kind="copy")
+    write.elementwise(joined, joined.width, joined.width, kind="copy")
     write.put(gemm(vectors, vectors, dim, write.numerics.unit, write.compute, batch=batch))
     pairs = Tensor(batch, shape.interaction, write.stream)
-    write.each(pairs, pairs.width, pairs.width, kind="copy")
+    write.elementwise(pairs, pairs.width, pairs.width, kind="copy")
     _tower(write, pairs, shape.top)
     return write.ops
 
 
-def _writer(workload: Workload) -> Writer:
-    return Writer(numerics(workload.precision or "fp32", workload.year), workload.training)
+def _writer(workload: Workload) -> KernelWriter:
+    return KernelWriter(numerics(workload.precision or "fp32", workload.year), workload.training)
 
 
-def _tower(write: Writer, x: Tensor, units: Sequence[int], inputs: bool = False) -> Tensor:
+def _tower(write: KernelWriter, x: Tensor, units: Sequence[int], inputs: bool = False) -> Tensor:
     """Layers of so many units; the gradient of the model's inputs is nobody's business."""
     first, last = len(write.ops), len(units) - 1
     for index, out in enumerate(units):

@@ -9,7 +9,7 @@ from whichgpu.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class OptimizerTraffic:
     """How often a step reads and writes something as large as the parameters, and in how many kernels."""
 
     reads: float
@@ -20,20 +20,20 @@ class Passes:
 
 # As torch.optim runs them. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (SGD
 # has no fused default): one kernel for each line of the update, each reading and writing whole tensors.
-FUSED = {"adamw": Passes(4, 3), "adam": Passes(4, 3)}
+FUSED = {"adamw": OptimizerTraffic(4, 3), "adam": OptimizerTraffic(4, 3)}
 FOREACH = {
-    "sgd": Passes(2, 1),
-    "sgd-momentum": Passes(5, 3, 3),  # buf *= momentum; buf += grad; p -= lr * buf
-    "adamw": Passes(14, 8, 9),
-    "adam": Passes(13, 7, 8),
-    "adafactor": Passes(9, 4, 12),
-    "adamw-8bit": Passes(2, 1, 1, 4.0),
+    "sgd": OptimizerTraffic(2, 1),
+    "sgd-momentum": OptimizerTraffic(5, 3, 3),  # buf *= momentum; buf += grad; p -= lr * buf
+    "adamw": OptimizerTraffic(14, 8, 9),
+    "adam": OptimizerTraffic(13, 7, 8),
+    "adafactor": OptimizerTraffic(9, 4, 12),
+    "adamw-8bit": OptimizerTraffic(2, 1, 1, 4.0),
 }
 # Framework calls of a step for each parameter tensor: fused and foreach both sort the tensors into lists.
 CALLS_PER_TENSOR = 0.27
 
 
-def stepping(workload: Workload, parameters: float, tensors: float, width: float) -> list[Op]:
+def optimizer_ops(workload: Workload, parameters: float, tensors: float, width: float) -> list[Op]:
     """One step over so many parameters of `width` bytes in so many tensors."""
     if not workload.include_optimizer_step:
         return []
@@ -54,7 +54,7 @@ def stepping(workload: Workload, parameters: float, tensors: float, width: float
     return [op]
 
 
-def adding(parameters: float, tensors: float, width: float) -> Op:
+def accumulation_op(parameters: float, tensors: float, width: float) -> Op:
     """Gradients of a further micro-batch added to those there are, tensor by tensor."""
     each = parameters / tensors
     return Op(

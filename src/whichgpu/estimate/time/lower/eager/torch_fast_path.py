@@ -12,7 +12,7 @@ FAST_PATH_VIEWS = 0.4
 NORM, NORM_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 
 
-def retouched(operators: Sequence[TableOperator], training: bool, amp: bool) -> tuple[TableOperator, ...]:
+def as_run_on_gpu(operators: Sequence[TableOperator], training: bool, amp: bool) -> tuple[TableOperator, ...]:
     """The operators of a pass as they run on a GPU."""
     kept: Iterable[TableOperator] = operators
     packed = _packed_attention(operators)
@@ -20,7 +20,7 @@ def retouched(operators: Sequence[TableOperator], training: bool, amp: bool) -> 
         kept = _fast_path(operators, packed)
     elif packed and training:
         kept = _sequence_first(operators)
-    return tuple(_laid_out(kept, operators))
+    return tuple(_with_layouts(kept, operators))
 
 
 def short_name(operator: TableOperator) -> str:
@@ -32,7 +32,7 @@ def short_name(operator: TableOperator) -> str:
     return operator.name.removeprefix("aten.").partition(".")[0]
 
 
-def _laid_out(kept: Iterable[TableOperator], operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
+def _with_layouts(kept: Iterable[TableOperator], operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
     """Clones before an operator in place keep the layout; gradients of joined tensors are slices of a larger one."""
     forward = [operator for operator in operators if operator.phase == "forward" and operator.outputs]
     in_place = {operator.outputs[0] for operator in forward if short_name(operator).endswith("_")}

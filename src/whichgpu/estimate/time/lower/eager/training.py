@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.memory.training.transformer import adapted
-from whichgpu.estimate.time.lower.eager.embedding_and_head import embedding, head, loss, sounds
-from whichgpu.estimate.time.lower.eager.kernels import Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.optimizer import stepping
+from whichgpu.estimate.memory.training.transformer import lora_projections
+from whichgpu.estimate.time.lower.eager.embedding_and_head import audio_stem, cross_entropy, embedding, output_head
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.eager.optimizer import optimizer_ops
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
-from whichgpu.estimate.time.lower.layer_kinds import encoder_share, layer_kinds
+from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.numerics import Numerics, numerics
-from whichgpu.estimate.time.operators import KINDS, Op
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Number, Op
 from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +27,12 @@ class Section:
     """Operators of all layers of a kind, or of an end of the model."""
 
     ops: list[Op]
-    again: tuple[int, ...] = ()  # places of those that checkpointing runs once more
-    grows: float = 0.0  # how many times as often they ran besides in a model of twice the layers
+    recomputed: tuple[int, ...] = ()  # places of those that checkpointing runs once more
+    growth: float = 0.0  # how many times as often they ran besides in a model of twice the layers
 
     def __iter__(self) -> Iterator[Op]:
         yield from self.ops
-        for place in self.again:
+        for place in self.recomputed:
             yield replace(self.ops[place], phase="backward")
 
 
@@ -45,8 +41,8 @@ class TrainingStep:
     """A step of one round, part by part; `adding` is what every further round adds."""
 
     sections: list[Section]
-    adding: Op
-    stepping: list[Op]
+    accumulation_op: Op
+    optimizer_ops: list[Op]
 
 
 def training_step(workload: Workload, shape: Transformer, batch: Number) -> list[Op]:
@@ -55,8 +51,8 @@ def training_step(workload: Workload, shape: Transformer, batch: Number) -> list
     ops = [op for section in step.sections for op in section]
     if workload.accumulation > 1:
         ops = [op.times(float(workload.accumulation)) for op in ops]
-        ops.append(step.adding.times(float(workload.accumulation - 1)))
-    return ops + step.stepping
+        ops.append(step.accumulation_op.times(float(workload.accumulation - 1)))
+    return ops + step.optimizer_ops
 
 
 def training_parts(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
@@ -65,14 +61,14 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
     fusing = not engine_record(workload.engine).eager
     run = _Run(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
     sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
-    parameters, tensors = trained(workload, own)
+    parameters, tensors = trained_parameters(workload, own)
     width = run.numerics.widths.parameter
     kept = parameters / (workload.parallel.dp if workload.parallel.zero >= 2 else 1)  # ZeRO 2 adds up what it has scattered
     sharded = workload.parallel.dp if workload.parallel.zero else 1
     return TrainingStep(
         sections,
         _accumulating(kept, tensors, width, run.numerics),
-        stepping(workload, parameters / sharded, tensors, width),
+        optimizer_ops(workload, parameters / sharded, tensors, width),
     )
 
 
@@ -100,7 +96,7 @@ class _Run:
     def sections(self, batch: Number, length: Number) -> list[Section]:
         """The same, part by part; prompts leave a cache and the logits of their last token."""
         shape, prefill = self.shape, self.workload.traits.step == "prefill"
-        run = Pass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
+        run = LayerPass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
         found: list[Section] = []
         if shape.encoder_layers:
             source = float(shape.encoder_context) if shape.encoder_context else length
@@ -114,21 +110,21 @@ class _Run:
     def token(self, batch: Number, context: Number) -> list[Op]:
         """One more token of each sequence."""
         shape = self.shape
-        run = Pass(batch, 1.0, self.workload.attention or "sdpa", False, context=context, cached=True, decoding=True)
+        run = LayerPass(batch, 1.0, self.workload.attention or "sdpa", False, context=context, cached=True, decoding=True)
         if shape.encoder_layers:
             run = replace(run, source=float(shape.encoder_context) if shape.encoder_context else context)
         ops = self._ends(partial(_embedded, shape=shape, tokens=batch))
         ops += [op for section in self._layers(run) for op in section]
         return ops + self._ends(lambda write: self._output(write, batch))
 
-    def _encoder(self, run: Pass) -> list[Section]:
+    def _encoder(self, run: LayerPass) -> list[Section]:
         shape = self.shape
         heard = shape.model_type == "whisper"
-        stem = partial(sounds, shape=shape, batch=run.batch) if heard else partial(_embedded, shape=shape, tokens=run.tokens)
-        count = encoder_share(shape, self.workload.parallel)
+        stem = partial(audio_stem, shape=shape, batch=run.batch) if heard else partial(_embedded, shape=shape, tokens=run.tokens)
+        count = encoder_layers_per_stage(shape, self.workload.parallel)
         return [Section(self._ends(stem)), self._counted(count, 0.0, partial(self._layer, run=run))]
 
-    def _layers(self, run: Pass) -> list[Section]:
+    def _layers(self, run: LayerPass) -> list[Section]:
         parallel = self.workload.parallel
         twice = dict(layer_kinds(replace(self.shape, layers=2 * self.shape.layers), parallel)) if self.training else {}
         return [
@@ -140,20 +136,20 @@ class _Run:
             for kind, count in layer_kinds(self.shape, parallel)
         ]
 
-    def _layer(self, write: Writer, run: Pass) -> None:
+    def _layer(self, write: KernelWriter, run: LayerPass) -> None:
         if self.fusing:
             fused_training_layer(write, self.shape, run)
         else:
-            layer(write, self.shape, run)
+            eager_layer(write, self.shape, run)
 
-    def _counted(self, count: int, grows: float, write: Callable[[Writer], None]) -> Section:
+    def _counted(self, count: int, grows: float, write: Callable[[KernelWriter], None]) -> Section:
         """So many layers, their forward pass twice where they are checkpointed."""
         workload = self.workload
-        writer = Writer(
+        writer = KernelWriter(
             self.numerics,
             self.training,
             lora_rank=workload.lora_rank or 0,
-            targets=adapted(workload.lora_targets),
+            targets=lora_projections(workload.lora_targets),
             quantised=workload.qlora,
             count=float(count),
         )
@@ -168,19 +164,19 @@ class _Run:
         forward = [place for place, op in enumerate(ops) if op.phase == "forward"]
         if self.fusing or self.shape.dropout or self.shape.norms > 2:
             return forward
-        last = max(place for place in forward if KINDS[ops[place].kind] == "gemm")
+        last = max(place for place in forward if CLASS_BY_KIND[ops[place].kind] == "gemm")
         return [place for place in forward[:-1] if place != last]
 
     def _again(self, op: Op) -> bool:
         """Whether checkpointing runs an operator again: all of them, or with `selective` those that are no products."""
-        return self.workload.checkpointing == "full" or KINDS[op.kind] != "gemm"
+        return self.workload.checkpointing == "full" or CLASS_BY_KIND[op.kind] != "gemm"
 
-    def _ends(self, write: Callable[[Writer], None]) -> list[Op]:
-        writer = Writer(self.numerics, self.training, frozen=bool(self.workload.lora_rank))
+    def _ends(self, write: Callable[[KernelWriter], None]) -> list[Op]:
+        writer = KernelWriter(self.numerics, self.training, frozen=bool(self.workload.lora_rank))
         write(writer)
         return writer.ops
 
-    def _output(self, write: Writer, rows: Number) -> None:
+    def _output(self, write: KernelWriter, rows: Number) -> None:
         """Logits, and their loss when training; an encoder that is not trained ends before them."""
         shape = self.shape
         if not shape.head or (not self.training and not (shape.causal or shape.encoder_layers)):
@@ -188,22 +184,22 @@ class _Run:
         if self.fusing and self.training:
             fused_loss(write, shape, rows)
             return
-        logits = head(write, shape, rows)
+        logits = output_head(write, shape, rows)
         if self.training:
-            loss(write, shape, logits)
+            cross_entropy(write, shape, logits)
 
 
-def _embedded(write: Writer, shape: Transformer, tokens: Number) -> None:
+def _embedded(write: KernelWriter, shape: Transformer, tokens: Number) -> None:
     embedding(write, shape, tokens)
 
 
-def trained(workload: Workload, shape: Transformer) -> tuple[float, float]:
+def trained_parameters(workload: Workload, shape: Transformer) -> tuple[float, float]:
     """Parameters the optimizer goes over on one GPU, and in how many tensors."""
     layers = shape.layers + shape.encoder_layers
     matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))
     stages = workload.parallel.pp
     if rank := workload.lora_rank:
-        wanted = adapted(workload.lora_targets)
+        wanted = lora_projections(workload.lora_targets)
         named = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
         adapters = [sizes for role, sizes in named if not wanted or role in wanted]
         return layers * sum(rank * sum(sizes) for sizes in adapters) / stages, 2.0 * layers * len(adapters) / stages

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from whichgpu.catalog.engines.record import Fusion
-from whichgpu.estimate.time.lower.eager.call import Call, Settings, elements
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions, elements
 from whichgpu.estimate.time.operators import Op
 
-Lowered = tuple[Call, list[Op]]
+LoweredCall = tuple[Call, list[Op]]
 
 BATCH_NORMS = frozenset({"native_batch_norm", "native_batch_norm_backward"})
 LAYER_NORMS = frozenset("native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward".split())
-PRODUCTS = frozenset("convolution addmm mm bmm".split())
+GEMMS = frozenset("convolution addmm mm bmm".split())
 ACTIVATIONS = frozenset("relu relu_ hardtanh_ threshold_backward threshold_backward_strided hardtanh_backward".split())
 ELEMENTWISE = ACTIVATIONS | frozenset(
     "silu silu_ gelu hardswish_ hardswish silu_backward gelu_backward hardswish_backward add add_ add_strided mul mul_ div div_ "
@@ -27,7 +27,7 @@ ELEMENTWISE = ACTIVATIONS | frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Fusing:
+class FusionRule:
     """What joins what in an engine."""
 
     hosts: frozenset[str]
@@ -55,19 +55,19 @@ def _sums(call: Call, op: Op) -> Op:
     return replace(op, kind="reduce_columns", role="", write=8.0 * channels, sizes=sizes)
 
 
-COMPILED = Fusing(BATCH_NORMS | LAYER_NORMS, ELEMENTWISE, rebuilt=_generated)
-FUSING: dict[Fusion, Fusing] = {
+COMPILED = FusionRule(BATCH_NORMS | LAYER_NORMS, ELEMENTWISE, rebuilt=_generated)
+FUSION_RULES: dict[Fusion, FusionRule] = {
     "inductor": COMPILED,
-    "tensorrt": Fusing(PRODUCTS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
+    "tensorrt": FusionRule(GEMMS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
 }
 # cuDNN's normalisation with addition and activation inside, for 16 bits and channels last: NVIDIA's stacks of 2018 to 2022.
-NORM_ACTIVATION = Fusing(BATCH_NORMS, ACTIVATIONS | {"add_"})
+NORM_ACTIVATION = FusionRule(BATCH_NORMS, ACTIVATIONS | {"add_"})
 
 
-def fused(lowered: Sequence[Lowered], fusion: Fusion, settings: Settings) -> list[Op]:
+def fuse(lowered: Sequence[LoweredCall], fusion: Fusion, options: LoweringOptions) -> list[Op]:
     """The operators that are left."""
-    rules = FUSING.get(fusion)
-    if fusion == "cudnn-norm" and settings.nhwc and any(call.width == 2 for call, ops in lowered if ops):
+    rules = FUSION_RULES.get(fusion)
+    if fusion == "cudnn-norm" and options.nhwc and any(call.width == 2 for call, ops in lowered if ops):
         rules = NORM_ACTIVATION
     if rules is None:
         return [op for _, ops in lowered for op in ops]
@@ -79,11 +79,11 @@ def fused(lowered: Sequence[Lowered], fusion: Fusion, settings: Settings) -> lis
             kept[place] = []
         elif ops and call.name in rules.guests and (found := hosts.get(_key(call))):
             kept[place] = []
-            _join(kept, found, call, settings)
+            _join(kept, found, call, options)
     return [op for ops in kept for op in ops]
 
 
-def _hosts(lowered: Sequence[Lowered], rules: Fusing) -> dict[tuple[object, ...], list[int]]:
+def _hosts(lowered: Sequence[LoweredCall], rules: FusionRule) -> dict[tuple[object, ...], list[int]]:
     found: dict[tuple[object, ...], list[int]] = {}
     for place, (call, ops) in enumerate(lowered):
         if ops and call.name in rules.hosts - rules.folded:
@@ -97,14 +97,14 @@ def _key(call: Call) -> tuple[object, ...]:
     return call.phase, float(size if isinstance(size, (int, float)) else size.sum())
 
 
-def _join(kept: list[list[Op]], hosts: Sequence[int], call: Call, settings: Settings) -> None:
+def _join(kept: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
     """Give the last kernel of each host its share of the operands, beyond the first, that the guest reads.
 
     A cast makes the host's result narrow, or lets it read narrow.
     """
     others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
     times = sum(float(kept[place][-1].count) for place in hosts)
-    cast = call.name == "_to_copy" and settings.amp
+    cast = call.name == "_to_copy" and options.amp
     share = min(1.0, call.count / times) / 2
     for place in hosts:
         *first, last = kept[place]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.kv import kv_type
-from whichgpu.estimate.time.lower.fused.kernels import Kernels
-from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
-from whichgpu.estimate.time.lower.fused.linear import stored
-from whichgpu.estimate.time.lower.fused.llama_cpp import GgufKernels
-from whichgpu.estimate.time.lower.layer_kinds import Kind, encoder_share, layer_kinds
+from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
+from whichgpu.estimate.time.lower.fused.llama_cpp import LlamaCppKernels
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
+from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
@@ -24,8 +24,6 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from whichgpu.estimate.time.operators import Number
-
 
 def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
     """One pass over `batch` sequences: of `length` new tokens each, or of one token at a `context` where that is given."""
@@ -33,7 +31,7 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
     shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
     kept = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
-    step = Step(
+    step = InferencePass(
         batch=batch,
         queries=length if context is None else 1.0,
         keys=length if context is None else context,
@@ -51,17 +49,19 @@ class _Passes:
     def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: float) -> None:
         precision = workload.precision or "bf16"
         self._workload, self._shape, self._traits, self._calls = workload, shape, traits, calls
-        self._stored = stored(shape, precision, numerics(precision).half)
+        self._stored = weight_storage(shape, precision, numerics(precision).half)
         self._ops: list[Op] = []
 
-    def run(self, step: Step) -> list[Op]:
+    def run(self, step: InferencePass) -> list[Op]:
         shape, parallel = self._shape, self._workload.parallel
         if shape.encoder_layers:
             source = float(shape.encoder_context) if shape.encoder_context else step.keys
             if not step.decoding:
                 whole = replace(step, queries=source, keys=source, causal=False, cached=False)
                 self._embedding(whole)
-                self._add(encoder_share(shape, parallel), partial(_layer, shape=shape, step=whole, kind=Kind(0, False)))
+                self._add(
+                    encoder_layers_per_stage(shape, parallel), partial(_layer, shape=shape, step=whole, kind=LayerKind(0, False))
+                )
                 if self._workload.traits.caching:  # the decoder begins with one token
                     step = replace(step, queries=1.0, keys=1.0)
             step = replace(step, source=source)
@@ -71,15 +71,17 @@ class _Passes:
         self._add(1, lambda kernels: self._head(kernels, step))
         return self._ops
 
-    def _add(self, count: int, write: Callable[[Kernels], None]) -> None:
-        kernels = (GgufKernels if self._traits.weight_only_gemm == "gguf" else Kernels)(self._stored, self._traits, self._calls)
+    def _add(self, count: int, write: Callable[[FusedKernels], None]) -> None:
+        kernels = (LlamaCppKernels if self._traits.weight_only_gemm == "gguf" else FusedKernels)(
+            self._stored, self._traits, self._calls
+        )
         write(kernels)
         self._ops += [op.times(float(count)) for op in kernels.ops] if count != 1 else kernels.ops
 
-    def _embedding(self, step: Step) -> None:
+    def _embedding(self, step: InferencePass) -> None:
         shape = self._shape
 
-        def write(kernels: Kernels) -> None:
+        def write(kernels: FusedKernels) -> None:
             size = step.rows * shape.hidden * kernels.width
             if patches := shape.patches:
                 kernels.plain(step.rows, float(patches.channels * patches.size**2), float(shape.hidden))
@@ -90,7 +92,7 @@ class _Passes:
 
         self._add(1, write)
 
-    def _head(self, kernels: Kernels, step: Step) -> None:
+    def _head(self, kernels: FusedKernels, step: InferencePass) -> None:
         """Final norm; logits of each sequence's last token, or of all in a whole pass of a causal model."""
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
@@ -111,5 +113,5 @@ class _Passes:
             )
 
 
-def _layer(kernels: Kernels, shape: Transformer, step: Step, kind: Kind) -> None:
+def _layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, kind: LayerKind) -> None:
     fused_layer(kernels, shape, step, kind.window, kind.mixture)

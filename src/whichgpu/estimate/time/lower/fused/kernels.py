@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.estimate.time.lower.eager.attention import Attention
-from whichgpu.estimate.time.lower.fused.linear import Stored
-from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.lower.fused.weight_storage import WeightStorage
+from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.precisions import PRECISION_BY_NAME
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
 
 
 @dataclass(slots=True)
-class Kernels:
+class FusedKernels:
     """Writes the kernels of an inference pass; `calls` are the host's for each."""
 
-    stored: Stored
+    stored: WeightStorage
     traits: KernelTraits
     calls: float = 0.0
     ops: list[Op] = field(default_factory=list)

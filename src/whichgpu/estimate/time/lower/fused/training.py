@@ -6,43 +6,37 @@ products and the backward pass need, once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from whichgpu.estimate.time.lower.eager.attention import Attention, fused, scores_written
+from whichgpu.estimate.time.lower.eager.attention import Attention, flash_attention, fused_softmax_attention
 from whichgpu.estimate.time.lower.eager.functional import cast_weight, linear
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import JOINED, JOINED_MLP, Pass
-from whichgpu.estimate.time.lower.eager.moe import mixture
-from whichgpu.estimate.time.operators import gemm
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import FUSED_GATE_UP, FUSED_QKV, LayerPass
+from whichgpu.estimate.time.lower.eager.moe import moe_block
+from whichgpu.estimate.time.operators import Number, gemm
 from whichgpu.workload.shapes import Transformer
-
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.operators import Number
-
 
 ALIGNED = 8  # elements to which rows of matrices are padded
 
 
-def fused_training_layer(write: Writer, shape: Transformer, run: Pass) -> None:
+def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> None:
     """One layer, forward and backward; dropout rides along with its neighbours."""
     x = Tensor(run.tokens, shape.hidden, write.stream)
-    normed = _norm(write, x, 1 if shape.model_type in JOINED else 3)
+    normed = _norm(write, x, 1 if shape.model_type in FUSED_QKV else 3)
     _attention(write, shape, normed, run)
     if run.source is not None:
         _cross_attention(write, shape, _norm(write, x, 1), run, run.source)
     if not shape.parallel_block or shape.norms > 1:
-        normed = _norm(write, x, 2 if shape.gated and shape.model_type not in JOINED_MLP else 1)
+        normed = _norm(write, x, 2 if shape.gated and shape.model_type not in FUSED_GATE_UP else 1)
     for _ in range(shape.norms - 2):
         _norm(write, x, 1)
     if run.mixture:
-        mixture(write, shape, normed, _mlp)
+        moe_block(write, shape, normed, _mlp)
     else:
         _mlp(write, shape, normed)
 
 
-def _norm(write: Writer, x: Tensor, readers: int) -> Tensor:
+def _norm(write: KernelWriter, x: Tensor, readers: int) -> Tensor:
     """A residual sum and its normalisation; backward it takes the gradients of each product that read it."""
-    normed = x.shaped(width=write.compute)
+    normed = x.like(width=write.compute)
     both = x.bytes + normed.bytes
     write.move("norm", both, both, width=x.width, sizes=x.sizes, role="fused")
     taken = readers * normed.bytes + 2 * x.bytes
@@ -50,54 +44,54 @@ def _norm(write: Writer, x: Tensor, readers: int) -> Tensor:
     return normed
 
 
-def _attention(write: Writer, shape: Transformer, x: Tensor, run: Pass) -> None:
+def _attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> None:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.model_type in JOINED:
+    if shape.model_type in FUSED_QKV:
         linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
     else:
         for role, size in (("q", queries), ("k", keys), ("v", keys)):
             linear(write, x, size, shape.qkv_bias, role)
-    q, k = x.shaped(queries), x.shaped(keys)
+    q, k = x.like(queries), x.like(keys)
     if shape.rope or shape.qk_norm:
         for part in (q, k):
-            write.each(part, part.width, part.width)
-            write.back(part, part.width * (2 if shape.qk_norm else 1), part.width)
+            write.elementwise(part, part.width, part.width)
+            write.backward(part, part.width * (2 if shape.qk_norm else 1), part.width)
     # The library hands compiled models a mask, so that SDPA's kernels skip nothing; flash attention of its own does skip.
     causal = run.causal and run.attention == "flash"
     over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal)
     _attend(write, shape, over, q, k, run)
 
 
-def _cross_attention(write: Writer, shape: Transformer, x: Tensor, run: Pass, source: Number) -> None:
+def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass, source: Number) -> None:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     encoded = Tensor(run.batch * source, shape.hidden, write.compute)
     linear(write, x, queries, shape.qkv_bias, "q")
     for role in ("k", "v"):
         linear(write, encoded, keys, shape.qkv_bias, role)
     over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
-    q, k = x.shaped(queries), encoded.shaped(keys)
+    q, k = x.like(queries), encoded.like(keys)
     _attend(write, shape, over, q, k, run)
 
 
-def _attend(write: Writer, shape: Transformer, over: Attention, q: Tensor, k: Tensor, run: Pass) -> None:
+def _attend(write: KernelWriter, shape: Transformer, over: Attention, q: Tensor, k: Tensor, run: LayerPass) -> None:
     if run.attention == "eager":
-        out = scores_written(write, over, q, shape.dropout)
+        out = fused_softmax_attention(write, over, q, shape.dropout)
     else:
-        out = fused(write, over, q, k, k, shape.dropout)
+        out = flash_attention(write, over, q, k, k, shape.dropout)
     linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _mlp(write: Writer, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
+def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
     ffn, ups = ffn or shape.ffn, 2 if shape.gated else 1
     for role in ("gate", "up")[2 - ups :]:
         linear(write, x, ffn, shape.mlp_bias, role)
-    inner = x.shaped(ffn)
-    write.each(inner, ups * inner.width, inner.width)
-    write.back(inner, (1 + ups) * inner.width, ups * inner.width)
+    inner = x.like(ffn)
+    write.elementwise(inner, ups * inner.width, inner.width)
+    write.backward(inner, (1 + ups) * inner.width, ups * inner.width)
     return linear(write, inner, shape.hidden, shape.mlp_bias, "down")
 
 
-def _logits(write: Writer, shape: Transformer, x: Tensor) -> Tensor:
+def _logits(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
     """The output head; its gradients' products are padded where the vocabulary is misaligned, since they only read it."""
     unit, width, padded = write.numerics.unit, x.width, -(-shape.vocab // ALIGNED) * ALIGNED
     write.put(gemm(x.rows, shape.vocab, x.columns, unit, width))
@@ -106,13 +100,13 @@ def _logits(write: Writer, shape: Transformer, x: Tensor) -> Tensor:
         write.put(gemm(padded, x.columns, x.rows, unit, width, role="wgrad"), "backward")
     if write.mixed:
         cast_weight(write, x.columns * shape.vocab)
-    logits = x.shaped(shape.vocab)
+    logits = x.like(shape.vocab)
     if shape.head_bias and not write.frozen:
         write.reduce_columns(logits)
     return logits
 
 
-def fused_loss(write: Writer, shape: Transformer, rows: Number) -> None:
+def fused_loss(write: KernelWriter, shape: Transformer, rows: Number) -> None:
     """Final norm, logits and cross entropy: read once for the loss, and once more for their gradient."""
     normed = _norm(write, Tensor(rows, shape.hidden, write.stream), 1)
     if shape.lm_transform:

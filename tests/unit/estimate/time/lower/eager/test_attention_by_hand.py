@@ -17,8 +17,8 @@ from whichgpu.estimate.time.curves import conv
 from whichgpu.estimate.time.lower.eager import attention
 from whichgpu.estimate.time.lower.eager.attention import Attention
 from whichgpu.estimate.time.lower.eager.functional import linear
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.moe import mixture
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Experts, Transformer
@@ -37,7 +37,7 @@ def total(ops: list[Op], phase: str = "forward") -> tuple[int, float, float]:
 
 
 def run(kind: Any, precision: str = "bf16", share: float = 0.0) -> list[Op]:
-    write = Writer(numerics(precision))
+    write = KernelWriter(numerics(precision))
     part = Tensor(20.0, 32.0, write.compute)
     made = kind(write, OVER, part, part, part, share)
     assert (made.rows, made.columns, made.width) == (20.0, 32.0, write.compute)
@@ -46,26 +46,26 @@ def run(kind: Any, precision: str = "bf16", share: float = 0.0) -> list[Op]:
 
 def test_scores_in_memory_operator_by_operator() -> None:
     """Three copies, a scale, the mask, a cast, the softmax, a cast back, a copy."""
-    kernels, read, written = total(run(attention.written_out))
+    kernels, read, written = total(run(attention.eager_attention))
     assert kernels == 3 + 1 + 1 + 1 + 1 + 1 + 1
     assert read == 3 * 2 * N + (2 + 4 + 2 + 4 + 4) * SCORES + 2 * N
     assert written == 3 * 2 * N + (2 + 2 + 4 + 4 + 2) * SCORES + 2 * N
-    dropped = total(run(attention.written_out, share=0.1))
+    dropped = total(run(attention.eager_attention, share=0.1))
     assert dropped == (kernels + 1, read + 2 * SCORES, written + 3 * SCORES)
 
 
 def test_sdpa_without_a_fused_kernel_checks_its_rows() -> None:
     """Queries, keys and values cast, scaled and copied; the mask, the softmax, a check of each row and what it decides."""
-    kernels, read, written = total(run(attention.plain))
+    kernels, read, written = total(run(attention.math_attention))
     assert kernels == 3 * 3 + 1 + 1 + 3 + 2 + 1
     assert read == 3 * (2 + 4 + 4) * N + (8 + 4 + 4 + 1 + 4 + 4) * SCORES + (4 + 2) * N
     assert written == 3 * (4 + 4 + 4) * N + (4 + 4 + 1 + 4 + 2) * SCORES + 80 + (2 + 2) * N
-    single = total(run(attention.plain, "fp32"))
+    single = total(run(attention.math_attention, "fp32"))
     assert single[0] == 3 * 2 + 1 + 1 + 3 + 1
 
 
 def test_distances_are_looked_up_twice() -> None:
-    ops = run(attention.disentangled)
+    ops = run(attention.disentangled_attention)
     products = [
         tuple(float(op.sizes[name]) for name in ("m", "n", "k")) for op in ops if op.kind == "gemm" and op.phase == "forward"
     ]
@@ -78,17 +78,17 @@ def test_distances_are_looked_up_twice() -> None:
 
 def test_gradients_of_attention_written_out() -> None:
     """By operator on the way back: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
-    assert total(run(attention.written_out), "backward") == (5, 16 * SCORES + 2 * N, 12 * SCORES + 2 * N)
-    assert total(run(attention.plain), "backward") == (10, 12 * SCORES + 28 * N, 4 * SCORES + 24 * N + 320)
+    assert total(run(attention.eager_attention), "backward") == (5, 16 * SCORES + 2 * N, 12 * SCORES + 2 * N)
+    assert total(run(attention.math_attention), "backward") == (10, 12 * SCORES + 28 * N, 4 * SCORES + 24 * N + 320)
     zeros = 2 * 80 * 512 * 2
-    assert total(run(attention.disentangled), "backward") == (13, 20 * SCORES + 8 * N, 14 * SCORES + 8 * N + zeros)
+    assert total(run(attention.disentangled_attention), "backward") == (13, 20 * SCORES + 8 * N, 14 * SCORES + 8 * N + zeros)
 
 
 def test_a_mixture_in_pytorch() -> None:
     shape = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=16))
-    write = Writer(numerics("bf16"))
+    write = KernelWriter(numerics("bf16"))
     x = Tensor(30.0, 64.0, 2.0)
-    made = mixture(write, shape, x, lambda out, _shape, tensor, ffn: linear(out, tensor, ffn) and tensor)
+    made = moe_block(write, shape, x, lambda out, _shape, tensor, ffn: linear(out, tensor, ffn) and tensor)
     assert (made.rows, made.columns) == (30.0, 64.0)
     grouped = [
         (float(op.sizes["m"]), float(op.sizes["n"]), float(op.sizes["k"])) for op in write.ops if op.kind == "grouped_gemm"

@@ -18,15 +18,15 @@ from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.estimate.time.curves import gemm as product_curve
 from whichgpu.estimate.time.curves import memory as memory_curve
 from whichgpu.estimate.time.lower.eager import elementwise, reductions
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.moe import _activated
-from whichgpu.estimate.time.lower.eager.optimizer import adding, stepping
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.eager.moe import _gated_activation
+from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op, gemm
 from whichgpu.workload.models import find_model
-from whichgpu.workload.shapes import Latent, Traced, Transformer
+from whichgpu.workload.shapes import LatentAttention, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 CATALOG = Catalog()
@@ -36,16 +36,16 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 def test_latents_in_pytorch() -> None:
     """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it."""
-    shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    write = Writer(numerics("bf16"))
-    layer(write, shape, Pass(3.0, 10.0))
+    shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    write = KernelWriter(numerics("bf16"))
+    eager_layer(write, shape, LayerPass(3.0, 10.0))
     made = [op for op in write.ops if op.kind == "gemm" and op.phase == "forward"]
     products = [(float(op.sizes["n"]), float(op.sizes["k"])) for op in made]
     assert products[:5] == [(24, 64), (96, 24), (20, 64), (112, 16), (64, 48)]
     attended = next(op for op in write.ops if op.kind == "attention")
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
-    direct = Writer(numerics("bf16"))
-    layer(direct, replace(shape, latent=Latent(16, 0, 8, 4, 6)), Pass(3.0, 10.0))
+    direct = KernelWriter(numerics("bf16"))
+    eager_layer(direct, replace(shape, mla=LatentAttention(16, 0, 8, 4, 6)), LayerPass(3.0, 10.0))
     assert next(float(op.sizes["n"]) for op in direct.ops if op.kind == "gemm") == 96
 
 
@@ -57,43 +57,43 @@ def test_softmax_of_a_very_wide_vocabulary_is_one_kernel() -> None:
 
 def test_the_share_of_small_products_grows_to_that_of_large_ones() -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(160.0, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
-    quick = toy(rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
+    quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
     found = product_curve.seconds(of(*ops), quick, PLAIN | {"gemm.small": 0.2, "gemm.bandwidth": 0.6})[0, 1, 0]
     assert found == pytest.approx(float(ops[1].read + ops[1].write) / (0.4 * 1e12), rel=1e-3)
 
 
 def test_weights_are_never_in_the_cache_when_a_step_is_made() -> None:
-    (step,) = stepping(Workload("train", "", optimizer="adamw"), 1000.0, 10.0, 4.0)
+    (step,) = optimizer_ops(Workload("train", "", optimizer="adamw"), 1000.0, 10.0, 4.0)
     assert step.sizes == {"elements": 1000.0, "resident": 0.0}
-    assert adding(1000.0, 10.0, 4.0).sizes == {"elements": 100.0, "resident": 0.0}
+    assert accumulation_op(1000.0, 10.0, 4.0).sizes == {"elements": 100.0, "resident": 0.0}
 
 
 def test_of_rows_added_at_places_the_last_operand_counts() -> None:
     call = Call("index_put", "forward", "bfloat16", 1.0, ((9.0, 9.0), (4.0,), (4.0, 10.0)), ((9.0, 9.0),), grown=(True,))
-    (op,) = elementwise.index_put(call, Settings())
+    (op,) = elementwise.index_put(call, LoweringOptions())
     assert (op.read, op.write, op.sizes["elements"]) == (80.0, 80.0, 40.0)
 
 
 def test_rows_are_of_the_last_size_unless_said() -> None:
     call = Call("softmax", "forward", "bfloat16", 1.0, ((6.0, 5.0, 7.0),), ((6.0, 5.0, 7.0),), grown=(True,))
-    (op,) = reductions.rowwise("softmax", 1)(call, Settings())
+    (op,) = reductions.softmax_rule("softmax", 1)(call, LoweringOptions())
     assert (op.sizes["rows"], op.sizes["width"]) == (30.0, 7.0)
 
 
 def test_the_gate_of_experts_has_a_gradient_of_both_halves() -> None:
-    write = Writer(numerics("bf16"))
-    _activated(write, TINY, Tensor(60.0, 32.0, 2.0))
+    write = KernelWriter(numerics("bf16"))
+    _gated_activation(write, TINY, Tensor(60.0, 32.0, 2.0))
     back = [(float(op.read), float(op.write)) for op in write.ops if op.phase == "backward"]
     size = 60 * 32 * 2.0
     assert back == [(2 * size, size), (2 * size, size), (2 * size, size), (2 * size, 2 * size)]
-    plain = Writer(numerics("bf16"))
-    _activated(plain, replace(TINY, gated=False), Tensor(60.0, 32.0, 2.0))
+    plain = KernelWriter(numerics("bf16"))
+    _gated_activation(plain, replace(TINY, gated=False), Tensor(60.0, 32.0, 2.0))
     assert len(plain.ops) == 2
 
 
 def test_a_smaller_image_is_said_to_be_scaled_too() -> None:
     shape = find_model("resnet50", CATALOG)
-    assert isinstance(shape, Traced)
+    assert isinstance(shape, TracedShape)
     for image, said in ((100, ["warning.image-scaled"]), (224, []), (320, ["warning.image-scaled"])):
         workload = Workload("train", "resnet50", precision="fp32", batch=2, optimizer="sgd", image=image)
         assert [one.id for one in traced_memory(workload, shape, None).warnings] == said

@@ -13,30 +13,30 @@ from tests.serving_cases import linear
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.allocation_sequence import replay_events
 from whichgpu.estimate.allocator import MIB
-from whichgpu.estimate.course import replay
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS as UNCORRECTED
 from whichgpu.estimate.group.group_calibration import GroupSetting
 from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
 from whichgpu.estimate.memory.blog2015 import blog_2015
-from whichgpu.estimate.memory.dispatch import memory
-from whichgpu.estimate.memory.parts import estimate
+from whichgpu.estimate.memory.dispatch import estimate_memory
+from whichgpu.estimate.memory.parts import build_estimate
 from whichgpu.estimate.memory.quantisation import SCHEMES, split_weights
-from whichgpu.estimate.remedies import fitting
+from whichgpu.estimate.remedies import gpus_that_fit
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.serving_answer import serving_answer
 from whichgpu.estimate.time.lower.eager import reductions
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.eager.training import eager_pass
-from whichgpu.estimate.time.lower.fused.kernels import Kernels
-from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
-from whichgpu.estimate.time.lower.fused.linear import stored
-from whichgpu.estimate.time.lower.live import BATCHES, _merged
-from whichgpu.estimate.trace.ledger import Operator
-from whichgpu.workload.shapes import Experts, Latent, Mlp, Transformer
+from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
+from whichgpu.estimate.time.lower.live_trace import TRACED_BATCHES, _merge_calls
+from whichgpu.estimate.trace.trace_log import TracedOperator
+from whichgpu.workload.shapes import Experts, LatentAttention, Mlp, Transformer
 from whichgpu.workload.traces.reader import Trace
 from whichgpu.workload.workload import Parallel, Workload
 
@@ -51,10 +51,10 @@ def test_of_memories_alike_the_newest_comes_first_in_every_class() -> None:
 
     cards = [card("a", 24, 2020), card("b", 48, 2018), card("c", 48.5, 2023), card("d", 24.2, 2022), card("e", 80, 2019)]
     need = Figure(1e9, 1e9, 1e9, "byte", "modelled")
-    told = [gpu.id for gpu in fitting(need, Workload("forward", "tiny", precision="bf16"), cards)]
+    told = [gpu.id for gpu in gpus_that_fit(need, Workload("forward", "tiny", precision="bf16"), cards)]
     assert told == ["d", "a", "c", "b", "e"]
     edge = [card("old", 100, 2020), card("same", 103, 2021), card("more", 103.1, 2022)]
-    assert [gpu.id for gpu in fitting(need, Workload("forward", "tiny", precision="bf16"), edge)] == ["same", "old", "more"]
+    assert [gpu.id for gpu in gpus_that_fit(need, Workload("forward", "tiny", precision="bf16"), edge)] == ["same", "old", "more"]
 
 
 @pytest.mark.parametrize(("year", "told"), [(2019, 1.0), (2021, 1.0), (2022, 1.0), (2023, 2.0), (2030, 2.0)])
@@ -66,11 +66,11 @@ def test_corrections_of_groups_are_of_the_nearest_year(year: int, told: float) -
 
 def test_the_death_of_what_is_dead_or_was_never_born_is_nothing() -> None:
     events = [(1, 4 * MIB), (9, -1), (1, -1), (1, -1), (2, 8 * MIB), (3, 6 * MIB)]
-    found = replay(events, {1: "a", 2: "b", 3: "c"})
+    found = replay_events(events, {1: "a", 2: "b", 3: "c"})
     assert found.peak_allocated == 14 * MIB
     assert found.peak_event == 5
     assert found.breakdown == {"b": 8 * MIB, "c": 6 * MIB}
-    assert replay([(7, -1)]).peak_allocated == 0
+    assert replay_events([(7, -1)]).peak_allocated == 0
 
 
 def products(shape: Transformer, task: Any = "forward") -> list[float]:
@@ -88,9 +88,9 @@ def test_models_without_a_head_make_no_logits() -> None:
 
 def test_a_prompt_expands_its_latents() -> None:
     """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
-    shape = replace(TINY, latent=Latent(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    found = Kernels(stored(shape, "bf16", "bf16"), engine_record("vllm").kernels)
-    fused_layer(found, shape, Step(3.0, 10.0, 10.0, decoding=False))
+    shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
+    found = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
+    fused_layer(found, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))
     (attended,) = [op for op in found.ops if op.kind == "attention"]
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
     assert (attended.sizes["dim"], attended.sizes["kv_heads"]) == (12, 8)
@@ -106,7 +106,7 @@ def test_rounds_keep_the_gradients_of_those_before(rounds: int) -> None:
     asked = Workload("train", "tiny", precision="bf16", seq_in=512, optimizer="sgd", batch=16 * rounds, engine="pytorch")
     exact = apply_layout(asked, Parallel(), 16, rounds, "none")
     lined = LayoutMemory(asked, shape).of(Parallel(), "none", np.array([16.0]), np.array([float(rounds)]))[0]
-    assert lined == pytest.approx(memory(exact, shape).device.value, rel=0.05)
+    assert lined == pytest.approx(estimate_memory(exact, shape).device.value, rel=0.05)
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 7, 9, 10])
@@ -131,7 +131,7 @@ def test_scales_of_matrices_and_rows() -> None:
 def test_kernels_that_make_statistics_ready() -> None:
     image = (2.0, 16.0, 8.0, 8.0)
     asked = Call("native_batch_norm", "forward", "bfloat16", 1.0, (image,), (image,), grown=(True,))
-    normed, *ready = reductions.batch_norm(asked, Settings(training=False))
+    normed, *ready = reductions.batch_norm(asked, LoweringOptions(training=False))
     assert (normed.role, normed.read, normed.write) == ("normalise", 2 * 2048, 2 * 2048)
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
@@ -148,17 +148,17 @@ def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
 def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
     """Traced at two batches: what grows has a slope, what does not is a number; equal calls are counted."""
 
-    def run(batch: int) -> list[Operator]:
-        relu = Operator("aten.relu.default", ((batch, 16),), ((batch, 16),), "float32", "forward")
-        table = Operator("aten.mm.default", ((3 * batch + 5, 8), (8, 4)), ((3 * batch + 5, 4),), "float32", "forward")
-        step = Operator("aten.add.Tensor", ((4,),), ((4,),), "float32", "optimizer")
+    def run(batch: int) -> list[TracedOperator]:
+        relu = TracedOperator("aten.relu.default", ((batch, 16),), ((batch, 16),), "float32", "forward")
+        table = TracedOperator("aten.mm.default", ((3 * batch + 5, 8), (8, 4)), ((3 * batch + 5, 4),), "float32", "forward")
+        step = TracedOperator("aten.add.Tensor", ((4,),), ((4,),), "float32", "optimizer")
         return [relu, table, relu, step]
 
-    found = list(_merged([run(batch) for batch in BATCHES]))
+    found = list(_merge_calls([run(batch) for batch in TRACED_BATCHES]))
     assert [(one.name, one.count) for one in found] == [("aten.relu.default", 2), ("aten.mm.default", 1)]
     assert found[0].inputs == (((0, 1), (16, 0)),)
     assert (found[1].inputs, found[1].outputs) == ((((5, 3), (8, 0)), ((8, 0), (4, 0))), (((5, 3), (4, 0)),))
-    alone = list(_merged([run(7)]))
+    alone = list(_merge_calls([run(7)]))
     assert alone[0].outputs == (((7, 0), (16, 0)),)
 
 
@@ -178,14 +178,14 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
 def test_what_the_formula_of_2015_does_not_know(task: Any, fields: dict[str, Any], shape: Any, said: list[str]) -> None:
     plain: dict[str, Any] = {"precision": "fp32", "optimizer": "sgd-momentum", "batch": 4}
     asked = Workload(task, "net", **(plain | fields))
-    ours = estimate({"weights": 3000, "activations": 1000}, (1.0, 1.0), (1.0, 1.0))
+    ours = build_estimate({"weights": 3000, "activations": 1000}, (1.0, 1.0), (1.0, 1.0))
     told = [one.id for one in blog_2015(asked, shape, ours).warnings]
     assert told == ["warning.blog-2015", *(f"warning.blog-2015-{one}" for one in said), "warning.blog-2015-overhead"]
 
 
 def test_the_formula_of_2015_in_parts() -> None:
     """8 x 4 weights of twelve bytes, and twelve units of four samples of twelve bytes too."""
-    ours = estimate({"weights": 3000}, (1.0, 1.0), (1.0, 1.0))
+    ours = build_estimate({"weights": 3000}, (1.0, 1.0), (1.0, 1.0))
     found = blog_2015(Workload("train", "net", precision="fp32", batch=4, optimizer="sgd-momentum"), NET, ours)
     assert {name: part.value for name, part in found.parts.items()} == {
         "weights": 128, "gradients": 128, "optimizer": 128, "activations": 12 * 4 * 12,

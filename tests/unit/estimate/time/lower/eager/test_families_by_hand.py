@@ -11,14 +11,14 @@ import pytest
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager import attention, functional
 from whichgpu.estimate.time.lower.eager.attention import Attention
-from whichgpu.estimate.time.lower.eager.embedding_and_head import embedding, head, loss, sounds
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.moe import mixture
+from whichgpu.estimate.time.lower.eager.embedding_and_head import audio_stem, cross_entropy, embedding, output_head
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.fused.kernels import Kernels
-from whichgpu.estimate.time.lower.fused.layers import Step, fused_layer
-from whichgpu.estimate.time.lower.fused.linear import stored
+from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
+from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Experts, Patches, Transformer
@@ -27,7 +27,7 @@ from whichgpu.workload.workload import Workload
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 T, H, K, F = 30.0, 64.0, 16.0, 256.0  # three sequences of ten tokens
 OVER = Attention(3.0, 8.0, 2.0, 10.0, 10.0, 8.0, 8.0, True)
-Run = Callable[[Writer], Any]
+Run = Callable[[KernelWriter], Any]
 
 
 def rows(columns: float, width: float = 2.0) -> Tensor:
@@ -36,7 +36,7 @@ def rows(columns: float, width: float = 2.0) -> Tensor:
 
 def bill(runs: list[Run], precision: str = "bf16", **more: Any) -> dict[tuple[Any, ...], list[float]]:
     """Kernels, FLOPs and bytes by phase, kind and role, of all of these together."""
-    write = Writer(numerics(precision), **more)
+    write = KernelWriter(numerics(precision), **more)
     for run in runs:
         run(write)
     told: dict[tuple[Any, ...], list[float]] = {}
@@ -47,7 +47,7 @@ def bill(runs: list[Run], precision: str = "bf16", **more: Any) -> dict[tuple[An
     return {key: [round(one, 6) for one in sums] for key, sums in told.items()}
 
 
-def norm(write: Writer) -> None:
+def norm(write: KernelWriter) -> None:
     functional.rms_norm(write, rows(H))
 
 
@@ -61,11 +61,11 @@ def turned(share: float = 1.0) -> list[Run]:
     return [lambda write, one=one: functional.rotary(write, rows(one), share) for one in (H, K)]  # type: ignore[misc]
 
 
-def attended(write: Writer) -> None:
-    attention.fused(write, OVER, rows(H), rows(K), rows(K))
+def attended(write: KernelWriter) -> None:
+    attention.flash_attention(write, OVER, rows(H), rows(K), rows(K))
 
 
-def summed(write: Writer) -> None:
+def summed(write: KernelWriter) -> None:
     functional.add(write, rows(H), rows(H))
 
 
@@ -74,7 +74,7 @@ def shared(uses: int, columns: float = H) -> Run:
     return lambda write: write.fan_out(rows(columns), uses)
 
 
-def gate(write: Writer) -> None:
+def gate(write: KernelWriter) -> None:
     functional.multiply(write, functional.activation(write, "silu", rows(F)), rows(F))
 
 
@@ -85,7 +85,7 @@ HALVES = [shared(2), norm, *QKV, *turned(), attended, *product(H, H), summed, sh
 
 def laid(shape: Transformer = TINY, precision: str = "bf16", **more: Any) -> dict[tuple[Any, ...], list[float]]:
     plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0}
-    return bill([lambda write: layer(write, shape, Pass(**(plain | more)))], precision)
+    return bill([lambda write: eager_layer(write, shape, LayerPass(**(plain | more)))], precision)
 
 
 def test_a_llama_layer_is_its_parts() -> None:
@@ -157,8 +157,8 @@ def test_norms_of_heads() -> None:
 def test_a_mixture_s_way_back() -> None:
     """Sorted, gathered, blanked, gated, weighted and summed, each with its gradient."""
     shape = replace(TINY, experts=Experts(8, 2, 32))
-    write = Writer(numerics("bf16"))
-    mixture(write, shape, rows(H), lambda *_: rows(H))
+    write = KernelWriter(numerics("bf16"))
+    moe_block(write, shape, rows(H), lambda *_: rows(H))
     back = [op for op in write.ops if op.phase == "backward" and not op.flops and (op.read, op.write) != (4096.0, 4096.0)]
     routed, inner, router, stream = 60 * 64, 60 * 32, 30 * 8, 30 * 64
     read = 4 * stream + (8 + 4) * router + 2 * routed  # used twice; softmax and cast; rows put back
@@ -171,8 +171,8 @@ def test_a_mixture_s_way_back() -> None:
 
 
 def kernels(engine: str, shape: Transformer = TINY, **more: Any) -> list[Op]:
-    found = Kernels(stored(shape, "bf16", "bf16"), engine_record(engine).kernels)
-    fused_layer(found, shape, Step(3.0, 10.0, 10.0, decoding=False), **more)
+    found = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record(engine).kernels)
+    fused_layer(found, shape, InferencePass(3.0, 10.0, 10.0, decoding=False), **more)
     return found.ops
 
 
@@ -231,7 +231,7 @@ def test_sounds_are_two_convolutions() -> None:
     """80 bands; 100 places, then every other one: 50."""
     other = 3 * 80 * 64 + 3 * 64 * 64 + 2 * 64 + 50 * 64
     shape = replace(TINY, model_type="whisper", encoder_layers=2, encoder_context=50, other=other)
-    told = bill([lambda write: sounds(write, shape, 3.0)])
+    told = bill([lambda write: audio_stem(write, shape, 3.0)])
     first, second = 3 * 100 * 64, 3 * 50 * 64
     read = 3 * 100 * 80 + 3 * 80 * 64 + 3 * 100 * 64 + 3 * 64 * 64
     assert told[("forward", "conv", "forward")] == [2, 2 * 3 * (first * 80 + second * 64), 2 * read, 2 * (first + second)]
@@ -241,7 +241,7 @@ def test_sounds_are_two_convolutions() -> None:
 
 def test_heads_and_losses() -> None:
     def made(**changed: Any) -> dict[tuple[Any, ...], list[float]]:
-        return bill([lambda write: head(write, replace(TINY, **changed), T)])
+        return bill([lambda write: output_head(write, replace(TINY, **changed), T)])
 
     plain = made()
     assert plain == bill([norm, *product(H, 1000)])
@@ -266,7 +266,7 @@ def test_heads_and_losses() -> None:
 )
 def test_losses_widen_before_the_softmax_or_after(family: str, precision: str, copies: Any, softmax: int) -> None:
     width = 4.0 if precision == "fp32" else 2.0
-    told = bill([lambda write: loss(write, replace(TINY, model_type=family), rows(1000, width))], precision)
+    told = bill([lambda write: cross_entropy(write, replace(TINY, model_type=family), rows(1000, width))], precision)
     size = T * 1000
     widened = told.get(("forward", "copy", "widen"))
     assert widened == (None if copies is None else [1, 0, copies[0] * size, copies[1] * size])

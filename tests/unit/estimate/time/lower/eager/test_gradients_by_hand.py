@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from whichgpu.estimate.time.lower.eager import attention, convolution, elementwise, functional, gemm
-from whichgpu.estimate.time.lower.eager.aten import kernels
+from whichgpu.estimate.time.lower.eager.aten import aten_kernels
 from whichgpu.estimate.time.lower.eager.attention import Attention
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import LayerPass
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
@@ -25,8 +25,8 @@ N = ROWS * COLUMNS
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def written(run: Callable[[Writer], Any], precision: str = "bf16", **more: Any) -> list[Op]:
-    write = Writer(numerics(precision), **more)
+def written(run: Callable[[KernelWriter], Any], precision: str = "bf16", **more: Any) -> list[Op]:
+    write = KernelWriter(numerics(precision), **more)
     run(write)
     return write.ops
 
@@ -87,7 +87,7 @@ def test_roles_that_curves_look_at() -> None:
     assert (roles(gelu), roles(gelu, "backward")) == (["gelu"], ["gelu_backward"])
     plain = written(lambda write: functional.pointwise(write, x()))
     assert (roles(plain), roles(plain, "backward")) == ([""], [""])
-    weighted = written(lambda write: functional.weighted(write, x()))
+    weighted = written(lambda write: functional.column_weight(write, x()))
     assert (roles(weighted), roles(weighted, "backward")) == (["strided"], ["strided", "", ""])
     assert [op.role for op in written(lambda write: write.cast(x(), 4.0))] == ["widen", ""]
     dropped = written(lambda write: functional.dropout(write, x(), 0.1))
@@ -112,7 +112,7 @@ def test_attention_without_a_fused_kernel() -> None:
     """Queries, keys and values of all heads cast, scaled and turned; scores in fp32 with a mask, a softmax, a look for rows
     that see nothing; cast for the last product."""
     q = Tensor(20.0, 32.0, 2.0)
-    ops = written(lambda write: attention.plain(write, SEEN, q, q, q))
+    ops = written(lambda write: attention.math_attention(write, SEEN, q, q, q))
     part = 20.0 * 32
     kernels_, read, wrote = moved(ops, "forward")
     assert kernels_ == 3 * 3 + 5 + 2 + 1
@@ -120,14 +120,14 @@ def test_attention_without_a_fused_kernel() -> None:
     assert wrote == 3 * (4 + 4 + 4) * part + (4 + 4 + 1 + 4) * SCORES + SCORES / 10 + 2 * SCORES + 2 * part + 2 * part
     assert {op.unit for op in ops if op.flops} == {"fp32"}
     wide = Tensor(20.0, 32.0, 4.0)
-    single = written(lambda write: attention.plain(write, SEEN, wide, wide, wide), "tf32")
+    single = written(lambda write: attention.math_attention(write, SEEN, wide, wide, wide), "tf32")
     assert {op.unit for op in single if op.flops} == {"tf32"}
     assert not [op for op in single if op.phase == "forward" and op.kind == "copy" and op.role != "strided"]  # no casts
 
 
 def fused(shape: Transformer = TINY, precision: str = "bf16", **more: Any) -> list[Op]:
     plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0, "causal": True}
-    return written(lambda write: fused_training_layer(write, shape, Pass(**(plain | more))), precision)
+    return written(lambda write: fused_training_layer(write, shape, LayerPass(**(plain | more))), precision)
 
 
 T, H, K, F = 30.0, 64, 16, 256
@@ -201,8 +201,8 @@ def call(name: str, inputs: Any, outputs: Any, dtype: str = "bfloat16", **more: 
     return Call(name, dtype=dtype, inputs=inputs, outputs=outputs, **(plain | more))
 
 
-def conv(inputs: Any, outputs: Any, settings: Settings | None = None, **attributes: Any) -> list[Op]:
-    return convolution.forward(call("convolution", inputs, outputs, attributes=attributes), settings or Settings())
+def conv(inputs: Any, outputs: Any, settings: LoweringOptions | None = None, **attributes: Any) -> list[Op]:
+    return convolution.forward(call("convolution", inputs, outputs, attributes=attributes), settings or LoweringOptions())
 
 
 def test_convolutions_of_one_two_and_three_dimensions() -> None:
@@ -223,10 +223,10 @@ def test_bytes_and_units_of_a_convolution() -> None:
     assert op.sizes["stride"] == 2.0
     assert op.sizes["resident"] == pytest.approx(PIXELS / (3 * PIXELS + 32 * 16 * 9))  # the image, just made
     assert (op.sizes["cin"], op.sizes["cout"], op.sizes["groups"], op.sizes["nhwc"]) == (16, 32, 1, 1)
-    (still,) = conv((IMAGE, weight), (made,), Settings(training=False))
+    (still,) = conv((IMAGE, weight), (made,), LoweringOptions(training=False))
     assert still.sizes["resident"] == pytest.approx(3 * PIXELS / (3 * PIXELS + 32 * 16 * 9))
     assert still.sizes["stride"] == 1.0
-    (narrow,) = conv((IMAGE, weight), (made,), Settings(narrow="int8"))
+    (narrow,) = conv((IMAGE, weight), (made,), LoweringOptions(narrow="int8"))
     assert (narrow.unit, narrow.read) == ("int8", PIXELS + 32 * 16 * 9)
     biased = conv((IMAGE, weight, (32.0,)), (made,))
     assert [(one.role, float(one.read), float(one.write)) for one in biased[1:]] == [("strided", 4 * PIXELS, 4 * PIXELS)]
@@ -237,7 +237,7 @@ def test_gradients_of_a_convolution() -> None:
 
     def back(mask: Any, **more: Any) -> list[Op]:
         asked = call("convolution_backward", (made, IMAGE, weight), (IMAGE, weight, (32.0,)), attributes={"mask": mask, **more})
-        return convolution.backward(asked, Settings())
+        return convolution.backward(asked, LoweringOptions())
 
     dgrad, wgrad, bias = back((True, True, True))
     size = 2 * 32 * 16 * 9
@@ -253,8 +253,8 @@ def test_gradients_of_a_convolution() -> None:
         (made, weight),
         attributes={"mask": (True, True, False), "transposed": True},
     )
-    assert [op.kind for op in convolution.backward(turned, Settings())] == ["conv", "conv_wgrad"]
-    (up,) = convolution.forward(call("convolution", (made, weight), (IMAGE,), attributes={"transposed": True}), Settings())
+    assert [op.kind for op in convolution.backward(turned, LoweringOptions())] == ["conv", "conv_wgrad"]
+    (up,) = convolution.forward(call("convolution", (made, weight), (IMAGE,), attributes={"transposed": True}), LoweringOptions())
     assert (up.kind, up.write, up.flops) == ("conv_dgrad", 2 * PIXELS, 2 * 2 * PIXELS * 9 * 16)
 
 
@@ -274,7 +274,7 @@ def test_groups_of_odd_widths_run_one_after_another() -> None:
 
 def test_a_parameter_that_scales_a_residual_is_of_fp32_under_autocast() -> None:
     def told(name: str, first: Any, **more: Any) -> tuple[str, float]:
-        (op,) = elementwise.elementwise(call(name, (first, IMAGE), (IMAGE,), "float32", **more), Settings(amp=True))
+        (op,) = elementwise.elementwise(call(name, (first, IMAGE), (IMAGE,), "float32", **more), LoweringOptions(amp=True))
         return op.role, float(op.read)
 
     whole = 4 * (PIXELS + 16)
@@ -287,7 +287,7 @@ def test_a_parameter_that_scales_a_residual_is_of_fp32_under_autocast() -> None:
 
 def test_products_of_traced_networks() -> None:
     def told(name: str, inputs: Any, phase: Any = "forward", growing: Any = ()) -> tuple[Any, ...]:
-        (op,) = gemm.matmul(call(name, inputs, ((6.0, 24.0),), phase=phase, growing=growing), Settings())
+        (op,) = gemm.matmul(call(name, inputs, ((6.0, 24.0),), phase=phase, growing=growing), LoweringOptions())
         return op.role, *(float(op.sizes[one]) for one in ("batch", "m", "n", "k"))
 
     assert told("addmm", ((24.0,), (6.0, 40.0), (40.0, 24.0))) == ("forward", 1, 6, 24, 40)
@@ -305,10 +305,12 @@ def test_attention_of_traced_networks(causal: bool) -> None:
     query, key = (2.0, 8.0, 10.0, 16.0), (2.0, 4.0, 12.0, 16.0)
     q, kv = 2 * 8 * 10 * 16 * 2, 2 * 4 * 12 * 16 * 2
     pairs = 120 / (2 if causal else 1)
-    (there,) = gemm.attention(call("a", (query, key, key), (query,), attributes={"causal": causal}), Settings())
+    (there,) = gemm.attention(call("a", (query, key, key), (query,), attributes={"causal": causal}), LoweringOptions())
     assert (there.flops, there.read, there.write) == (2 * 2 * 2 * 8 * pairs * 16, q + 2 * kv, q)
     assert (there.sizes["keys"], there.sizes["kv_heads"], there.sizes["dim"]) == (12, 4, 16)
-    back = gemm.attention_backward(call("a", (query, query, key, key), (query,), attributes={"causal": causal}), Settings())
+    back = gemm.attention_backward(
+        call("a", (query, query, key, key), (query,), attributes={"causal": causal}), LoweringOptions()
+    )
     assert (back[0].flops, back[0].read, back[0].write) == (2.5 * there.flops, 3 * q + 2 * kv, q + 2 * kv)
 
 
@@ -318,12 +320,12 @@ def test_attention_of_traced_networks(causal: bool) -> None:
      ("_log_softmax", "softmax", 1, 16), ("_log_softmax_backward_data", "softmax_backward", 2, 16)],
 )  # fmt: skip
 def test_softmaxes_by_name(name: str, kind: str, reads: int, over: int) -> None:
-    (op,) = kernels(call(name, (IMAGE,), (IMAGE,)), Settings())
+    (op,) = aten_kernels(call(name, (IMAGE,), (IMAGE,)), LoweringOptions())
     assert (op.kind, op.read, op.write, op.sizes["width"]) == (kind, reads * 2 * PIXELS, 2 * PIXELS, over)
 
 
 def test_views_run_nothing_and_what_is_unknown_is_elementwise() -> None:
-    assert kernels(call("view", (IMAGE,), (IMAGE,)), Settings()) == []
-    assert kernels(call("sin", (IMAGE,), ()), Settings()) == []
-    (op,) = kernels(call("sin", (IMAGE,), (IMAGE,)), Settings())
+    assert aten_kernels(call("view", (IMAGE,), (IMAGE,)), LoweringOptions()) == []
+    assert aten_kernels(call("sin", (IMAGE,), ()), LoweringOptions()) == []
+    (op,) = aten_kernels(call("sin", (IMAGE,), (IMAGE,)), LoweringOptions())
     assert (op.kind, op.read, op.write) == ("pointwise", 2 * PIXELS, 2 * PIXELS)

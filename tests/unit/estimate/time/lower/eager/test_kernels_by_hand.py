@@ -10,8 +10,8 @@ import pytest
 
 from whichgpu.estimate.time.lower.eager import attention, elementwise, functional, reductions
 from whichgpu.estimate.time.lower.eager.attention import Attention
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 
@@ -19,8 +19,8 @@ ROWS, COLUMNS = 6.0, 40.0
 N = ROWS * COLUMNS
 
 
-def writer(precision: str = "bf16", **more: Any) -> Writer:
-    return Writer(numerics(precision), **more)
+def writer(precision: str = "bf16", **more: Any) -> KernelWriter:
+    return KernelWriter(numerics(precision), **more)
 
 
 def moved(ops: list[Op], phase: str) -> tuple[float, float, float]:
@@ -34,7 +34,7 @@ def x(width: float = 2.0) -> Tensor:
     return Tensor(ROWS, COLUMNS, width)
 
 
-PER_ELEMENT: list[tuple[Callable[[Writer], Any], tuple[float, float, float], tuple[float, float, float]]] = [
+PER_ELEMENT: list[tuple[Callable[[KernelWriter], Any], tuple[float, float, float], tuple[float, float, float]]] = [
     # kernels, bytes read and written for each element of two bytes: forward, backward
     (lambda write: functional.scale(write, x()), (1, 2, 2), (1, 2, 2)),
     (lambda write: functional.shift(write, x()), (1, 2, 2), (0, 0, 0)),
@@ -53,8 +53,8 @@ PER_ELEMENT: list[tuple[Callable[[Writer], Any], tuple[float, float, float], tup
     (lambda write: functional.gelu_tanh(write, x()), (8, 20, 16), (11, 34, 22)),
     (lambda write: functional.activation(write, "quick_gelu", x()), (3, 8, 6), (5, 18, 10)),
     (lambda write: functional.activation(write, "silu", x()), (1, 2, 2), (1, 4, 2)),
-    (lambda write: write.turn(x()), (1, 2, 2), (0, 0, 0)),
-    (lambda write: write.join(x()), (1, 2, 2), (0, 0, 0)),
+    (lambda write: write.transpose(x()), (1, 2, 2), (0, 0, 0)),
+    (lambda write: write.concat(x()), (1, 2, 2), (0, 0, 0)),
     (lambda write: write.cast(x(), 4.0), (1, 2, 4), (1, 4, 2)),
     (lambda write: write.cast(x(), 2.0), (0, 0, 0), (0, 0, 0)),
     (lambda write: write.fan_out(x(), 3), (0, 0, 0), (2, 8, 4)),
@@ -75,11 +75,11 @@ def test_bytes_for_each_element(case: int) -> None:
 
 def test_the_weight_of_a_norm_is_summed_over_rows() -> None:
     write = writer()
-    functional.weighted(write, x())
+    functional.column_weight(write, x())
     assert moved(write.ops, "forward") == (1, 2 * N, 2 * N)
     assert moved(write.ops, "backward") == (3, (2 + 4 + 2) * N, (2 + 2) * N + COLUMNS * 2)
     frozen = writer(frozen=True)
-    functional.weighted(frozen, x())
+    functional.column_weight(frozen, x())
     assert moved(frozen.ops, "backward") == (1, 2 * N, 2 * N)
 
 
@@ -173,26 +173,26 @@ def test_the_fused_kernel_reads_and_writes() -> None:
 
 def test_keys_of_fewer_heads_have_their_gradients_summed() -> None:
     write = writer()
-    attention.fused(write, SEEN, x(), x(), x())
+    attention.flash_attention(write, SEEN, x(), x(), x())
     assert moved(write.ops, "backward") == (2, 2 * 10 * 2 * (8 + 6) * 2 * 2, 2 * 10 * 2 * (8 + 6) * 2)
     decoded = writer()
-    attention.fused(decoded, SEEN, x(), x(), x(), decoding=True)
+    attention.flash_attention(decoded, SEEN, x(), x(), x(), decoding=True)
     assert [(op.kind, op.role) for op in decoded.ops] == [("decode_attention", "whole")]
     dropped = writer()
-    attention.fused(dropped, SEEN, x(), x(), x(), 0.1)
+    attention.flash_attention(dropped, SEEN, x(), x(), x(), 0.1)
     assert {op.role for op in dropped.ops if op.flops} == {"dropout"}
 
 
 def test_scores_are_two_products_with_two_gradients_each() -> None:
     write = writer()
-    scores = attention.score_products(write, SEEN, 2.0)
+    scores = attention.score_gemms(write, SEEN, 2.0)
     assert (scores.rows, scores.columns) == (2 * 4 * 10, 10)
     assert [(role, m, n, k) for role, m, n, k, _ in products(write.ops)] == [
         ("forward", 10, 10, 8), ("dgrad", 10, 8, 10), ("wgrad", 8, 10, 10),
         ("forward", 10, 6, 10), ("dgrad", 10, 10, 6), ("wgrad", 10, 6, 10),
     ]  # fmt: skip
     fused = writer()
-    attention.scores_written(fused, SEEN, x(), 0.1)
+    attention.fused_softmax_attention(fused, SEEN, x(), 0.1)
     size = 2 * 4 * 10 * 10
     assert moved(fused.ops, "forward") == (1, 2 * size, 3 * size)
     assert moved(fused.ops, "backward") == (1, 5 * size, 2 * size)
@@ -221,32 +221,32 @@ def sides(ops: list[Op]) -> tuple[float, float]:
         (reductions.layer_norm_backward, (IMAGE,), (IMAGE,), 4 * PIXELS, 2 * PIXELS),
         (reductions.group_norm, (IMAGE,), (IMAGE, (2.0, 4.0)), 4 * PIXELS, 2 * PIXELS),
         (reductions.group_norm_backward, (IMAGE, IMAGE, (2.0, 4.0)), (IMAGE,), 8 * PIXELS, 2 * PIXELS),
-        (reductions.rowwise("softmax", 1), (IMAGE,), (IMAGE,), 2 * PIXELS, 2 * PIXELS),
-        (reductions.rowwise("softmax_backward", 2), (IMAGE,), (IMAGE,), 4 * PIXELS, 2 * PIXELS),
+        (reductions.softmax_rule("softmax", 1), (IMAGE,), (IMAGE,), 2 * PIXELS, 2 * PIXELS),
+        (reductions.softmax_rule("softmax_backward", 2), (IMAGE,), (IMAGE,), 4 * PIXELS, 2 * PIXELS),
         (reductions.max_pool, (IMAGE,), ((2.0, 16.0, 4.0, 4.0),), 2 * PIXELS, PIXELS / 4 * 10),
         (reductions.max_pool_backward, ((2.0, 16.0, 4.0, 4.0),), (IMAGE,), PIXELS / 4 * 10, 2 * PIXELS),
         (reductions.average_pool, (IMAGE,), ((2.0, 16.0, 4.0, 4.0),), 2 * PIXELS, PIXELS / 2),
         (reductions.average_pool_backward, ((2.0, 16.0, 4.0, 4.0),), (IMAGE,), PIXELS / 2, 2 * PIXELS),
         (elementwise.elementwise, (IMAGE, IMAGE), (IMAGE,), 4 * PIXELS, 2 * PIXELS),
-        (elementwise.strided, (IMAGE, IMAGE), (IMAGE,), 4 * PIXELS, 2 * PIXELS),
-        (elementwise.moving("copy"), (IMAGE,), (IMAGE,), 2 * PIXELS, 2 * PIXELS),
+        (elementwise.strided_elementwise, (IMAGE, IMAGE), (IMAGE,), 4 * PIXELS, 2 * PIXELS),
+        (elementwise.copy_rule("copy"), (IMAGE,), (IMAGE,), 2 * PIXELS, 2 * PIXELS),
         (elementwise.clone, (IMAGE,), (IMAGE,), 2 * PIXELS, 2 * PIXELS),
         (elementwise.concatenate, (IMAGE, IMAGE), ((4.0, *IMAGE[1:]),), 4 * PIXELS, 4 * PIXELS),
         (elementwise.fill, (), (IMAGE,), 0, 2 * PIXELS),
         (elementwise.scatter, ((1.0, *IMAGE[1:]),), (IMAGE,), PIXELS, 3 * PIXELS),
         (elementwise.dropout, (IMAGE,), (IMAGE,), 2 * PIXELS, 3 * PIXELS),
         (elementwise.dropout_backward, (IMAGE,), (IMAGE,), 3 * PIXELS, 2 * PIXELS),
-        (elementwise.expanded, (IMAGE,), (IMAGE,), 0, 2 * PIXELS),
+        (elementwise.broadcast_gradient, (IMAGE,), (IMAGE,), 0, 2 * PIXELS),
         (elementwise.cast, (IMAGE,), (IMAGE,), 2 * PIXELS, 2 * PIXELS),
     ],
 )
 def test_bytes_of_a_traced_call(rule: Any, inputs: Any, outputs: Any, read: float, written: float) -> None:
-    assert sides(rule(call("x", inputs, outputs), Settings())) == (read, written)
+    assert sides(rule(call("x", inputs, outputs), LoweringOptions())) == (read, written)
 
 
 def test_rows_and_widths_of_what_is_reduced() -> None:
     def sizes(rule: Any, *shapes: Any) -> tuple[float, float]:
-        (op,) = rule(call("x", *shapes), Settings())
+        (op,) = rule(call("x", *shapes), LoweringOptions())
         return float(op.sizes["rows"]), float(op.sizes["width"])
 
     assert sizes(reductions.batch_norm, (IMAGE,), (IMAGE,)) == (128, 16)
@@ -254,10 +254,10 @@ def test_rows_and_widths_of_what_is_reduced() -> None:
     assert sizes(reductions.layer_norm_backward, (IMAGE,), (IMAGE,)) == (256, 8)
     assert sizes(reductions.group_norm, (IMAGE,), (IMAGE, (2.0, 4.0))) == (8, 256)
     assert sizes(reductions.group_norm_backward, (IMAGE, IMAGE, (2.0, 4.0)), (IMAGE,)) == (8, 256)
-    assert sizes(reductions.rowwise("softmax", 1, over=1), (IMAGE,), (IMAGE,)) == (128, 16)
+    assert sizes(reductions.softmax_rule("softmax", 1, over=1), (IMAGE,), (IMAGE,)) == (128, 16)
     assert sizes(reductions.reduce, (IMAGE,), ((2.0, 16.0),)) == (32, 64)
     assert sizes(reductions.reduce, (IMAGE,), ((16.0,),)) == (128, 16)
-    (pooled,) = reductions.reduce(call("mean", (IMAGE,), ((2.0, 16.0, 1.0, 1.0),)), Settings())
+    (pooled,) = reductions.reduce(call("mean", (IMAGE,), ((2.0, 16.0, 1.0, 1.0),)), LoweringOptions())
     assert (pooled.kind, pooled.role) == ("pool", "_adaptive_avg_pool2d")
 
 
@@ -267,21 +267,21 @@ def test_elements_that_set_the_pace_of_pools() -> None:
         (reductions.max_pool, IMAGE, small, PIXELS), (reductions.average_pool, IMAGE, small, PIXELS),
         (reductions.max_pool_backward, small, IMAGE, PIXELS), (reductions.average_pool_backward, small, IMAGE, 2 * PIXELS),
     ):  # fmt: skip
-        (op,) = rule(call("x", (inputs,), (outputs,)), Settings())
+        (op,) = rule(call("x", (inputs,), (outputs,)), LoweringOptions())
         assert op.sizes["elements"] == elements
 
 
 def test_batch_norm_with_statistics_from_training() -> None:
-    plain = reductions.batch_norm(call("x"), Settings(training=False))
+    plain = reductions.batch_norm(call("x"), LoweringOptions(training=False))
     assert [float(op.write) for op in plain] == [2 * PIXELS, 64.0, 64.0]  # and two kernels over the channels
-    assert len(reductions.batch_norm(call("x"), Settings(training=False, amp=True))) == 1
-    (wide,) = reductions.batch_norm(call("x", dtype="float32"), Settings(training=False))
+    assert len(reductions.batch_norm(call("x"), LoweringOptions(training=False, amp=True))) == 1
+    (wide,) = reductions.batch_norm(call("x", dtype="float32"), LoweringOptions(training=False))
     assert (wide.role, float(wide.write)) == ("strided", 4 * PIXELS)
 
 
 def test_whose_kernel_normalises() -> None:
     def role(dtype: str, **settings: Any) -> str:
-        return reductions.batch_norm(call("x", dtype=dtype), Settings(**settings))[0].role
+        return reductions.batch_norm(call("x", dtype=dtype), LoweringOptions(**settings))[0].role
 
     assert role("float32") == "cudnn"
     assert role("bfloat16") == ""
@@ -290,13 +290,13 @@ def test_whose_kernel_normalises() -> None:
     assert role("bfloat16", amp=True) == ""
     assert role("float32", nhwc=False) == "cudnn_planes"
     assert role("float16", amp=True, half="fp16", nhwc=False) == "cudnn_planes"
-    (rows,) = reductions.batch_norm(call("x", ((32.0, 16.0),), ((32.0, 16.0),), dtype="float32"), Settings(nhwc=False))
+    (rows,) = reductions.batch_norm(call("x", ((32.0, 16.0),), ((32.0, 16.0),), dtype="float32"), LoweringOptions(nhwc=False))
     assert rows.role == "cudnn"  # no images
 
 
 def test_planes_of_pixels_are_joined_by_copying_them() -> None:
     def joined(nhwc: bool, *shape: float) -> tuple[str, str]:
-        (op,) = elementwise.concatenate(call("cat", (shape, shape), (shape,)), Settings(nhwc=nhwc))
+        (op,) = elementwise.concatenate(call("cat", (shape, shape), (shape,)), LoweringOptions(nhwc=nhwc))
         return op.kind, op.role
 
     assert joined(True, *IMAGE) == ("transpose", "join")
@@ -307,7 +307,7 @@ def test_planes_of_pixels_are_joined_by_copying_them() -> None:
 def test_operands_that_do_not_let_a_kernel_be_vectorised() -> None:
     def role(**more: Any) -> tuple[str, float]:
         (op,) = elementwise.elementwise(
-            call(**({"name": "add", "inputs": (IMAGE, IMAGE)} | more)), Settings(amp=more.get("dtype") == "float32")
+            call(**({"name": "add", "inputs": (IMAGE, IMAGE)} | more)), LoweringOptions(amp=more.get("dtype") == "float32")
         )
         return op.role, float(op.read)
 
@@ -319,24 +319,24 @@ def test_operands_that_do_not_let_a_kernel_be_vectorised() -> None:
 
 
 def test_what_the_cache_may_still_hold() -> None:
-    def resident(settings: Settings, **more: Any) -> float:
-        (op,) = elementwise.moving("copy")(call(**({"name": "x"} | more)), settings)
+    def resident(settings: LoweringOptions, **more: Any) -> float:
+        (op,) = elementwise.copy_rule("copy")(call(**({"name": "x"} | more)), settings)
         return float(op.sizes["resident"])
 
-    assert resident(Settings(training=False)) == 1.0
-    assert resident(Settings()) == 0.5
-    assert resident(Settings(), name="x_") == 1.0
-    assert resident(Settings(), grown=(False,)) == 0.0
-    assert resident(Settings(), grown=()) == 0.0
+    assert resident(LoweringOptions(training=False)) == 1.0
+    assert resident(LoweringOptions()) == 0.5
+    assert resident(LoweringOptions(), name="x_") == 1.0
+    assert resident(LoweringOptions(), grown=(False,)) == 0.0
+    assert resident(LoweringOptions(), grown=()) == 0.0
 
 
 def test_casts_of_autocast_widen_or_narrow() -> None:
-    (widened,) = elementwise.cast(call("to", dtype="float32"), Settings(amp=True))
+    (widened,) = elementwise.cast(call("to", dtype="float32"), LoweringOptions(amp=True))
     assert (widened.role, sides([widened])) == ("widen", (2 * PIXELS, 4 * PIXELS))
-    (narrowed,) = elementwise.cast(call("to"), Settings(amp=True))
+    (narrowed,) = elementwise.cast(call("to"), LoweringOptions(amp=True))
     assert (narrowed.role, sides([narrowed])) == ("", (4 * PIXELS, 2 * PIXELS))
 
 
 def test_rows_added_at_given_places_are_sorted_first() -> None:
-    (op,) = elementwise.index_put(call("index_put", (IMAGE, (4.0, 10.0))), Settings())
+    (op,) = elementwise.index_put(call("index_put", (IMAGE, (4.0, 10.0))), LoweringOptions())
     assert (op.count, op.read, op.write) == (8.0, 80.0, 80.0)

@@ -8,18 +8,24 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.lower import host
+from whichgpu.estimate.time.lower import host_calls
 from whichgpu.estimate.time.lower.eager import convolution
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
+from whichgpu.estimate.time.lower.eager.embedding_and_head import (
+    audio_stem,
+    cross_entropy,
+    embedding,
+    embedding_lookup,
+    output_head,
+)
 from whichgpu.estimate.time.lower.eager.embedding_and_head import convolution as whole_convolution
-from whichgpu.estimate.time.lower.eager.embedding_and_head import embedding, head, lookup, loss, sounds
-from whichgpu.estimate.time.lower.eager.kernels import Tensor, Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.fused import fusion_rules
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
-from whichgpu.estimate.time.lower.layer_kinds import encoder_share, kind_of, layer_kinds
-from whichgpu.estimate.time.lower.live import _line, _lines
+from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kind, layer_kinds
+from whichgpu.estimate.time.lower.live_trace import _line, _lines
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Patches, Transformer
@@ -30,8 +36,8 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 STREAM = ROWS * H * 2
 
 
-def writer(precision: str = "bf16", **more: Any) -> Writer:
-    return Writer(numerics(precision), **more)
+def writer(precision: str = "bf16", **more: Any) -> KernelWriter:
+    return KernelWriter(numerics(precision), **more)
 
 
 def moved(ops: list[Op], phase: str = "forward", *kinds: str) -> list[tuple[float, float]]:
@@ -52,7 +58,7 @@ def products(ops: list[Op], phase: str = "forward") -> list[tuple[float, float, 
 def fused(shape: Transformer = TINY, precision: str = "bf16", **run: Any) -> list[Op]:
     write = writer(precision)
     plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0, "attention": "flash"}
-    fused_training_layer(write, shape, Pass(**(plain | run)))
+    fused_training_layer(write, shape, LayerPass(**(plain | run)))
     return write.ops
 
 
@@ -113,12 +119,12 @@ def test_layers_alike_are_counted_by_kind() -> None:
     plain = replace(TINY, layers=6)
     assert [(kind.window, kind.mixture, count) for kind, count in layer_kinds(plain, Parallel())] == [(0, False, 6)]
     windowed = replace(plain, window=16, global_every=3)
-    assert [kind_of(windowed, index).window for index in range(6)] == [16, 16, 0, 16, 16, 0]
-    assert [kind_of(replace(windowed, global_every=0), index).window for index in range(2)] == [16, 16]
+    assert [layer_kind(windowed, index).window for index in range(6)] == [16, 16, 0, 16, 16, 0]
+    assert [layer_kind(replace(windowed, global_every=0), index).window for index in range(2)] == [16, 16]
     mixed = replace(plain, experts=Experts(4, 1, 8, dense_layers=1, every=2))
-    assert [kind_of(mixed, index).mixture for index in range(6)] == [False, True, False, True, False, True]
+    assert [layer_kind(mixed, index).mixture for index in range(6)] == [False, True, False, True, False, True]
     assert sum(count for _, count in layer_kinds(plain, Parallel(pp=2))) == 3
-    assert [encoder_share(replace(plain, encoder_layers=5), Parallel(pp=pp)) for pp in (1, 2)] == [5, 3]
+    assert [encoder_layers_per_stage(replace(plain, encoder_layers=5), Parallel(pp=pp)) for pp in (1, 2)] == [5, 3]
 
 
 def test_tables_are_looked_up_and_added() -> None:
@@ -139,7 +145,7 @@ def test_tables_are_looked_up_and_added() -> None:
     embedding(narrow, replace(TINY, embedding=32), ROWS)
     assert products(narrow.ops) == [(ROWS, H, 32.0)]
     frozen = writer(frozen=True)
-    lookup(frozen, Tensor(ROWS, H, 2.0), 1000.0)
+    embedding_lookup(frozen, Tensor(ROWS, H, 2.0), 1000.0)
     assert moved(frozen.ops, "backward") == []
 
 
@@ -161,7 +167,7 @@ def test_whisper_hears_through_two_convolutions() -> None:
     """80 mels; 14 places, then 7 of them: the second steps by two."""
     shape = replace(TINY, encoder_context=7, encoder_layers=1, other=int(3 * H * (80 + H) + 7 * H + 2 * H))
     write = writer()
-    sounds(write, shape, 3.0)
+    audio_stem(write, shape, 3.0)
     first, second = [op for op in write.ops if op.kind == "conv"]
     assert first.flops == pytest.approx(2 * 3 * 14 * H * 80 * 3)
     assert second.flops == 2 * 3 * 7 * H * H * 3
@@ -180,36 +186,36 @@ def test_a_convolution_s_weights_and_bias_have_gradients() -> None:
 
 def test_the_head_and_the_loss() -> None:
     write = writer()
-    head(write, replace(TINY, norm="layer"), ROWS)
+    output_head(write, replace(TINY, norm="layer"), ROWS)
     assert products(write.ops) == [(ROWS, 1000.0, H)]
     assert len(moved(write.ops, "forward", "norm")) == 1
     encoder = writer()
-    head(encoder, replace(TINY, norm="layer", causal=False), ROWS)
+    output_head(encoder, replace(TINY, norm="layer", causal=False), ROWS)
     assert not moved(encoder.ops, "forward", "norm")
     bert = writer()
-    head(bert, replace(TINY, norm="layer", causal=False, lm_transform=True), ROWS)
+    output_head(bert, replace(TINY, norm="layer", causal=False, lm_transform=True), ROWS)
     assert products(bert.ops) == [(ROWS, H, H), (ROWS, 1000.0, H)]
     tied = writer()
-    head(tied, replace(TINY, norm="layer", tied=True), ROWS)
+    output_head(tied, replace(TINY, norm="layer", tied=True), ROWS)
     assert moved(tied.ops, "backward", "pointwise") == [(2 * 1000 * H * 2, 1000 * H * 2)]
     capped = writer()
-    head(capped, replace(TINY, norm="layer", model_type="gemma2"), ROWS)
+    output_head(capped, replace(TINY, norm="layer", model_type="gemma2"), ROWS)
     assert len(moved(capped.ops, "forward", "pointwise")) == 3
     logits = Tensor(ROWS, 1000.0, 2.0)
     wide = writer()
-    loss(wide, TINY, logits)
+    cross_entropy(wide, TINY, logits)
     size = ROWS * 1000
     assert moved(wide.ops) == [(2 * size, 4 * size), (4 * size, 4 * size)]
     assert moved(wide.ops, "backward") == [(4 * size, 2 * size), (8 * size, 4 * size), (0, 4 * size)]
     own = writer()
-    loss(own, replace(TINY, model_type="bert"), logits)
+    cross_entropy(own, replace(TINY, model_type="bert"), logits)
     assert moved(own.ops) == [(2 * size, 2 * size)]
     assert sum(op.count for op in own.ops if op.sizes.get("elements") == 1024.0) == 6
 
 
 def back(**changed: Any) -> tuple[int, float]:
     write = writer()
-    layer(write, replace(TINY, norm="layer", **changed), Pass(3.0, 10.0))
+    eager_layer(write, replace(TINY, norm="layer", **changed), LayerPass(3.0, 10.0))
     added = [
         op
         for op in write.ops
@@ -236,7 +242,7 @@ def conv(name: str = "convolution", inputs: Any = (BEFORE, WEIGHT), outputs: Any
 
 
 def test_a_traced_convolution_by_hand() -> None:
-    (op,) = convolution.forward(conv(), Settings())
+    (op,) = convolution.forward(conv(), LoweringOptions())
     before, after, weight = 2 * 16 * 64 * 2, 2 * 32 * 16 * 2, 32 * 16 * 9 * 2
     assert op.flops == 2 * (2 * 32 * 16) * 9 * 16
     assert (op.read, op.write) == (before + weight, after)
@@ -245,30 +251,30 @@ def test_a_traced_convolution_by_hand() -> None:
         "batch": 2, "height": 4, "width": 4, "cin": 16, "cout": 32, "kernel": 9, "stride": 2, "groups": 1,
     }  # fmt: skip
     assert op.sizes["resident"] == before / (before + after + weight)
-    (evaluated,) = convolution.forward(conv(), Settings(training=False))
+    (evaluated,) = convolution.forward(conv(), LoweringOptions(training=False))
     assert evaluated.sizes["resident"] == (before + after) / (before + after + weight)
-    _, biased = convolution.forward(conv(inputs=(BEFORE, WEIGHT, (32.0,))), Settings())
+    _, biased = convolution.forward(conv(inputs=(BEFORE, WEIGHT, (32.0,))), LoweringOptions())
     assert (biased.kind, biased.role, biased.read) == ("pointwise", "strided", after)
-    (turned,) = convolution.forward(conv(inputs=(AFTER, WEIGHT), outputs=(BEFORE,), transposed=True), Settings())
+    (turned,) = convolution.forward(conv(inputs=(AFTER, WEIGHT), outputs=(BEFORE,), transposed=True), LoweringOptions())
     assert (turned.kind, turned.write) == ("conv_dgrad", before)
 
 
 def test_gradients_of_a_traced_convolution() -> None:
     call = conv("convolution_backward", (AFTER, BEFORE, WEIGHT), (BEFORE,), mask=[True, True, True])
-    dgrad, wgrad, bias = convolution.backward(call, Settings())
+    dgrad, wgrad, bias = convolution.backward(call, LoweringOptions())
     before, after, weight = 2 * 16 * 64 * 2, 2 * 32 * 16 * 2, 32 * 16 * 9 * 2
     assert (dgrad.kind, dgrad.read, dgrad.write) == ("conv_dgrad", after + weight, before)
     assert (wgrad.kind, wgrad.read, wgrad.write) == ("conv_wgrad", before + after, weight)
     assert (bias.kind, bias.read, bias.write, bias.sizes["rows"]) == ("reduce_columns", after, 64, 32)
     assert dgrad.sizes["resident"] == wgrad.sizes["resident"] == after / (before + after + weight)
     first = conv("convolution_backward", (AFTER, BEFORE, WEIGHT), (BEFORE,), mask=[False, True, False])
-    assert [op.kind for op in convolution.backward(first, Settings())] == ["conv_wgrad"]
+    assert [op.kind for op in convolution.backward(first, LoweringOptions())] == ["conv_wgrad"]
 
 
 @pytest.mark.parametrize(("groups", "cin", "kernels"), [(1, 16.0, 1), (2, 16.0, 1), (16, 16.0, 1), (2, 96.0, 3), (2, 64.0, 1)])
 def test_wide_groups_run_one_by_one_between_copies(groups: int, cin: float, kernels: int) -> None:
     image, weight = (2.0, cin, 8.0, 8.0), (32.0, cin / groups, 3.0, 3.0)
-    ops = convolution.forward(conv(inputs=(image, weight), groups=groups), Settings())
+    ops = convolution.forward(conv(inputs=(image, weight), groups=groups), LoweringOptions())
     assert len(ops) == kernels
     assert sum(float(op.flops * op.count) for op in ops) == pytest.approx(2 * 1024 * 9 * cin / groups)
     if kernels > 1:
@@ -278,15 +284,15 @@ def test_wide_groups_run_one_by_one_between_copies(groups: int, cin: float, kern
 
 def test_what_a_call_costs_the_host() -> None:
     plain = conv()
-    assert host.weight(plain) == 1.0
-    assert host.weight(replace(plain, outputs=())) == 0.05
-    assert host.weight(replace(plain, name="_to_copy")) == 0.6
-    assert host.weight(replace(plain, dtype="int64")) == 0.25
-    assert host.weight(replace(plain, name="add", phase="backward")) == 0.25
-    assert host.weight(replace(plain, name="add")) == 1.0
-    shares = host.view_shares([replace(plain, count=2.0), replace(plain, outputs=(), count=10.0)])
+    assert host_calls.host_call_weight(plain) == 1.0
+    assert host_calls.host_call_weight(replace(plain, outputs=())) == 0.05
+    assert host_calls.host_call_weight(replace(plain, name="_to_copy")) == 0.6
+    assert host_calls.host_call_weight(replace(plain, dtype="int64")) == 0.25
+    assert host_calls.host_call_weight(replace(plain, name="add", phase="backward")) == 0.25
+    assert host_calls.host_call_weight(replace(plain, name="add")) == 1.0
+    shares = host_calls.view_overhead([replace(plain, count=2.0), replace(plain, outputs=(), count=10.0)])
     assert shares == {"forward": pytest.approx(2.5 / 2), "backward": 1.0}
-    first, second = host.hosted(plain, [Op("conv", "bf16", count=4.0), Op("conv", "bf16")], {"forward": 1.25})
+    first, second = host_calls.with_host_calls(plain, [Op("conv", "bf16", count=4.0), Op("conv", "bf16")], {"forward": 1.25})
     assert (first.calls * first.count, second.calls) == (1.25, 1.0)
 
 
@@ -294,17 +300,19 @@ def test_guests_vanish_into_hosts_of_their_size() -> None:
     """TensorRT: a sum of two tensors after a convolution leaves one operand to read."""
     made = conv()
     added = replace(made, name="add", inputs=(AFTER, AFTER), outputs=(AFTER,))
-    lowered = [(made, convolution.forward(made, Settings())), (added, [Op("pointwise", "bf16", 0.0, 8192.0, 4096.0)])]
-    plain, joined = (fusion_rules.fused(lowered, engine_record(engine).fusion, Settings()) for engine in ("pytorch", "tensorrt"))
+    lowered = [(made, convolution.forward(made, LoweringOptions())), (added, [Op("pointwise", "bf16", 0.0, 8192.0, 4096.0)])]
+    plain, joined = (
+        fusion_rules.fuse(lowered, engine_record(engine).fusion, LoweringOptions()) for engine in ("pytorch", "tensorrt")
+    )
     assert len(plain) == 2
     assert len(joined) == 1
     assert joined[0].read == plain[0].read + 2 * 32 * 16 * 2
     elsewhere = replace(added, outputs=(BEFORE,))
-    assert len(fusion_rules.fused([lowered[0], (elsewhere, lowered[1][1])], "tensorrt", Settings())) == 2
+    assert len(fusion_rules.fuse([lowered[0], (elsewhere, lowered[1][1])], "tensorrt", LoweringOptions())) == 2
     later = replace(added, phase="backward")
-    assert len(fusion_rules.fused([lowered[0], (later, lowered[1][1])], "tensorrt", Settings())) == 2
+    assert len(fusion_rules.fuse([lowered[0], (later, lowered[1][1])], "tensorrt", LoweringOptions())) == 2
     norm = replace(made, name="native_batch_norm", inputs=(AFTER,), outputs=(AFTER,))
-    folded = fusion_rules.fused([lowered[0], (norm, [Op("batch_norm", "bf16", 0.0, 1.0, 1.0)])], "tensorrt", Settings())
+    folded = fusion_rules.fuse([lowered[0], (norm, [Op("batch_norm", "bf16", 0.0, 1.0, 1.0)])], "tensorrt", LoweringOptions())
     assert [op.kind for op in folded] == ["conv"]
 
 
@@ -313,8 +321,8 @@ def test_casts_narrow_what_a_host_writes_or_reads() -> None:
     kernel = Op("norm", "fp32", 0.0, 100.0, 60.0)
     for dtype, read, written in (("bfloat16", 100.0, 30.0), ("float32", 50.0, 60.0)):
         cast = replace(norm, name="_to_copy", dtype=dtype)
-        (op,) = fusion_rules.fused(
-            [(norm, [kernel]), (cast, [kernel])], engine_record("pytorch-compile").fusion, Settings(amp=True)
+        (op,) = fusion_rules.fuse(
+            [(norm, [kernel]), (cast, [kernel])], engine_record("pytorch-compile").fusion, LoweringOptions(amp=True)
         )
         assert (op.read, op.write) == (read, written)
 

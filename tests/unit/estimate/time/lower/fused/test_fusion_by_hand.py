@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.lower.eager.aten import kernels
-from whichgpu.estimate.time.lower.eager.call import Call, Settings
+from whichgpu.estimate.time.lower.eager.aten import aten_kernels
+from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.eager.gemm import native_attention
-from whichgpu.estimate.time.lower.eager.kernels import Writer
-from whichgpu.estimate.time.lower.eager.layers import Pass, layer
-from whichgpu.estimate.time.lower.eager.training import eager_pass, trained, training_step
-from whichgpu.estimate.time.lower.fused.fusion_rules import fused
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter
+from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
+from whichgpu.estimate.time.lower.eager.training import eager_pass, trained_parameters, training_step
+from whichgpu.estimate.time.lower.fused.fusion_rules import fuse
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
@@ -38,8 +38,8 @@ ADD = call("add_", IMAGE, IMAGE, alike=True)
 
 def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, float, float]]:
     """Kind, role, bytes read and written of what is left."""
-    how = Settings(**settings)
-    ops = fused([(one, kernels(one, how)) for one in calls], engine_record(engine).fusion, how)
+    how = LoweringOptions(**settings)
+    ops = fuse([(one, aten_kernels(one, how)) for one in calls], engine_record(engine).fusion, how)
     return [(op.kind, op.role, float(op.read), float(op.write)) for op in ops]
 
 
@@ -115,7 +115,7 @@ def test_attention_in_one_call() -> None:
     """Four tokens of 128 numbers, two heads of 64: a product to three times as many, attention, a product."""
     query, weight, projection = (3.0, 4.0, 128.0), (384.0, 128.0), (128.0, 128.0)
     asked = call("_native_multi_head_attention", query, query, query, weight, (384.0,), projection, outputs=(query,))
-    qkv, attended, out = native_attention(asked, Settings(training=False))
+    qkv, attended, out = native_attention(asked, LoweringOptions(training=False))
     assert [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in (qkv, out)] == [(12, 384, 128), (12, 128, 128)]
     assert attended.flops == 2 * 2 * 3 * 2 * 16 * 64
     assert (attended.read, attended.write) == (3 * 12 * 128 * 2, 12 * 128 * 2)
@@ -123,9 +123,9 @@ def test_attention_in_one_call() -> None:
 
 
 def eager(precision: str, **more: Any) -> list[Op]:
-    write = Writer(numerics(precision))
+    write = KernelWriter(numerics(precision))
     plain: dict[str, Any] = {"batch": 3.0, "sequence": 10.0}
-    layer(write, replace(TINY, kv_heads=8), Pass(**(plain | more)))
+    eager_layer(write, replace(TINY, kv_heads=8), LayerPass(**(plain | more)))
     return write.ops
 
 
@@ -192,7 +192,7 @@ def stepped(**fields: Any) -> list[Op]:
 
 
 def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
-    parameters, tensors = trained(Workload("train", "tiny"), TINY)
+    parameters, tensors = trained_parameters(Workload("train", "tiny"), TINY)
     assert parameters == 2 * 1000 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256 + 2 * 64) + 64
     assert tensors == 4 * (7 + 2) + 3
 
@@ -213,7 +213,7 @@ def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
 
 def test_what_adapters_train() -> None:
     def of(**fields: Any) -> tuple[float, float]:
-        return trained(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
+        return trained_parameters(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
 
     every = 4 * 4 * (2 * (64 + 64) + 2 * (64 + 16) + 3 * (64 + 256))
     assert of() == (every, 2 * 4 * 7)
@@ -221,8 +221,8 @@ def test_what_adapters_train() -> None:
     assert of(lora_targets="mlp") == (4 * 4 * 3 * 320, 2 * 4 * 3)
     assert of(parallel=Parallel(pp=2)) == (every / 2, 4 * 7)
     plain = replace(TINY, gated=False)
-    assert trained(Workload("finetune", "tiny", lora_rank=4, lora_targets="down"), plain) == (4 * 4 * 320, 8)
+    assert trained_parameters(Workload("finetune", "tiny", lora_rank=4, lora_targets="down"), plain) == (4 * 4 * 320, 8)
     biased = replace(TINY, mlp_bias=True, norm="layer", norms=4)
-    assert trained(Workload("train", "tiny"), biased)[1] == 4 * (7 + 7 + 8) + 3
-    staged, tensors = trained(Workload("train", "tiny", parallel=Parallel(pp=2)), TINY)
-    assert (staged, tensors) == tuple(one / 2 for one in trained(Workload("train", "tiny"), TINY))
+    assert trained_parameters(Workload("train", "tiny"), biased)[1] == 4 * (7 + 7 + 8) + 3
+    staged, tensors = trained_parameters(Workload("train", "tiny", parallel=Parallel(pp=2)), TINY)
+    assert (staged, tensors) == tuple(one / 2 for one in trained_parameters(Workload("train", "tiny"), TINY))

@@ -1,0 +1,74 @@
+"""The command line that asks a plan's question again."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+from whichgpu.api.plan.plan_file import DECLARED, read_plan
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.decide.plan.question import SETTINGS, PlanQuestion, RequestedModel
+from whichgpu.decide.plan.relaxation import is_flat
+
+APART = ("profiles", "rate", "workers", "ray")  # The first two are written apart; the others do not change the answer.
+UNITS = {"horizon": "h", "time_limit": "s"}  # of settings that are amounts
+
+
+def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, own_measurements: bool = True) -> str:
+    """The command line of a question, with a plan file if flags cannot express it."""
+    last = [f"--prices={overlay}"] if overlay else []
+    last += [] if own_measurements else ["--no-own-measurements"]
+    last.append(f"--as-of={day.isoformat()}")
+    words, usual = ["whichgpu", "plan"], PlanQuestion()
+    if question.profiles is not None:
+        words += ["--profiles", str(question.profiles)] + ([f"--rate={question.rate:g}/s"] if question.rate else [])
+    elif question.file is None and is_flat(question):
+        words += [model.spelling for model in question.models] + _model_flags(question.models[0])
+    else:
+        words.append(question.file or "FILE.toml")
+        usual = _file_alone(question)
+    return join([*words, *_flags(question, usual), *last])
+
+
+def _model_flags(model: RequestedModel) -> list[str]:
+    """Flags of the workload and traffic that all models share."""
+    texts: dict[str, Any] = dict(model.fields)
+    texts |= {"trace": model.trace, "hourly": ",".join(f"{rate:g}" for rate in model.hourly)}
+    texts |= {name: f"{spread:g}" for name in ("in_spread", "out_spread") if (spread := getattr(model, name))}
+    for name in ("in_histogram", "out_histogram"):
+        texts[name] = ",".join(f"{length:g}:{weight:g}" for length, weight in getattr(model, name).items())
+    texts["latency"] = f"{model.latency_max:g}s" if model.latency_max else ""
+    return [_flag(name, text) for name, text in texts.items() if text or name in model.fields]
+
+
+def _flag(name: str, text: Any) -> str:
+    return f"--{name.replace('_', '-')}={text}"
+
+
+def _file_alone(question: PlanQuestion) -> PlanQuestion:
+    """The question of the plan file without flags; the question itself if the file cannot be read any more."""
+    try:
+        return read_plan(Path(question.file)) if question.file else question
+    except WhichGpuError:
+        return question
+
+
+def _flags(question: PlanQuestion, usual: PlanQuestion) -> list[str]:
+    """Flags of what differs from another question."""
+    known = usual.filter_texts
+    words = [_flag(name, text) for name, text in question.filter_texts.items() if known.get(name) != text]
+    if question.owned != usual.owned:
+        words.append("--owned=" + ",".join(f"{one.gpus}x{one.gpu}" for one in question.owned))
+    if question.quotas != usual.quotas:
+        words.append("--quota=" + ",".join(f"{name}={most:g}" for name, most in question.quotas.items()))
+    for name in sorted(SETTINGS, key=lambda one: (DECLARED[one].is_switch, one in UNITS)):
+        value = getattr(question, name)
+        if name in APART or value == getattr(usual, name):
+            continue
+        if not DECLARED[name].is_switch:
+            words.append(_flag(name, f"{value:g}{UNITS[name]}" if name in UNITS else value))
+        elif value or DECLARED[name].has_negative:
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+    return words

@@ -1,0 +1,110 @@
+"""Readers of a plan's settings, the same for a key of a plan file and for a flag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from whichgpu.api.request.kinds import Quantity
+from whichgpu.base.units import parse_rate, parse_seconds
+
+MONTH, YEAR = 730.0, 8760.0  # hours
+HOURS = {"hour": 1.0, "hours": 1.0, "month": MONTH, "months": MONTH, "mo": MONTH, "year": YEAR, "years": YEAR, "y": YEAR}
+MAX_RATE, MIN_RATE = 1e6, 1e-9  # requests per second in one hour of a curve
+MAX_AMOUNT = 1e12  # seconds, hours, tokens or weights of a histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Quantity):
+    """A setting read by `parse`, which raises on a bad value; the message `plan.wants-<wants>` says what it takes."""
+
+    unit: str = ""
+    parse: Callable[[Any], Any] = str
+    wants: str = "text"
+    limits: Mapping[str, Any] = field(default_factory=dict)  # values of the message
+
+
+def number(most: float) -> Setting:
+    """A setting from 0 to `most`."""
+
+    def parse(value: Any) -> float:
+        return _checked(float(value), lambda found: 0 <= found <= most)
+
+    return Setting("", parse, "number", {"least": "0", "most": f"{most:g}"})
+
+
+def whole(least: int, most: int) -> Setting:
+    """A whole number from `least` to `most`."""
+
+    def parse(value: Any) -> int:
+        found = int(value)
+        if isinstance(value, bool) or not least <= found <= most or float(value) != found:
+            raise ValueError
+        return found
+
+    return Setting("", parse, "whole", {"least": least, "most": f"{most:,}"})
+
+
+def _checked(value: float, is_valid: Callable[[float], bool]) -> float:
+    if not is_valid(value):
+        raise ValueError
+    return value
+
+
+def _positive(value: float) -> float:
+    return _checked(value, lambda found: 0 < found < MAX_AMOUNT)
+
+
+def parse_hours(value: Any) -> float:
+    """Read a horizon in hours: `12 months`, `720h`, `30d`, or a number of hours."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _positive(float(value))
+    text = str(value).strip()
+    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz ").strip(), text.lstrip("0123456789. ").strip().lower()
+    if unit in HOURS and number:
+        return _positive(float(number) * HOURS[unit])
+    return _positive(parse_seconds(text) / 3600.0)
+
+
+def _seconds(value: Any) -> float:
+    return _positive(parse_seconds(value) if isinstance(value, str) else float(value))
+
+
+def _rate(value: Any) -> float:
+    return _positive(parse_rate(value) if isinstance(value, str) else float(value))
+
+
+def parse_hourly(value: Any) -> tuple[float, ...]:
+    """Read requests per second in each hour: a list, or numbers with commas."""
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    rates = tuple(parse_rate(part) if isinstance(part, str) and "/" in part else float(part) for part in parts)
+    if not rates or max(rates) <= 0 or not all(one == 0 or MIN_RATE <= one <= MAX_RATE for one in rates):
+        raise ValueError
+    return rates
+
+
+def parse_histogram(value: Any) -> dict[float, float]:
+    """Read lengths with their weights: a table, or `100:1,200:3`."""
+    pairs = value.items() if isinstance(value, Mapping) else [part.split(":") for part in str(value).split(",")]
+    weights = {float(length): float(weight) for length, weight in pairs}
+    bounded = all(1 <= length < MAX_AMOUNT and 0 <= weight < MAX_AMOUNT for length, weight in weights.items())
+    if weights and not (bounded and any(weights.values())):
+        raise ValueError
+    return weights
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+TEXT, FLAG, RATE = Setting(), Setting(parse=_flag, wants="flag"), Setting(parse=_rate, wants="rate")
+HORIZON = Setting("s", parse_hours, "time", {"like": "720h, 30d, 12 months"})
+SECONDS, DEADLINE = (Setting("s", _seconds, "time", {"like": like}) for like in ("20s, 500ms", "24h, 3d"))
+HOURLY, HISTOGRAM, SPREAD = (
+    Setting(parse=parse_hourly, wants="hourly"),
+    Setting(parse=parse_histogram, wants="histogram"),
+    number(5.0),
+)

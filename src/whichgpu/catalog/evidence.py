@@ -1,0 +1,137 @@
+"""Measurements the estimates rest on: one row per measured step or operator, with its source and licence.
+
+The table `data/evidence.csv.xz` holds facts in our own columns; `tools/evidence` adds rows to it, `make refit` fits on it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import lzma
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from whichgpu.base.bundled_data import data_rows, read_data
+
+TABLE = Path(__file__).parent / "data" / "evidence.csv.xz"
+SOURCES = Path(__file__).parent / "data" / "evidence_sources.csv"
+Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "op"]
+# Stochastic depth of torchvision's networks as another library has it: as it is, without it, or dropout in its place.
+StochasticDepth = Literal["", "kept", "dropout"]
+TEXT_FIELDS = ("task", "engine", "precision")  # fields of a request with a column of their own
+WHOLE_FIELDS = ("gpus", "year", "batch", "seq_in", "seq_out")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A measured time and the request that asks for it.
+
+    `seconds` are those of the answer's `time` (one step, one forward pass, prefill of the whole batch, one decode step); for
+    `generate`, of the whole batch from prompt to last token. For `op`, `request` is the operator's name, dtype and sizes.
+    """
+
+    source: str
+    gpu: str
+    request: Mapping[str, Any]
+    seconds: float
+    kind: Kind
+    trust: str
+    family: str  # models of one family are left out of a fit together
+    row: int  # line in the source's own table
+    pageable_copy_bytes: float = 0.0  # copied from pageable host memory within the measured time
+    throughput_only: bool = False  # a rate over many batches in flight: no single batch took this long
+    stochastic_depth: StochasticDepth = ""
+    synchronises_after_forward: bool = False  # host and device overlap within the forward and the backward pass only
+    path: str = ""  # file of the source: repository@commit:path
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSource:
+    """Where measurements come from, and on which terms."""
+
+    id: str
+    publisher: str
+    url: str
+    licence: str  # SPDX id, or "none stated"
+
+
+PLAIN_COLUMNS = tuple(field.name for field in fields(Measurement) if field.name != "request")
+COLUMNS = (*PLAIN_COLUMNS, "model", *TEXT_FIELDS, *WHOLE_FIELDS, "fields")
+
+
+@cache
+def evidence_sources() -> Mapping[str, EvidenceSource]:
+    """Sources of the table by id."""
+    return {row["id"]: EvidenceSource(**row) for row in data_rows(SOURCES)}
+
+
+@cache
+def measurements(table: Path = TABLE) -> tuple[Measurement, ...]:
+    """All rows of the evidence table, in its order."""
+    text = lzma.decompress(read_data(table)).decode("utf-8")
+    return tuple(_measurement(cells) for cells in csv.DictReader(io.StringIO(text, newline="")))
+
+
+def steps(rows: Iterable[Measurement], several_gpus: bool = False) -> list[Measurement]:
+    """Steps and passes measured on one GPU, or those on several."""
+    return [row for row in rows if row.kind != "op" and (row.request.get("gpus", 1) != 1) == several_gpus]
+
+
+def operators(rows: Iterable[Measurement]) -> list[Measurement]:
+    """Single operators."""
+    return [row for row in rows if row.kind == "op"]
+
+
+def table_bytes(rows: Iterable[Measurement]) -> bytes:
+    """The table's file for these rows; `measurements` reads back the same values."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_cells(row) for row in rows)
+    return lzma.compress(text.getvalue().encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)
+
+
+def _cells(row: Measurement) -> dict[str, str]:
+    request = dict(row.request)
+    if row.kind != "op" and request.pop("gpu") != row.gpu:
+        raise ValueError(f"two GPUs in {row}")
+    cells = {name: _text(getattr(row, name)) for name in PLAIN_COLUMNS}
+    cells |= {name: _text(request.pop(name)) for name in ("model", *TEXT_FIELDS, *WHOLE_FIELDS) if name in request}
+    return cells | {"fields": json.dumps(request, separators=(",", ":"))} if request else cells
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, dict):
+        return json.dumps(value, separators=(",", ":"))
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _measurement(cells: Mapping[str, str]) -> Measurement:
+    request: dict[str, Any] = {name: cells[name] for name in TEXT_FIELDS if cells[name]}
+    request |= {name: int(cells[name]) for name in WHOLE_FIELDS if cells[name]}
+    if model := cells["model"]:
+        request |= {"model": json.loads(model) if model.startswith("{") else model, "gpu": cells["gpu"]}
+    request |= json.loads(cells["fields"] or "{}")
+    return Measurement(
+        source=cells["source"],
+        gpu=cells["gpu"],
+        request=request,
+        seconds=float(cells["seconds"]),
+        kind=cells["kind"],  # type: ignore[arg-type]
+        trust=cells["trust"],
+        family=cells["family"],
+        row=int(cells["row"]),
+        pageable_copy_bytes=float(cells["pageable_copy_bytes"]),
+        throughput_only=cells["throughput_only"] == "yes",
+        stochastic_depth=cells["stochastic_depth"],  # type: ignore[arg-type]
+        synchronises_after_forward=cells["synchronises_after_forward"] == "yes",
+        path=cells["path"],
+        date=cells["date"],
+    )

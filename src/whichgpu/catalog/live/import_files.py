@@ -1,0 +1,170 @@
+"""Files into the store: SkyPilot's catalog as its users get it, gpuhunt's, or a price list of one's own."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import IO, cast
+
+from whichgpu.base.errors import DataError, UsageError, WhichGpuError
+from whichgpu.base.messages import msg
+from whichgpu.catalog.live.http import MIB
+from whichgpu.catalog.live.layouts import gpuhunt, price_list, skypilot
+from whichgpu.catalog.live.price_store import open_for_writing_lazily
+from whichgpu.catalog.live.refresh import RefreshOutcome, SourceProblem, read_first_row, reader_digest
+from whichgpu.catalog.live.resolve import Resolver
+from whichgpu.catalog.live.rows import PriceBatch, ReadCounts
+from whichgpu.catalog.live.save import save_batch
+from whichgpu.catalog.live.sources.gpuhunt import version_day, zip_batches
+from whichgpu.catalog.live.sources.skypilot import known_content
+from whichgpu.catalog.live.staging import BatchSummary
+from whichgpu.catalog.store import Catalog
+
+ENDINGS = (".csv", ".csv.gz", ".json", ".zip")
+MOST = 4096 * MIB  # of one file, unpacked and read line by line
+MOST_JSON = 64 * MIB  # which is read whole
+LONGEST_LINE = MIB
+_DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    named: bool  # by the user, so that an unknown layout is an error and not a file to pass over
+
+
+def import_prices(
+    path: Path, catalog: Catalog, today: date, *, seen: date | None = None, folder: Path | None = None, trusting: bool = False
+) -> tuple[tuple[RefreshOutcome, ...], tuple[str, ...]]:
+    """Keep what a file or every file of a folder holds; gives the outcomes by layout and the files passed over."""
+    files = _files(path)
+    resolver, passed = Resolver(catalog), []
+    taken: dict[str, list[BatchSummary]] = {}
+    problems: dict[str, list[SourceProblem]] = {}
+    with open_for_writing_lazily(folder) as store:
+        reader = reader_digest(catalog)
+        for file in files:
+            with ExitStack() as stack:
+                try:
+                    batches = _batches(file, seen or day_of(file.path) or today, resolver, stack)
+                    if batches is None:
+                        passed.append(file.path.name)
+                        continue
+                    for batch in batches:
+                        taken.setdefault(batch.source, []).append(
+                            save_batch(store(), read_first_row(batch), resolver, today, reader, trusting)
+                        )
+                except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError, zlib.error) as problem:
+                    if isinstance(problem, WhichGpuError) and problem.kind.startswith("store-"):
+                        raise
+                    problems.setdefault("import", []).append(_problem(file.path, problem))
+    if not taken and not problems:
+        raise DataError("not-a-catalog", msg("error.nothing-to-import", path=str(path)), msg("hint.not-a-catalog"))
+    names = dict.fromkeys((*taken, *problems))
+    return tuple(RefreshOutcome(name, tuple(taken.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(passed)
+
+
+def day_of(path: Path) -> date | None:
+    """The day a path names, its last part first: prices_2026-08-22/aws.csv."""
+    for part in reversed(path.absolute().parts):
+        for found in _DAY.finditer(part):
+            try:
+                return date(int(found[1]), int(found[2]), int(found[3]))
+            except ValueError:
+                continue
+    return None
+
+
+def _files(path: Path) -> list[_File]:
+    try:
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.name.endswith(ENDINGS) and not file.name.startswith("."))
+            return [_File(file, False) for file in inside]
+        os.stat(path)
+    except OSError as problem:
+        message = msg("error.cannot-import", path=str(path), why=problem.strerror or str(problem))
+        raise UsageError("cannot-import", message, msg("hint.cannot-import")) from problem
+    return [_File(path, True)]
+
+
+def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
+    """The batches of a file; None for one that is no price list."""
+    path, name = file.path, file.path.name
+    stream = stack.enter_context(_opened(path))
+    if name.endswith(".zip"):
+        return zip_batches(stream, version_day(path.parent.name) or seen, resolver.machine_of)
+    if name.endswith(".json"):
+        content = stream.read(MOST_JSON + 1)
+        if len(content) > MOST_JSON:
+            raise _too_large(MOST_JSON)
+        items, read = price_list.own_json_items(content), ReadCounts(digest=hashlib.sha256(content).hexdigest())
+        complete = not any(price_list.is_dated(item) for item in items)
+        return iter([PriceBatch("own", _stem(path), price_list.own_json_rows(items, read), seen, complete=complete, read=read)])
+    if name.endswith(".gz"):
+        stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
+    header = next(csv.reader([stream.readline(65536).decode("utf-8-sig")]), [])
+    stream.seek(0)
+    read = ReadCounts()
+    lines = _lines(stream, read)
+    scope = path.parent.name if name == "vms.csv" else _stem(path)
+    if skypilot.is_layout(header):
+        rows = skypilot.skypilot_rows(lines, scope, resolver.machine_of, read)
+        return iter([PriceBatch("skypilot", scope, rows, seen, read=read, seen_of_digest=known_content())])
+    if gpuhunt.is_layout(header):
+        return iter(
+            [PriceBatch("gpuhunt", scope, gpuhunt.gpuhunt_rows(lines, scope, resolver.machine_of, read), seen, seen, read=read)]
+        )
+    if price_list.is_layout(header):
+        complete = not price_list.is_dated(header)
+        return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), seen, complete=complete, read=read)])
+    if file.named:
+        raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
+    return None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A regular file; a pipe or a device would never end."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115 - handed to the caller
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
+    return file
+
+
+def _lines(stream: IO[bytes], read: ReadCounts) -> Iterator[str]:
+    """Lines as text, their digest taken on the way."""
+    digest, size = hashlib.sha256(), 0
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b"")):
+        size += len(line)
+        if len(line) > LONGEST_LINE:  # a few bytes can unpack to a line without end
+            raise _too_large(LONGEST_LINE)
+        if size > MOST:
+            raise _too_large(MOST)
+        digest.update(line)
+        yield line.decode("utf-8-sig" if number == 0 else "utf-8")
+    read.digest = digest.hexdigest()
+
+
+def _too_large(most: int) -> DataError:
+    return DataError("not-a-catalog", msg("error.import-too-large", most=most // MIB), msg("hint.not-a-catalog"))
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _problem(path: Path, problem: Exception) -> SourceProblem:
+    if isinstance(problem, WhichGpuError):
+        return SourceProblem(path.name, problem.kind, problem.message)
+    why = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    return SourceProblem(path.name, "cannot-import", msg("error.cannot-import", path=str(path), why=why))

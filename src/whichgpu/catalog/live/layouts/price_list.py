@@ -1,0 +1,133 @@
+"""A price list of one's own: CSV with a header, or JSON as `offers --json` and `catalog export` write it.
+
+Needed: `provider`, `gpu`, `price`. Known beside them: `instance, region, gpus, term, payment, currency, upfront, includes,
+per` (hour, gpu-hour, month), `discount` (0.15 or 15%, taken off the price), `observed, last_observed`. A list with days is
+history: each row counts for its days. One without is complete as it stands.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from whichgpu.base.dates import first_day, is_date, last_day
+from whichgpu.base.errors import DataError, UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.money import parse_money
+from whichgpu.catalog.live.rows import ANY_REGION, HOURS_PER_MONTH, OfferRow, ReadCounts, RejectedRow, parse_discount, parse_price
+
+NEEDED = frozenset({"provider", "gpu", "price"})
+_LETTER = re.compile(r"[A-Za-z]")
+
+
+def is_layout(header: Iterable[str]) -> bool:
+    """Whether a CSV's first line is that of such a list."""
+    names = set(header)
+    return names >= NEEDED or names >= {"provider", "gpu", "price.amount"}
+
+
+def is_dated(header: Iterable[str]) -> bool:
+    """Whether the rows have days of their own."""
+    return bool({"observed", "observed_at"} & set(header))
+
+
+def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
+    """Prices of a CSV list."""
+    reader = csv.DictReader(lines)
+    if not is_layout(reader.fieldnames or ()):
+        names = tuple(sorted(NEEDED))
+        raise DataError("not-a-list", msg("error.not-a-list", columns=names), msg("hint.not-a-catalog"))
+    for cells in reader:
+        read.rows += 1
+        if None in cells:  # more cells than the header has names
+            yield RejectedRow("malformed", str(list(cells.values())))
+        else:
+            yield from _read(cells)
+
+
+def own_json_items(content: bytes) -> list[dict[str, Any]]:
+    """The items of a JSON list, or of the `offers` in a document."""
+    try:
+        document = msgspec.json.decode(content, type=list[dict[str, Any]] | dict[str, Any])
+        offers = document.get("offers", []) if isinstance(document, dict) else document
+        return msgspec.convert(offers, list[dict[str, Any]])
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as problem:
+        raise DataError("not-a-list", msg("error.not-json-list", why=str(problem)), msg("hint.not-a-catalog")) from problem
+
+
+def own_json_rows(items: Iterable[Mapping[str, Any]], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
+    """Prices of a JSON list."""
+    for item in items:
+        read.rows += 1
+        yield from _read(item)
+
+
+def _read(cells: Mapping[str, Any]) -> Iterator[OfferRow | RejectedRow]:
+    try:
+        yield from _rows(cells)
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, UsageError):
+        yield RejectedRow("malformed", str({key: value for key, value in cells.items() if value}))
+
+
+def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
+    stated = cells.get("gpus")
+    gpus = 1.0 if stated in (None, "") else float(stated)
+    price, currency = _price(cells, gpus)
+    gpu = str(cells["gpu"] or "")
+    upfront = cells.get("upfront") or cells.get("upfront.amount")
+    upfront = upfront.get("amount") if isinstance(upfront, Mapping) else upfront
+    for day in _days(cells):
+        yield OfferRow(
+            provider=str(cells["provider"] or ""),
+            instance=str(cells.get("instance") or f"{gpus:g}x {gpu}"),
+            region=str(cells.get("region") or ANY_REGION),
+            accelerator=gpu,
+            count=gpus,
+            memory_mib=None,
+            term=str(cells.get("term") or "on-demand"),
+            price=price,
+            currency=currency,
+            payment=str(cells["payment"]) if cells.get("payment") else None,
+            upfront=parse_price(upfront) if upfront not in (None, "") else None,
+            includes=str(cells.get("includes") or "gpu+host"),
+            seen=day,
+        )
+
+
+def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
+    """The hourly price of the whole, discount taken off."""
+    stated = cells.get("price")
+    currency = cells.get("currency") or cells.get("price.currency") or "USD"
+    if isinstance(stated, Mapping):
+        stated, currency = stated["amount"], stated["currency"]
+    elif stated in (None, ""):
+        stated = cells["price.amount"]
+    period = str(cells.get("per") or "hour")
+    if isinstance(stated, str) and _LETTER.search(stated):
+        money, named = parse_money(stated)
+        stated, currency, period = money.amount, money.currency, named or period
+    discount = cells.get("discount")
+    if period == "hour" and not discount:
+        return parse_price(stated), str(currency).upper()
+    scale = {"hour": Decimal(1), "gpu-hour": Decimal(str(gpus)), "month": 1 / Decimal(HOURS_PER_MONTH)}[period]
+    return parse_price(parse_price(stated) * scale * (1 - parse_discount(discount))), str(currency).upper()
+
+
+def _days(cells: Mapping[str, Any]) -> tuple[date | None, ...]:
+    first = cells.get("observed") or cells.get("observed_at")
+    last = cells.get("last_observed") or first
+    return _span(str(first), str(last)) if first else (None,)
+
+
+@lru_cache(maxsize=4096)
+def _span(first: str, last: str) -> tuple[date, ...]:
+    if not (is_date(first) and is_date(last)):
+        raise ValueError(first)
+    return tuple(dict.fromkeys((first_day(first), last_day(last) if last != first else first_day(first))))

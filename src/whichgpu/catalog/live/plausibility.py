@@ -1,0 +1,153 @@
+"""Can this price be true? Questions every row and every batch must pass before it is believed.
+
+A row that fails goes to quarantine with its reason and is counted; nothing is dropped without a word. `REASONS` are the
+words a summary uses, each with a message `quarantine.<reason>`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import date
+from functools import cache
+
+from whichgpu.catalog.live.resolve import ResolvedGpu
+from whichgpu.catalog.live.rows import OfferRow
+from whichgpu.catalog.live.source_tables import Fault, faults
+from whichgpu.catalog.offer import INCLUDES, PAYMENTS, TERMS
+from whichgpu.catalog.pricing import implausible_price
+
+REASONS = (
+    "malformed",
+    "no-price",
+    "no-host",
+    "gpus",
+    "count",
+    "memory",
+    "price-zero",
+    "price-negative",
+    "no-region",
+    "words",
+    "currency",
+    "future",
+    "below-power",
+    "too-dear",
+    "known-fault",
+    "spot-above-on-demand",
+    "one-for-all",
+    "all-for-one",
+    "jump",
+)
+UNKNOWN = "unknown-gpu"
+
+SLACK = 1.01  # spot and on-demand are rounded differently
+SAME_PRICE = 1.25  # a machine of n GPUs for less than this many times the machine of one
+LONGEST = 200
+
+
+def row_rejection(
+    source: str, row: OfferRow, variant: ResolvedGpu, seen: date, today: date, dollars: float | None
+) -> tuple[str, str] | None:
+    """The first reason not to accept a row, with its detail; None if it is acceptable.
+
+    `dollars` is its price in US dollars on the day it was seen, None if no exchange rate is known.
+    """
+    price = row.price
+    if price <= 0:
+        return ("price-zero" if price == 0 else "price-negative"), str(price)
+    if row.upfront is not None and row.upfront < 0:
+        return "price-negative", str(row.upfront)
+    if not row.region:
+        return "no-region", row.instance
+    if (wrong := _wrong_word(row)) is not None:
+        return "words", wrong
+    if seen > today:
+        return "future", seen.isoformat()
+    if dollars is None:
+        return "currency", f"{row.currency} {seen.isoformat()}"
+    each = dollars / variant.gpus
+    for fault in _faults_of(source, row.provider):
+        if (
+            fault.term in ("", row.term)
+            and fault.accelerator.fullmatch(row.accelerator)
+            and fault.instance.fullmatch(row.instance)
+            and fault.price in (None, price)
+            and (fault.below is None or each < fault.below)
+            and (fault.above is None or each > fault.above)
+        ):
+            return "known-fault", fault.why
+    reason = implausible_price(variant.gpu.tdp_watts, each)
+    if reason is None:
+        return None
+    return reason, f"{price} USD" if row.currency == "USD" else f"{price} {row.currency} = {dollars:.4g} USD"
+
+
+@cache
+def _faults_of(source: str, provider: str) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults() if (fault.source, fault.provider) == (source, provider))
+
+
+@cache
+def _is_currency(text: str) -> bool:
+    return len(text) == 3 and text.isascii() and text.isalpha() and text.isupper()
+
+
+def _wrong_word(row: OfferRow) -> str | None:
+    """The first word of a row that cannot be what it should be."""
+    if row.term not in TERMS:
+        return row.term
+    if row.payment is not None and row.payment not in PAYMENTS:
+        return row.payment
+    if row.includes not in INCLUDES:
+        return row.includes
+    if not _is_currency(row.currency):
+        return row.currency
+    for word in (row.provider, row.instance, row.region):
+        if not word or len(word) > LONGEST or not word.isprintable():
+            return word
+    return None
+
+
+def mark_contradictions(connection: sqlite3.Connection) -> None:
+    """Mark the staged rows that contradict other rows of their batch."""
+    connection.execute("CREATE INDEX temp.kind_place ON kind(place, term)")
+    connection.execute(_SPOT, {"slack": SLACK})
+    connection.execute(_COUNTS, {"same": SAME_PRICE})
+
+
+# Neither of the two can be trusted: at GCP it was the on-demand price that was wrong.
+_SPOT = """
+WITH pairs AS MATERIALIZED (
+    SELECT s.id AS spot, o.id AS other
+    FROM temp.kind s JOIN temp.kind o USING (place, provider, instance, region, gpu, gpus, includes, currency)
+    WHERE s.term = 'spot' AND o.term = 'on-demand'
+), wrong AS MATERIALIZED (
+    SELECT s.rowid AS spot, o.rowid AS other, s.amount || ' > ' || o.amount AS detail
+    FROM pairs JOIN temp.incoming s ON s.kind = pairs.spot
+    JOIN temp.incoming o ON o.kind = pairs.other AND o.day = s.day AND o.zone = s.zone
+    WHERE s.value > o.value * :slack
+), each AS (SELECT spot AS id, detail FROM wrong UNION SELECT other, detail FROM wrong)
+UPDATE temp.incoming SET reason = 'spot-above-on-demand', detail = each.detail FROM each WHERE incoming.rowid = each.id
+"""
+
+# The price of one GPU written for a machine of many, or that of the machine multiplied once more.
+_COUNTS = """
+WITH mixed AS MATERIALIZED (
+    SELECT id, gpus, family FROM temp.kind WHERE gpus >= 1 AND family IN (
+        SELECT family FROM temp.kind WHERE term <> 'spot' GROUP BY family HAVING min(gpus) <= 1 AND max(gpus) > 1
+    )
+), lowest AS MATERIALIZED (
+    SELECT family, gpus, day, min(value) AS value FROM mixed JOIN temp.incoming ON incoming.kind = mixed.id
+    WHERE reason IS NULL GROUP BY family, gpus, day
+), wrong AS MATERIALIZED (
+    SELECT m.family, m.gpus, m.day, one.value AS one,
+        CASE WHEN m.value <= one.value * :same THEN 'one-for-all' ELSE 'all-for-one' END AS reason
+    FROM lowest m JOIN lowest one USING (family, day)
+    WHERE one.gpus = 1 AND m.gpus > 1
+      AND (m.value <= one.value * :same OR (m.gpus >= 4 AND m.value >= one.value * m.gpus * m.gpus * 0.8))
+), each AS (
+    SELECT i.rowid AS id, wrong.reason, i.amount || ' / ' || wrong.one AS detail
+    FROM wrong JOIN mixed USING (family, gpus) JOIN temp.incoming i ON i.kind = mixed.id AND i.day = wrong.day
+    WHERE i.reason IS NULL
+)
+UPDATE temp.incoming SET reason = each.reason, detail = each.detail FROM each WHERE incoming.rowid = each.id
+"""

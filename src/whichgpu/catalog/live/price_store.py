@@ -1,0 +1,223 @@
+"""Opening the user's price store, with every way it can fail told in words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from whichgpu.base.errors import DataError
+from whichgpu.base.files import user_folder
+from whichgpu.base.messages import msg
+from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
+
+NAME = "prices.sqlite3"
+WAIT_MS = 120_000  # for another refresh to finish its batch
+
+_REASONS = {
+    "SQLITE_BUSY": "locked",
+    "SQLITE_LOCKED": "locked",
+    "SQLITE_READONLY": "readonly",
+    "SQLITE_PERM": "readonly",
+    "SQLITE_FULL": "full",
+    "SQLITE_IOERR": "full",
+    "SQLITE_TOOBIG": "full",
+    "SQLITE_CANTOPEN": "unopenable",
+    "SQLITE_NOTADB": "damaged",
+    "SQLITE_CORRUPT": "damaged",
+}
+
+
+def store_path(folder: Path | None = None) -> Path | None:
+    """Where the store lies: the folder named, WHICHGPU_DATA, or the user's data directory; None where there is no home."""
+    named = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
+    if named is not None:
+        return named.expanduser() / NAME
+    usual = user_folder("XDG_DATA_HOME", ".local/share")
+    return None if usual is None else usual / "whichgpu" / NAME
+
+
+@contextmanager
+def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
+    """The store to read from, as it stood when the first question was asked; None where there is none, or nothing in it yet."""
+    path = store_path(folder)
+    if path is None or not _exists(path):
+        yield None
+        return
+    with translate_sqlite_errors(path):
+        connection = _open_to_read(path)
+        try:
+            _check(connection, path)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version < len(MIGRATIONS):  # brought forward by whoever may write; if that is not us, it is an error
+                connection.close()
+                connection = _open_to_write(path)
+            yield connection if connection.execute("SELECT 1 FROM batch LIMIT 1").fetchone() else None
+        finally:
+            connection.close()
+
+
+def check_writable(folder: Path | None = None) -> None:
+    """An error where the store could not be written; none is made that there is not yet."""
+    path = store_path(folder)
+    if path is not None and not _exists(path):
+        _make_folder(path)
+        try:
+            with TemporaryFile(dir=path.parent):
+                return
+        except OSError as problem:
+            message = msg("error.store-unopenable", path=str(path), why=problem.strerror or str(problem))
+            raise DataError("store-unopenable", message, msg("hint.store-unopenable")) from problem
+    with open_for_writing(folder):
+        return
+
+
+@contextmanager
+def open_for_writing_lazily(folder: Path | None = None) -> Iterator[Callable[[], sqlite3.Connection]]:
+    """The store to write to, opened or made once there is something to write."""
+    opened: list[sqlite3.Connection] = []
+    with ExitStack() as stack:
+
+        def connection() -> sqlite3.Connection:
+            if not opened:
+                opened.append(stack.enter_context(open_for_writing(folder)))
+            return opened[0]
+
+        yield connection
+
+
+@contextmanager
+def open_for_writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]:
+    """The store to write to, made or brought forward where needed."""
+    path = store_path(folder)
+    if path is None:
+        raise DataError("store-homeless", msg("error.store-homeless"), msg("hint.store-homeless"))
+    with translate_sqlite_errors(path):
+        _make_folder(path)
+        connection = _open_to_write(path)
+        try:
+            yield connection
+        finally:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing: other writers wait, readers go on seeing what was there."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk may have rolled back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors in our words."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        name = getattr(problem, "sqlite_errorname", "") or ""
+        kind = next((reason for start, reason in _REASONS.items() if name.startswith(start)), "failed")
+        message = msg(f"error.store-{kind}", path=str(path), why=str(problem))
+        raise DataError(f"store-{kind}", message, msg(f"hint.store-{kind}")) from problem
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        message = msg("error.store-folder", path=str(path.parent), why=problem.strerror or str(problem))
+        raise DataError("store-folder", message, msg("hint.store-folder")) from problem
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    uri = path.absolute().as_uri()
+    try:
+        return _settled(sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, timeout=WAIT_MS / 1000))
+    except sqlite3.OperationalError:
+        # A folder we may not write to has no room for the log's index; with no log beside it, the file is all there is.
+        if path.with_name(path.name + "-wal").exists():
+            raise
+        return _settled(sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None))
+
+
+def _settled(connection: sqlite3.Connection) -> sqlite3.Connection:
+    try:
+        connection.execute(f"PRAGMA busy_timeout={WAIT_MS}")
+        connection.execute("PRAGMA mmap_size=1073741824")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_to_write(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=WAIT_MS / 1000)
+    try:
+        connection.execute(f"PRAGMA busy_timeout={WAIT_MS}")
+        _check(connection, path)
+        _log_ahead(connection)
+        connection.execute("PRAGMA synchronous=FULL")  # a batch that was reported as kept survives a power cut
+        connection.execute("PRAGMA cache_size=-65536")
+        connection.execute("PRAGMA mmap_size=1073741824")
+        _bring_forward(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log. SQLite does not wait for others while it switches, so we do."""
+    for attempt in range(100):
+        try:
+            if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
+                return
+        except sqlite3.OperationalError as problem:
+            if attempt == 99 or not str(problem.sqlite_errorname).startswith("SQLITE_BUSY"):
+                raise
+        time.sleep(0.05)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not ours or is of a later schema."""
+    connection.execute("BEGIN")  # all three of one moment: another process may be making the store
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.execute("COMMIT")
+    if tables and application != APPLICATION:
+        raise DataError("store-foreign", msg("error.store-foreign", path=str(path)), msg("hint.store-foreign"))
+    if version > len(MIGRATIONS):
+        message = msg("error.store-newer", path=str(path), theirs=version, ours=len(MIGRATIONS))
+        raise DataError("store-newer", message, msg("hint.store-newer"))
+
+
+def _bring_forward(connection: sqlite3.Connection) -> None:
+    """Apply the migrations that are missing, each whole or not at all; two processes at once do it once."""
+    while connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
+        with transaction(connection):
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version < len(MIGRATIONS):
+                for statement in MIGRATIONS[version].split(";"):
+                    if statement.strip():
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA application_id={APPLICATION}")
+                connection.execute(f"PRAGMA user_version={version + 1}")

@@ -1,0 +1,243 @@
+"""Asking the store: what was on offer on a day, how prices went, what changed between two looks, how old it all is."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from whichgpu.catalog.offer import Observation
+
+FOREVER = date.max.toordinal()
+NO_BATCH = (1 << 62) - 1
+STALE_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class OfferQuery:
+    """Which offers are asked for; None asks nothing."""
+
+    gpus: frozenset[str] | None = None
+    provider: str | None = None
+    region: str | None = None
+    instance: str | None = None
+    terms: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesStatus:
+    """One part of one source: how much it gave, and how old what it gave is."""
+
+    source: str
+    scope: str
+    snapshots: int
+    last_snapshot: int  # its number, for `catalog diff @A @B`
+    last_look: str  # day of the last look
+    content: str  # day its content last changed: as the source says, or as we saw
+    age_days: int  # of the content
+    stale: bool
+    offers: int
+    quarantined: int
+    unknown: int
+
+
+_OFFER = "o.provider, o.instance, o.region, o.gpu, o.gpus, o.term, o.payment, o.currency, o.includes"
+_PRICE = "p.amount, p.upfront, p.first, p.last, p.ended, p.end_batch, p.batch, p.series"
+
+Row = tuple[object, ...]
+
+
+class _Looks:
+    """The looks that count: those up to a horizon. What they tell of a run is put together here, not by joins."""
+
+    def __init__(self, connection: sqlite3.Connection, horizon: int) -> None:
+        self.horizon = horizon
+        self._sources = dict(connection.execute("SELECT id, source FROM series"))
+        looks = connection.execute(
+            "SELECT id, series, seen, recorded FROM batch WHERE id <= ? ORDER BY id", (horizon,)
+        ).fetchall()
+        self._newest: dict[int, int] = {}
+        self._recorded: dict[int, str] = {}
+        for id, series, seen, recorded in looks:
+            self._newest[series] = max(seen, self._newest.get(series, 0))
+            self._recorded[id] = _iso(recorded)
+
+    def observation(self, row: tuple[Any, ...]) -> Observation:
+        """A run as those looks saw it: one that a later look ended goes on."""
+        (provider, instance, region, gpu, gpus, term, payment, currency, includes, amount, upfront, first, last, ended,
+         end_batch, batch, series, availability) = row  # fmt: skip
+        if end_batch is None or end_batch > self.horizon:
+            last, ended = self._newest[series], None
+        return Observation(
+            provider,
+            instance,
+            region,
+            gpu,
+            int(gpus) if gpus == int(gpus) else gpus,
+            term,
+            payment or None,
+            _decimal(amount),
+            currency,
+            _decimal(upfront) if upfront else None,
+            includes,
+            _iso(first),
+            _iso(last),
+            None if ended is None else _iso(ended),
+            self._sources[series],
+            self._recorded[batch],
+            availability or None,
+        )
+
+
+def snapshot_horizon(connection: sqlite3.Connection, known: date | int | None) -> int:
+    """The last batch recorded by a day, or that of a number."""
+    if known is None:
+        return NO_BATCH
+    if isinstance(known, int):
+        return known
+    found = connection.execute("SELECT max(id) FROM batch WHERE recorded <= ?", (known.toordinal(),)).fetchone()[0]
+    return int(found or 0)
+
+
+def offers_on(
+    connection: sqlite3.Connection,
+    day: date | None,
+    known: date | int | None = None,
+    wish: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
+    also_ended: bool = False,
+) -> list[Observation]:
+    """The last run of each offer in each series that had begun by a day and was still listed then, or `also_ended`."""
+    where, values = _wished(wish)
+    looks = _Looks(connection, snapshot_horizon(connection, known))
+    values |= {"day": FOREVER if day is None else day.toordinal(), "h": looks.horizon}
+    # For each offer of each series one step into the key of `price`, however long its history is: CROSS JOIN keeps the order.
+    query = f"""
+    SELECT {_OFFER}, {_PRICE}, (
+        SELECT a.words FROM availability a WHERE a.offer = h.offer AND a.series = h.series AND a.batch <= :h
+        ORDER BY a.batch DESC LIMIT 1
+    ) FROM offer o
+    CROSS JOIN held h ON h.offer = o.id
+    CROSS JOIN price p ON p.offer = h.offer AND p.series = h.series AND (p.first, p.batch) = (
+        SELECT x.first, x.batch FROM price x
+        WHERE x.offer = h.offer AND x.series = h.series AND x.first <= :day AND x.batch <= :h
+        ORDER BY x.first DESC, x.batch DESC LIMIT 1
+    )
+    WHERE {where} AND ({int(also_ended)} OR NOT coalesce(p.end_batch <= :h AND p.ended <= :day, 0))
+    """
+    return list(map(looks.observation, connection.execute(query, values)))
+
+
+def price_history(connection: sqlite3.Connection, wish: OfferQuery, known: date | int | None = None) -> Iterator[Observation]:
+    """Every run of the offers asked for, oldest first, as they are read."""
+    where, values = _wished(wish)
+    looks = _Looks(connection, snapshot_horizon(connection, known))
+    values["h"] = looks.horizon
+    query = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
+    WHERE {where} AND p.batch <= :h ORDER BY p.first, p.batch, o.id"""
+    return map(looks.observation, connection.execute(query, values))
+
+
+def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
+    """What one look saw; None where there is no such look."""
+    found = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
+    if found is None:
+        return None
+    looks = _Looks(connection, number)
+    query = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
+    WHERE p.series = :series AND p.batch <= :h AND (p.end_batch IS NULL OR p.end_batch > :h OR p.end_batch = p.batch)"""
+    return list(map(looks.observation, connection.execute(query, {"series": found[0], "h": number})))
+
+
+def changes_since(connection: sqlite3.Connection, number: int, wish: OfferQuery) -> Iterator[tuple[Observation, bool]]:
+    """Runs begun (True) or ended (False) by looks after a given one."""
+    where, values = _wished(wish)
+    values["since"] = number
+    looks = _Looks(connection, NO_BATCH)
+    query = f"""SELECT p.batch, {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
+    WHERE {where} AND (p.batch > :since OR p.end_batch > :since) ORDER BY p.first, p.batch, o.id"""
+    for began, *row in connection.execute(query, values):
+        yield looks.observation(tuple(row)), began > number
+
+
+def newest_snapshot(connection: sqlite3.Connection) -> int:
+    """The number of the newest look."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()[0])
+
+
+def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesStatus]:
+    """Every part of every source, by the age of its content."""
+    query = """
+    SELECT s.source, s.scope, count(*), max(b.id), max(b.recorded),
+        (SELECT coalesce(c.content, c.seen) FROM batch c WHERE c.series = s.id AND (c.content IS NOT NULL OR c.changes > 0)
+         ORDER BY c.id DESC LIMIT 1)
+    FROM series s JOIN batch b ON b.series = s.id GROUP BY s.id ORDER BY s.source, s.scope
+    """
+    return [_status(connection, row, today) for row in connection.execute(query)]
+
+
+def quarantined_rows(connection: sqlite3.Connection, source: str | None = None) -> list[dict[str, str]]:
+    """Rows of the newest looks that were not believed, each with its reason."""
+    names = ("source", "scope", "reason", "detail", "provider", "instance", "region", "accelerator", "term", "price", "currency")
+    query = """SELECT s.source, s.scope, q.reason, q.detail, q.provider, q.instance, q.region, q.accelerator, q.term, q.price,
+        q.currency FROM quarantine q JOIN batch b ON b.id = q.batch JOIN series s ON s.id = b.series
+        WHERE :source IS NULL OR s.source = :source ORDER BY s.source, s.scope, q.reason, q.id"""
+    found = connection.execute(query, {"source": source})
+    return [dict(zip(names, ("" if cell is None else str(cell) for cell in row), strict=True)) for row in found]
+
+
+def _status(connection: sqlite3.Connection, row: Row, today: date) -> SeriesStatus:
+    source, scope, count, batch, looked, content = row
+    last = connection.execute("SELECT offers, reasons, unknown FROM batch WHERE id = ?", (batch,)).fetchone()
+    assert isinstance(looked, int)
+    day = date.fromordinal(content if isinstance(content, int) else looked)
+    age = max(0, (today - day).days)
+    return SeriesStatus(
+        str(source),
+        str(scope),
+        int(str(count)),
+        int(str(batch)),
+        date.fromordinal(looked).isoformat(),
+        day.isoformat(),
+        age,
+        age > STALE_DAYS,
+        last[0],
+        sum(json.loads(last[1]).values()),
+        last[2],
+    )
+
+
+def _wished(wish: OfferQuery) -> tuple[str, dict[str, object]]:
+    """Conditions on `o`, and their values."""
+    parts, values = ["1"], dict[str, object]()
+    if wish.gpus is not None:
+        parts.append(f"o.gpu IN ({_named('gpu', wish.gpus, values)})")
+    if wish.terms is not None:
+        parts.append(f"o.term IN ({_named('term', wish.terms, values)})")
+    for name in ("provider", "region", "instance"):
+        if getattr(wish, name) is not None:
+            parts.append(f"o.{name} = :{name}")
+            values[name] = getattr(wish, name)
+    return " AND ".join(parts), values
+
+
+def _named(name: str, words: Iterable[str], values: dict[str, object]) -> str:
+    keys = []
+    for number, word in enumerate(sorted(words)):
+        values[f"{name}{number}"] = word
+        keys.append(f":{name}{number}")
+    return ", ".join(keys) or "NULL"
+
+
+@lru_cache(maxsize=8192)
+def _iso(ordinal: int) -> str:
+    return date.fromordinal(ordinal).isoformat()
+
+
+@lru_cache(maxsize=8192)
+def _decimal(text: str) -> Decimal:
+    return Decimal(text)

@@ -1,0 +1,43 @@
+"""Reference workloads that GPUs are ranked by if the user names none, one index per kind of work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from whichgpu.base.messages import msg
+from whichgpu.catalog.tables import Row, bad_data_error, record_of
+
+
+@dataclass(frozen=True, slots=True)
+class MixItem:
+    """One workload of an index; the first of `precisions` that the GPU has units for is used."""
+
+    id: str
+    index: str
+    weight: float
+    request: dict[str, Any]
+    precisions: tuple[str, ...]
+    why: str
+    recorded: str
+
+
+def build_mix_item(row: Row) -> MixItem:
+    """Build a reference workload from its table row."""
+    try:
+        request = parse_request(row["request"])
+    except ValueError as problem:
+        raise bad_data_error("reference_mix.csv", row["id"], "request", msg("finding.bad-request")) from problem
+    return record_of(MixItem, row, request=request, weight=float(row["weight"]))
+
+
+def parse_request(text: str) -> dict[str, Any]:
+    """Parse a JSON request with a task and a model; raise ValueError for anything else."""
+    try:
+        request = json.loads(text)
+    except RecursionError as problem:
+        raise ValueError(text) from problem
+    if not isinstance(request, dict) or not {"task", "model"} <= set(request) or {"gpu", "precision"} & set(request):
+        raise ValueError(text)
+    return request

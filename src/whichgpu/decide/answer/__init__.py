@@ -1,0 +1,1 @@
+"""The answer of `recommend`: its rows, sentences, reasons, assumptions and advice."""

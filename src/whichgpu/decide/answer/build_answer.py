@@ -1,0 +1,219 @@
+"""Build the answer of `recommend` from ranked candidates: rows, reasons, advice, sources, and commands that reproduce it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from shlex import join
+from typing import Any
+from urllib.parse import urlencode
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.host import Instance, Source
+from whichgpu.decide.answer import explain
+from whichgpu.decide.answer.host_fit import build_advice, host_advice
+from whichgpu.decide.answer.missing_support import missing_support, missing_support_sources
+from whichgpu.decide.answer.other_engines import other_engines
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected, Reproduce
+from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
+from whichgpu.decide.answer.spot_shares import spot_shares
+from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
+from whichgpu.decide.configurations.mix_amounts import indices
+from whichgpu.decide.constraints import Rank
+from whichgpu.decide.market import machine_of
+from whichgpu.decide.question import EvaluatedQuestion, Question
+from whichgpu.decide.recommend import RankedCandidates
+from whichgpu.decide.shortlist import best_of, shortlist
+from whichgpu.decide.work import running_sequences
+from whichgpu.estimate.loading import loading
+from whichgpu.estimate.serving.summary import enough_requests
+from whichgpu.price.billing import billing_on, extras_sources
+from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.workload.context_limit import beyond_context
+from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
+from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.spelling import echo, to_argv
+from whichgpu.workload.unused import unused
+from whichgpu.workload.workload import Workload
+
+PAGE = "/recommend"
+VERIFY_GPU = "whichgpu measure"  # measures the GPU itself, if there is no step to run
+# A command that measures a workload with so many sequences or samples at once, and a note on what it covers.
+Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBuilder:
+    """A question with its ranked candidates, of which at least one passes."""
+
+    question: Question
+    screened: EvaluatedQuestion
+    ranked: RankedCandidates
+    rank: Rank
+    verify: Verify
+
+    def answer(self, compared_gpus: Sequence[str], limit: int) -> RecommendAnswer:
+        """Return the answer with up to `limit` rows; `compared_gpus` are ids of which it says why they are not the answer."""
+        found, order, _ = self.ranked
+        screened, request, market, modelled = self.screened, self.screened.request, self.screened.selection.market, self._modelled
+        picked = shortlist(found, order, screened.groups, market, limit, compared_gpus)
+        first, *others = picked.listed
+        rows = {at: self._row(at) for at in picked.all}
+        best, second = rows[first], rows[others[0]] if others else None
+        rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
+        best = rows[first]
+        group, configuration = group_at(first, found, screened)
+        catalog = self.question.lookups.catalog
+        engine = next((one for one in catalog.engines if one.id == request.workload.engine), None)
+        verify, verify_note = self._verify(best)
+        missing = missing_support(group.gpu, request.workload, modelled and request.shape.is_generative)
+        return RecommendAnswer(
+            request=self._echo(), as_of=self.question.day.isoformat(), rank=self.rank, kind=work_kind(modelled, screened.work),
+            answer=best, sentence=self._sentence(first, best), runner_up=rows[others[0]] if others else None,
+            cheapest=rows[picked.cheapest], fastest=rows[picked.fastest],
+            candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
+            fallback=None if picked.without_spot is None else rows[picked.without_spot],
+            with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
+            shares=spot_shares(first, best, found, screened.terms),
+            engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
+            considered=found.considered, rejected=Rejected(dict(found.rejected.most_common()), ()),
+            why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
+            assumptions=(*assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions),
+            warnings=(*warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
+            sources=self._sources(rows.values(), missing), verify=verify, verify_note=verify_note, reproduce=self._reproduce(),
+            curve=configuration.curve, terms=term_lines(best, market),
+        )  # fmt: skip
+
+    @property
+    def _modelled(self) -> bool:
+        return self.question.modelled
+
+    @property
+    def _serving(self) -> bool:
+        return self.screened.work.hours is not None
+
+    def _remarks(self, best: Candidate) -> tuple[Message, ...]:
+        """Flags without effect, limits within the answer's range, a percentile that few simulated requests lie beyond."""
+        request, workload = self.screened.request, self.screened.request.workload
+        tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
+        remarks = (
+            *denoiser_note(workload, request.shape),
+            *(unused(workload, request.shape, request.given) if self._modelled else ()),
+            *beyond_context(tokens, request.shape),
+            *near_limits(best, self.screened.selection.constraints, self.screened.work, workload),
+        )
+        if best.simulated is None or enough_requests(best.simulated, workload.percentile):
+            return remarks
+        beyond = f"{best.simulated * (100.0 - workload.percentile) / 100.0:.0f}"
+        return (*remarks, msg("recommend.thin", percentile=f"{workload.percentile:g}", n=best.simulated, beyond=beyond))
+
+    def _row(self, at: int) -> Candidate:
+        one = build_candidate(at, self.ranked.candidates, self.screened)
+        selection = self.screened.selection
+        dollars = selection.purchase.get(one.gpu)
+        if dollars is None:
+            return one
+        return replace(one, purchase=money(float(dollars) * one.gpus * selection.market.rate, selection.constraints.currency))
+
+    def _explained(self, at: int, one: Candidate, other: Candidate | None) -> Candidate:
+        billed = None if self._serving or not self._modelled else explain.billed_hours(at, self.ranked.candidates)
+        workload = self.screened.request.workload
+        return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
+
+    def _list_price_day(self, one: Candidate) -> str | None:
+        """The day of a card's list price; None if the user gave its price."""
+        given = one.gpu in self.screened.selection.given
+        return None if given else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
+
+    def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
+        found, order, results = self.ranked
+        why = {}
+        for gpu in (self.question.lookups.catalog.gpu_by_id[id] for id in gpus):
+            at = best_of(gpu.id, found, self.screened.groups, order)
+            row = None if at is None else rows[at]
+            why[gpu.id] = explain.why_not(gpu.id, gpu.name, found, self.screened.groups, results, best, row, self._serving)
+        return why
+
+    def _sentence(self, at: int, best: Candidate) -> Message:
+        """The answer in a sentence, with what limits training on images if its host cannot feed the GPUs."""
+        request = self.screened.request
+        plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
+        if counts_steps(request.workload, request.shape):
+            return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)
+        machine = self._machine(at)
+        on_images = self._modelled and request.workload.training and request.shape.reads_images
+        if not (on_images and machine and machine.vcpus):
+            return plain
+        rate, vcpus = self.ranked.candidates.configuration_at(at).rate, float(machine.vcpus) * best.machines
+        loaded = loading(rate, vcpus)
+        if best.purchase is not None or loaded.fed is None or loaded.fed.value >= rate:
+            return plain
+        slow = self.ranked.candidates.stretched(at, (rate / loaded.fed.value,))
+        with_dali = loading(rate, vcpus, "dali-gpu")
+        return sentence_starved(plain, best, loaded, with_dali, vcpus, float(slow.hours[0]), float(slow.cost[0]))
+
+    def _machine(self, at: int) -> Instance | None:
+        machines = {(one.provider, one.instance): one for one in self.question.lookups.catalog.instances}
+        return machine_of(self.screened.selection.market, int(self.ranked.candidates.offer[at]), machines)
+
+    def _host(self, at: int, best: Candidate) -> tuple[Message, ...]:
+        group, configuration = group_at(at, self.ranked.candidates, self.screened)
+        if best.purchase is not None:
+            return build_advice(group.gpu, group.gpus)
+        return host_advice(self.screened.request, group, configuration, self._machine(at), best.provider, best.term)
+
+    def _echo(self) -> dict[str, Any]:
+        request = self.screened.request
+        echoed = echo(request.workload, request.given)
+        if not self._modelled:
+            echoed |= {"model": None, "mix": list(indices(request.workload.task, self.question.day))}
+        return echoed | {"wishes": self.screened.selection.spelled}
+
+    def _sources(self, rows: Iterable[Candidate], missing: tuple[Message, ...]) -> tuple[Source, ...]:
+        rows, catalog = list(rows), self.question.lookups.catalog
+        best, run_settings = rows[0], self.screened.selection.constraints.run_settings
+        spot = SPOT_SOURCES if any(row.term == "spot" for row in rows) else ()
+        billing = billing_on(best.provider, self.question.day, best.instance).sources
+        charged = [name for name, size in (("disk", run_settings.disk_gb), ("egress", run_settings.egress_gb)) if size]
+        return catalog.cited_sources(
+            tuple(row.source for row in rows), spot, tuple(catalog.gpu_by_id[best.gpu].sources)[:2], best.time.sources, billing,
+            extras_sources(best.provider, charged), missing_support_sources(missing),
+        )  # fmt: skip
+
+    def _verify(self, best: Candidate) -> tuple[str, Message]:
+        """The command that measures the answer's step on its hardware, and what it does not cover."""
+        if not self._modelled:
+            return VERIFY_GPU, msg("verify-note.gpu")
+        request = self.screened.request
+        workload = replace(
+            request.bare, gpu=best.gpu, gpus=max(1, int(best.gpus / best.copies)), parallel=best.parallel,
+            precision=best.precision, batch=best.batch, micro_batch=best.micro_batch, accumulation=best.accumulation,
+            checkpointing=best.checkpointing, rate=None,
+        )  # fmt: skip
+        return self.verify(workload, request.shape, self._concurrency(best))
+
+    def _concurrency(self, best: Candidate) -> int:
+        """Sequences of one replica: as many as the load keeps running, else its share of the batch."""
+        workload, share = self.screened.request.workload, max(1, best.batch // best.parallel.dp)
+        if workload.rate is None or best.ttft is None:
+            return share
+        rate, tpot = workload.rate / (best.copies * best.parallel.dp), best.tpot.value if best.tpot else 0.0
+        return running_sequences(rate, best.ttft.value, tpot, workload.seq_out or 1, share)
+
+    def _reproduce(self) -> Reproduce:
+        bare = self.screened.request.bare
+        words = [word for word in to_argv(bare) if not word.startswith(("--task", "--model"))]
+        model = [KINDS["model"].write_text(bare.model)] if self._modelled else []
+        required = [_flag(name, value) for name, value in self.screened.selection.spelled.items()]
+        day = [f"--as-of={self.question.day.isoformat()}"]
+        prices = [f"--prices={self.question.overlay}"] if self.question.overlay else []  # A page opens no local path.
+        split = [word.removeprefix("--").partition("=") for word in (*words, *required, *day)]
+        pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
+        query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])
+        command = join(["whichgpu", "recommend", bare.task, *model, *words, *required, *prices, *day])
+        return Reproduce(command, f"{PAGE}?{query}")
+
+
+def _flag(name: str, value: str) -> str:
+    return "--buy" if name == "buy" else f"--{name.replace('_', '-')}={value}"

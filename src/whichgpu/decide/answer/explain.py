@@ -1,0 +1,149 @@
+"""Reasons for a candidate and against a GPU, from the numbers that decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
+from whichgpu.catalog.offer import ANY_REGION
+from whichgpu.decide.candidate import Candidate
+from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.configurations.configuration import GroupResult, Infeasibility
+from whichgpu.decide.configurations.groups import Groups
+from whichgpu.price.run import HOUR
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.workload import Workload
+
+MAX_SLICES = 16  # of one GPU
+NOTABLE = 1.02  # times what is used: more than that billed is mentioned
+MIN_RERUNS = 0.01  # fewer expected interruptions are not mentioned
+
+
+def gpu_count_label(gpus: int | float) -> str:
+    """Return a number of GPUs as it precedes their name.
+
+    >>> gpu_count_label(8), gpu_count_label(0.125), gpu_count_label(0.3333)
+    ('8x', '1/8', '1/3')
+    """
+    return f"{gpus}x" if isinstance(gpus, int) else str(Fraction(gpus).limit_denominator(MAX_SLICES))
+
+
+@dataclass(frozen=True, slots=True)
+class BilledHours:
+    """Hours of a machine that are paid for and that are used."""
+
+    paid: float
+    used: float
+    by_the_hour: bool
+
+
+def billed_hours(at: int, found: Candidates) -> BilledHours | None:
+    """Return the hours of a candidate if notably more are billed than used, not counting commitments."""
+    paid, used = float(found.run_cost.billed[at]), float(found.run_cost.hours[at])
+    if paid <= used * NOTABLE or found.terms.years[at] > 0:
+        return None
+    return BilledHours(paid, used, bool(found.terms.granularity[at] >= HOUR))
+
+
+def reasons(
+    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, list_price_day: str | None,
+    billed: BilledHours | None,
+) -> tuple[Message, ...]:  # fmt: skip
+    """Return what decided for a candidate: bound, memory, objectives, price, and the comparison with the next best.
+
+    `list_price_day` is the day of a card's list price; None if the user gave the price.
+    """
+    messages = [
+        _speed(one, workload, serving),
+        msg("because.memory", need=format_memory(int(one.memory.value)), usable=format_memory(one.usable)),
+    ]
+    if one.capacity and workload.rate is not None:
+        rate = significant(workload.rate)
+        simulated = "because.rate-simulated-one" if rate == "1" else "because.rate-simulated"
+        id = simulated if one.simulated else "because.rate"
+        messages.append(msg(id, n=one.copies * one.parallel.dp, capacity=significant(one.capacity.value), rate=rate))
+    if one.tpot and workload.tpot_max is not None:
+        messages.append(msg("because.tpot", have=format_seconds(one.tpot.value), most=format_seconds(workload.tpot_max)))
+    if one.ttft and workload.ttft_max is not None:
+        messages.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
+    messages.append(_price(one, list_price_day))
+    if billed is not None:
+        id = "because.billed" if billed.by_the_hour else "because.billed-least"
+        messages.append(msg(id, billed=significant(billed.paid), hours=significant(billed.used)))
+    if one.reruns >= MIN_RERUNS:
+        messages.append(msg("because.reruns", reruns=significant(one.reruns)))
+    if one.break_even_hours is not None:
+        messages.append(msg("because.break-even", term=msg(f"term.{one.term}"), hours=significant(one.break_even_hours)))
+        used = one.run_time.value / 3600.0
+        if float(one.cost.amount) > float(one.cost_per_hour.amount) * used * NOTABLE:
+            paid = f"{significant(float(one.cost.amount))} {one.cost.currency}"
+            messages.append(msg("because.bound", cost=paid, months=significant(used / MONTH_HOURS)))
+    if other is not None:
+        cost, time = _ratios(other, one)
+        name = {"gpu": other.gpu_name, "gpus": gpu_count_label(other.gpus)}
+        against = msg("because.against-service", cost=cost, **name) if serving else None
+        messages.append(against or msg("because.against", cost=cost, time=time, **name))
+    return tuple(messages)
+
+
+def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
+    """Work a second: what the load of a service asks for, else all it can do."""
+    bound = msg(f"bound.{one.bound}")
+    if serving and one.tpot and workload.rate is not None:
+        return msg("because.speed-served", rate=significant(workload.rate * float(workload.seq_out or 1)), bound=bound)
+    return msg("because.speed", rate=with_unit(one.throughput.value, one.throughput.unit), bound=bound)
+
+
+def _price(one: Candidate, list_price_day: str | None) -> Message:
+    """The price of an hour, its provider, and the day it was observed."""
+    hour = f"{significant(float(one.cost_per_hour.amount))} {one.cost_per_hour.currency}"
+    if one.purchase is not None:
+        paid = f"{significant(float(one.purchase.amount))} {one.purchase.currency}"
+        id = "because.price-list" if list_price_day else "because.price-given"
+        return msg(id, price=paid, hour=hour, day=list_price_day or "")
+    if one.term == "owned":
+        return msg("because.price-owned", hour=hour)
+    values = {"price": hour, "provider": one.provider, "region": one.region, "day": one.price_observed_at}
+    id = "because.price-anywhere" if one.region in ("", ANY_REGION) else "because.price-term"
+    return msg(id, term=msg(f"term.{one.term}"), **values)
+
+
+def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:
+    """Cost and run time as multiples of another candidate's."""
+    cost = float(one.cost.amount) / max(float(base.cost.amount), 1e-12)
+    return significant(cost), significant(one.run_time.value / max(base.run_time.value, 1e-12))
+
+
+def why_not(
+    gpu: str, name: str, found: Candidates, groups: Groups, results: Sequence[GroupResult], best: Candidate,
+    one: Candidate | None, serving: bool,
+) -> tuple[Message, ...]:  # fmt: skip
+    """Return why a GPU is not the answer: how its best candidate `one` compares, or what removed all of them."""
+    if one is not None:
+        return (_why_worse(one, best, serving),)
+    reasons: Counter[str] = Counter()
+    for at, result in enumerate(results):
+        if groups.groups[at].gpu.id != gpu:
+            continue
+        if isinstance(result, Infeasibility):
+            reasons[result.reason] += 1
+            continue
+        for reason, lost in found.missed.items():
+            reasons[reason] += int(((found.group == at) & lost).any())
+    if not reasons:
+        return (msg("why-not.no-offer", gpu=name),)
+    plural = 2  # The verb of a message agrees with "its candidates".
+    why = tuple(msg(f"rejected.{reason}", n=plural) for reason, n in reasons.most_common() if n)
+    return (msg("why-not.removed", gpu=name, why=why),)
+
+
+def _why_worse(one: Candidate, best: Candidate, serving: bool) -> Message:
+    if one.gpu == best.gpu and one.gpus == best.gpus:
+        return msg("why-not.is-answer", gpu=one.gpu_name)
+    cost, time = _ratios(one, best)
+    values = {"gpu": one.gpu_name, "gpus": gpu_count_label(one.gpus), "cost": cost, "bound": msg(f"bound.{one.bound}")}
+    return msg("why-not.worse-service", **values) if serving else msg("why-not.worse", time=time, **values)

@@ -1,0 +1,54 @@
+"""Other engines on the answer's GPUs, and how fast the same work would be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from whichgpu.catalog.engines.engine import Engine, engine_support, supports_task
+from whichgpu.catalog.engines.registry import engine_ids, engine_record
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
+from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.refine import step_time, workload_of
+from whichgpu.workload.spelling import fill_defaults
+from whichgpu.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLine:
+    """Speed of another engine as a multiple of the answer's."""
+
+    engine: str
+    speed: float
+
+
+def other_engines(
+    request: WorkloadRequest, group: Group, one: Configuration, engines: Sequence[Engine]
+) -> tuple[EngineLine, ...]:
+    """Return the usual other engines of the work that run on the GPUs, fastest first; none if the user named one."""
+    if "engine" in request.given:
+        return ()
+    workload, generative = request.workload, request.shape.is_generative
+    use = "training" if workload.training else "inference" if generative else ""
+    names = [id for id in engine_ids() if use in engine_record(id).compared_for and id != workload.engine]
+    others = [
+        engine.id
+        for engine in engines
+        if engine.id in names and supports_task(engine, workload.task, generative) and engine_support(engine, group.gpu) == "yes"
+    ]
+    if not others:
+        return ()
+    usual = _seconds(request, group, one, workload)
+    filled = {id: fill_defaults(replace(request.bare, engine=id, precision=one.precision), request.shape) for id in others}
+    lines = [EngineLine(id, round(usual / _seconds(request, group, one, other), 3)) for id, other in filled.items()]
+    return tuple(sorted(lines, key=lambda line: -line.speed))
+
+
+def _seconds(request: WorkloadRequest, group: Group, one: Configuration, workload: Workload) -> float:
+    """Seconds of a step in the answer's layout and batch: the whole step of training, one replica's of inference."""
+    step = workload_of(workload, group, one)
+    if not workload.training:
+        replica = replace(one.parallel, dp=1)
+        gpus, nodes = replica.tp * replica.pp, min(replica.pp, group.machines)
+        step = replace(step, gpus=gpus, nodes=nodes, parallel=replica, batch=max(1, one.batch // one.parallel.dp))
+    return step_time(request, group, step)[0]

@@ -1,0 +1,65 @@
+"""The answer of `recommend`, as its JSON has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whichgpu.base.display import Displayable
+from whichgpu.base.messages import Message
+from whichgpu.catalog.host import Source
+from whichgpu.decide.answer.other_engines import EngineLine
+from whichgpu.decide.answer.spot_shares import SpotShare
+from whichgpu.decide.candidate import Candidate, TermLine
+from whichgpu.decide.constraints import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """How many candidates each reason removed, in the order of the tests, and changes that would let more pass."""
+
+    reasons: Mapping[str, int]
+    relaxations: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduce:
+    """The question as a command line and as the path of a page, both with `as_of`."""
+
+    command: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RecommendAnswer(Displayable):
+    """The recommended candidate, the next best, the cheapest and fastest, and the Pareto front."""
+
+    request: dict[str, Any]
+    as_of: str
+    rank: Rank
+    kind: str  # run, service, or mix if no model is named
+    answer: Candidate
+    sentence: Message
+    runner_up: Candidate | None
+    cheapest: Candidate
+    fastest: Candidate
+    candidates: tuple[Candidate, ...]
+    pareto: tuple[Candidate, ...]
+    fallback: Candidate | None  # the best that is not spot, if the answer is
+    with_cuda: Candidate | None  # the best that runs CUDA, if the answer does not
+    shares: tuple[SpotShare, ...]  # mixes of spot and on demand on the answer's machine
+    engines: tuple[EngineLine, ...]  # other engines on the answer's GPUs
+    considered: int
+    rejected: Rejected
+    why_not: Mapping[str, tuple[Message, ...]]
+    host: tuple[Message, ...]
+    lacks: tuple[Message, ...]
+    assumptions: tuple[Message, ...]
+    warnings: tuple[Message, ...]
+    sources: tuple[Source, ...]
+    verify: str
+    verify_note: Message  # what that command covers
+    reproduce: Reproduce
+    terms: tuple[TermLine, ...]  # of the answer's machine
+    curve: tuple[tuple[int, float, float], ...]  # batch, seconds between tokens, tokens a second of the answer

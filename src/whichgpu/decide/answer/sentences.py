@@ -1,0 +1,193 @@
+"""Sentences of a recommendation: the answer, the assumptions, the warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from whichgpu.base.messages import Fact, Message, msg
+from whichgpu.base.units import format_amount, format_duration, format_seconds, significant
+from whichgpu.catalog.engines.engine import Engine, engine_support
+from whichgpu.catalog.engines.registry import default_engine
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.offer import ANY_REGION
+from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.decide.candidate import Candidate
+from whichgpu.decide.configurations.configuration import WorkloadRequest
+from whichgpu.decide.configurations.mix_amounts import UNIT, indices
+from whichgpu.decide.constraints import Constraints, Rank
+from whichgpu.decide.question import EvaluatedQuestion
+from whichgpu.decide.work import Work
+from whichgpu.estimate.loading import Loading
+from whichgpu.estimate.offline_note import concurrency_note
+from whichgpu.estimate.time.fallbacks import computes_fast, precision_warnings
+from whichgpu.price.billing import assumed_extras, billing_on
+from whichgpu.workload.precisions import PRECISION_BY_NAME
+from whichgpu.workload.workload import Workload
+
+MAX_QUIRKS = 3  # of the answer's GPU
+UNMEASURED_TIERS = ("other", "none", "group-other")
+DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the weights' precision
+
+
+def work_kind(modelled: bool, work: Work) -> str:
+    """Return `run`, `service`, or `mix` if no model is named."""
+    return "mix" if not modelled else "service" if work.hours is not None else "run"
+
+
+def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
+    """Return the answer in a sentence; `list_price_day` is the day of a card's list price, None if the user gave the price."""
+    cost, time = one.cost, one.run_time
+    values: dict[str, Any] = {
+        "gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_machines(one)}",
+        "term": msg(f"term.{one.term}"), "region": one.region, "n": one.machines, "time": format_duration(time.value),
+        "low": format_duration(time.low), "high": format_duration(time.high), "cost": format_amount(cost.amount),
+        "currency": cost.currency,
+        "cheap": format_amount(cost.low), "dear": format_amount(cost.high), "hour": format_amount(one.cost_per_hour.amount),
+        "month": format_amount(one.cost_per_month.amount), "speed": f"{one.throughput.value:.3g}",
+    }  # fmt: skip
+    wait = one.tpot or one.ttft or time
+    id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
+    values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
+    if one.purchase is not None:
+        seen = msg("recommend.seen-list", day=list_price_day) if list_price_day else msg("recommend.seen-given")
+        return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=seen, **values)
+    if one.term == "owned":
+        return msg(f"recommend.sentence-{kind}-owned", **values)
+    where = msg("recommend.anywhere" if one.region in ("", ANY_REGION) else "recommend.where", **values)
+    seen = msg("recommend.seen-stale" if one.price_stale else "recommend.seen", day=one.price_observed_at, n=one.price_age_days)
+    return msg(f"recommend.sentence-{kind}", where=where, seen=seen, **values)
+
+
+def sentence_starved(
+    what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float
+) -> Message:
+    """Return the answer with the time and cost it has if the host cannot load images as fast as its GPUs process them."""
+    return msg(
+        "recommend.sentence-fed", what=what, have=f"{vcpus:,.0f}", vcpus=f"{ceil(plain.vcpus.value):,}",
+        dali=f"{ceil(dali.vcpus.value):,}", time=format_duration(hours * 3600.0), cost=significant(cost),
+        currency=one.cost.currency,
+    )  # fmt: skip
+
+
+def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Rank, modelled: bool) -> list[Message]:
+    """Return every default the answer rests on, with the flag that changes it."""
+    request, work, constraints = screened.request, screened.work, screened.selection.constraints
+    workload, run_settings = request.workload, constraints.run_settings
+    kind = work_kind(modelled, work)
+    order = f"{rank}-service" if kind == "service" and rank in ("time", "balanced") else rank
+    messages = [msg(f"assumed.rank-{order}")]
+    if kind == "mix":
+        messages.append(msg("assumed.mix", names=indices(workload.task, constraints.day), unit=UNIT))
+    else:
+        messages += _workload_assumptions(best, gpu, request, work)
+    if best.term != "owned" or best.purchase is not None:
+        messages.append(msg("assumed.startup", time=format_seconds(run_settings.startup)))
+        if kind == "run" and billing_on(best.provider, constraints.day, best.instance).assumed:
+            messages.append(msg("assumed.billing", provider=best.provider))
+    if kind == "run" and best.term != "spot":
+        takes, every = format_seconds(run_settings.checkpoint_takes), format_seconds(run_settings.checkpoint_every)
+        messages.append(msg("assumed.checkpoints", takes=takes, every=every))
+    if best.term == "spot":
+        messages.append(
+            msg("assumed.spot", rate=f"{run_settings.interruptions:g}", every=format_seconds(run_settings.checkpoint_every))
+        )
+    if best.includes == "gpu":
+        messages.append(msg("assumed.host-beside"))
+    extras = [name for name, size in (("disk", run_settings.disk_gb), ("egress", run_settings.egress_gb)) if size]
+    if extras and best.term != "owned" and assumed_extras(best.provider, extras):
+        messages.append(msg("assumed.extras", what=tuple(extras), provider=best.provider))
+    if isinstance(best.gpus, float):
+        messages.append(msg("assumed.slice"))
+    if constraints.gpus is None and best.purchase is None:
+        messages.append(msg("assumed.gpus", most=int(constraints.span[1])))
+    if workload.serving and modelled:
+        id = "assumed.simulated" if best.simulated else "assumed.queueing"
+        messages.append(msg(id, percentile=f"{workload.percentile:g}", n=best.simulated or 0))
+    return messages
+
+
+def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, work: Work) -> list[Message]:
+    """Precision, engine, lengths, rate and amount of work that the user did not give."""
+    workload, given = request.workload, request.given
+    messages = []
+    if "precision" not in given:
+        messages.append(_precision_assumed(best.precision, gpu, request))
+    if workload.traits.finetuning and not (workload.lora_rank or workload.qlora):
+        mixed = best.precision.startswith(("amp", "fp8"))
+        messages.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
+    if workload.training:
+        messages += _training_assumed(best, given)
+    messages += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), request.shape, gpu, given)
+    if "engine" not in given:
+        messages.append(msg("assumed.engine", engine=workload.engine or default_engine()))
+    if workload.seq_in and not {"seq_in", "seq_out"} & given:
+        id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
+        messages.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))
+    if workload.serving and "rate" not in given and workload.rate is not None:
+        messages.append(msg("assumed.rate", rate=f"{workload.rate:g}"))
+    if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given:
+        messages.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))
+    if work.assumed:
+        unit = "output-tokens" if work.unit == "tokens" and not workload.training else work.unit
+        amount = f"{work.amount or work.hours:,.0f}"
+        messages.append(msg("assumed.work" if work.amount else "assumed.service", amount=amount, unit=msg(f"unit.{unit}")))
+    return messages
+
+
+def _training_assumed(best: Candidate, given: Collection[str]) -> list[Message]:
+    """Batch and checkpointing of a training run that the user did not give."""
+    messages = []
+    if not {"batch", "micro_batch", "accumulation"} & set(given):
+        id = "assumed.batch-accumulated" if best.accumulation > 1 else "assumed.batch-train"
+        messages.append(msg(id, batch=best.batch, micro=best.micro_batch or best.batch, n=best.accumulation))
+    if best.checkpointing != "none" and "checkpointing" not in given:
+        messages.append(msg("note.checkpointing-default", checkpointing=best.checkpointing))
+    return messages
+
+
+def _precision_assumed(precision: str, gpu: Gpu, request: WorkloadRequest) -> Message:
+    """The reason of the default precision: published in it, units of the GPU, or neither."""
+    model = request.workload.model
+    from_file = isinstance(model, str) and model.lower().endswith(".gguf")
+    native = request.shape.native
+    if from_file or (native and precision == request.workload.precision and not request.workload.training):
+        return msg("assumed.precision-published", precision=precision)
+    record = PRECISION_BY_NAME[precision]
+    has_units = computes_fast(gpu, precision) if record.wanted_peak else record.is_trained
+    return msg("assumed.precision" if has_units else "assumed.precision-default", precision=precision)
+
+
+def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workload) -> list[Message]:
+    """Return warnings about the weights' precision, price, memory, evidence, engine and the GPU itself."""
+    messages = [one for one in precision_warnings(replace(workload, precision=best.precision), gpu) if one.id == DEQUANTISED]
+    if best.price_stale and best.term != "owned":
+        messages.append(msg("recommend.stale", day=best.price_observed_at, n=best.price_age_days))
+    if best.fits == "tight":
+        messages.append(msg("recommend.tight", gpu=best.gpu_name))
+    if best.tier in UNMEASURED_TIERS:
+        messages.append(msg("recommend.unmeasured", gpu=best.gpu_name))
+    # Missing support already names the last release of a framework.
+    if engine is not None and engine.framework is None and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
+        messages.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
+    return messages + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:MAX_QUIRKS]]
+
+
+def near_limits(best: Candidate, constraints: Constraints, work: Work, workload: Workload) -> tuple[Message, ...]:
+    """Return the limits that the answer keeps, but not at the slow end of its range."""
+    messages = []
+    for flag, time, limit in (("--ttft", best.ttft, workload.ttft_max), ("--tpot", best.tpot, workload.tpot_max)):
+        if time is not None and limit is not None and time.value <= limit < time.high:
+            messages.append(msg("recommend.may-be-slow", flag=flag, time=format_seconds(time.high)))
+    if constraints.deadline is not None and work.hours is None and best.run_time.high > constraints.deadline:
+        messages.append(msg("recommend.may-be-late", time=format_duration(best.run_time.high)))
+    budget = constraints.budget if constraints.budget_per is None and best.purchase is None else None
+    if budget is not None and best.cost.high > budget.amount:
+        messages.append(msg("recommend.may-cost-more", cost=format_amount(best.cost.high), currency=best.cost.currency))
+    return tuple(messages)
+
+
+def _machines(one: Candidate) -> str:
+    return one.instance if one.machines == 1 or one.copies > 1 else f"{one.machines}x {one.instance}"

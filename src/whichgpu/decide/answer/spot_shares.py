@@ -1,0 +1,33 @@
+"""Mixes of spot and on-demand hours on the answer's machine, and what the run costs with each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+
+from whichgpu.base.money import Money
+from whichgpu.decide.candidate import Candidate, money
+from whichgpu.decide.candidates import Candidates
+from whichgpu.price.run import OfferTerms
+
+ON_DEMAND_SHARES = (0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotShare:
+    """The cost with a share of the hours on demand, the rest as spot."""
+
+    on_demand: float
+    cost: Money
+
+
+def spot_shares(at: int, best: Candidate, found: Candidates, terms: OfferTerms) -> tuple[SpotShare, ...]:
+    """Return the cost of each mix; none if the answer is not spot or its machine is not offered on demand."""
+    offer = int(found.offer[at])
+    on_demand, spot = float(terms.on_demand[offer]), float(terms.price[offer])
+    if best.term != "spot" or isnan(on_demand) or spot <= 0:
+        return ()
+    machine = float(found.run_cost.machine[at])
+    rest = float(found.run_cost.cost[at]) - machine
+    costs = {share: machine * (1 - share + share * on_demand / spot) + rest for share in ON_DEMAND_SHARES}
+    return tuple(SpotShare(share, money(cost, best.cost.currency)) for share, cost in costs.items())

@@ -1,0 +1,148 @@
+"""From requirements to constraints with ids and numbers, and the offers they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+from whichgpu.base.errors import NoAnswer
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.money import Money, parse_money
+from whichgpu.base.names import split_count, unknown_word
+from whichgpu.base.units import parse_bytes, parse_rate, parse_seconds
+from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
+from whichgpu.catalog.engines.engine import Engine
+from whichgpu.catalog.find import find_gpu
+from whichgpu.catalog.live.overlay import read_overlay
+from whichgpu.catalog.live.stored_offers import live_offers
+from whichgpu.catalog.places.distance import city_point, round_trip
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.select import check_supports
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.constraints import RANKS, Constraints, Owned, Rank
+from whichgpu.decide.market import Market, RoundTrips, market
+from whichgpu.decide.own_offers import WithoutPrices, card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
+from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
+from whichgpu.price.filters import OffersQuery, offer_filter, split_names
+from whichgpu.price.own import POWER_PRICE
+from whichgpu.price.run import RunSettings
+from whichgpu.price.table import price_table
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSelection:
+    """Constraints and the offers they leave. `purchase` is the US dollars of one card to buy, by GPU."""
+
+    constraints: Constraints
+    market: Market
+    spelled: dict[str, str]
+    assumptions: tuple[Message, ...] = ()
+    purchase: Mapping[str, Decimal] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
+
+
+def select_offers(
+    query: Requirements, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
+) -> OfferSelection:
+    """Return the offers of a day that meet the requirements; `slices` of GPUs too; only GPUs the engine runs on."""
+    rates = query.exchange_rate
+    exchanger = Exchanger(day, catalog.exchange, parse_rates(rates) if isinstance(rates, str) else rates or {})
+    check_requirements(query)
+    power_price = dollars_per_kwh(query.power_price, exchanger)
+    constraints = replace(_constraints(query, day, catalog, exchanger), slices=slices)
+    card_prices = card_prices_given(query.price, catalog, exchanger)
+    trips = _round_trips(query.near, catalog)
+    if query.buy:
+        offers, purchase = offers_to_buy(catalog, day, power_price, card_prices, exchanger)
+        if not offers:
+            raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=day.isoformat()), msg("hint.relax-filters"))
+        constraints = replace(constraints, cards=_in_currency(purchase, constraints.currency, exchanger))
+        on_sale = market(price_table(WithoutPrices(catalog), offers), catalog, constraints, exchanger, trips, None, engine)
+        assumed = msg("assumed.owning", power=f"{power_price:g}", price=f"{POWER_PRICE:g}")
+        return OfferSelection(constraints, on_sale, query.spelled(), (assumed,), purchase, frozenset(card_prices))
+    own_prices = read_overlay(overlay, catalog, day)
+    offers = list(live_offers(day, catalog.known_by, gpus=constraints.gpu_ids)) if catalog.folder == DATA_DIR else []
+    offers += own_prices.offers if own_prices else ()
+    offers += owned_offers(constraints.owned, catalog, day, power_price)
+    discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
+    rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
+    return OfferSelection(constraints, rented, query.spelled(), given=frozenset(card_prices))
+
+
+def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
+    return {gpu: float(exchanger.convert(Money(price, DOLLAR), currency)[0].amount) for gpu, price in dollars.items()}
+
+
+def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Exchanger) -> Constraints:
+    filter = offer_filter(
+        catalog,
+        OffersQuery(
+            gpu=query.gpu, instance=query.instance, provider=query.provider, region=query.region, term=query.term, gpus=query.gpus
+        ),
+    )
+    budget, per = parse_money(query.budget) if query.budget else (None, None)
+    if budget is not None:
+        exchanger.check(budget.currency)
+    currency = exchanger.check(query.currency) if query.currency else budget.currency if budget else DOLLAR
+    if budget is not None:
+        budget = Money(exchanger.convert(budget, currency)[0].amount, currency)
+    memory = query.min_memory
+    return Constraints(
+        day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers, regions=filter.regions,
+        terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
+        min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
+        max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),
+        rank=_rank(query.rank), currency=currency, owned=_owned(query.owned, catalog), run_settings=_run_settings(query),
+        duration=_seconds(query.duration), max_age=_seconds(query.max_age),
+    )  # fmt: skip
+
+
+def _run_settings(query: Requirements) -> RunSettings:
+    usual = RunSettings(idle=query.idle or 0.0, disk_gb=_gigabytes(query.disk), egress_gb=_gigabytes(query.egress))
+    startup, checkpoint_every = _seconds(query.startup), _seconds(query.checkpoint_every)
+    interruptions = query.interruptions  # per hour
+    if isinstance(interruptions, str):
+        interruptions = parse_rate(interruptions) * 3600.0
+    return replace(
+        usual,
+        startup=usual.startup if startup is None else startup,
+        checkpoint_every=usual.checkpoint_every if checkpoint_every is None else checkpoint_every,
+        interruptions=usual.interruptions if interruptions is None else interruptions,
+    )
+
+
+def _rank(word: str | None) -> Rank | None:
+    rank = next((rank for rank in RANKS if rank == word), None)
+    if word is not None and rank is None:
+        raise unknown_word("rank", word, RANKS)
+    return rank
+
+
+def _owned(text: str | None, catalog: Catalog) -> tuple[Owned, ...]:
+    owned = []
+    for name in split_names(text or ()):
+        count, bare = split_count(name)
+        if count is not None and count < 1:
+            raise invalid_value("owned", name, msg("wants.counts"))
+        owned.append(Owned(find_gpu(catalog, bare).id, count or 1))
+    return tuple(owned)
+
+
+def _seconds(value: float | str | None) -> float | None:
+    return parse_seconds(value) if isinstance(value, str) else value
+
+
+def _gigabytes(value: int | str | None) -> float:
+    return (parse_bytes(value) if isinstance(value, str) else value or 0) / 1e9
+
+
+def _round_trips(near: str | None, catalog: Catalog) -> RoundTrips | None:
+    """Round trips in seconds from a city to every region, by provider and region; None without a city."""
+    if near is None:
+        return None
+    city, point = city_point(catalog.regions, near)
+    trips = {(one.provider, one.region): round_trip(city, point, one, catalog.latencies) for one in catalog.regions}
+    return {key: trip.value for key, trip in trips.items() if trip is not None}

@@ -1,0 +1,95 @@
+"""GPUs the user owns or could buy, as offers: the price of an hour is power, and of bought cards their loss of value too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from whichgpu.base.dates import first_day
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.money import parse_money
+from whichgpu.catalog.currency import DOLLAR, Exchanger
+from whichgpu.catalog.find import find_gpu
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.constraints import Owned
+from whichgpu.price.filters import split_names
+from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, OwnershipCosts, host_price
+
+BUY, OWNED = "buy", "owned"  # providers of such offers
+CARDS_PER_BUILD = (1, 2, 4)
+OWNED_SIZES = (1, 2, 4, 8, 16)  # GPUs of a machine that are used together; all of them besides
+SOLD_IN_MACHINES = ("sxm", "oam", "superchip", "board", "soc")  # form factors nobody buys as a card
+
+
+class WithoutPrices(Catalog):
+    """A catalog without its prices, to which other offers are added."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        super().__init__(catalog.folder, date.min)
+
+    def prices(self, gpus: Any = None) -> Any:
+        """Return no prices."""
+        return iter(())
+
+
+def dollars_per_kwh(text: str | None, exchanger: Exchanger) -> float:
+    """Return the price of power in US dollars; the default without a text."""
+    if text is None:
+        return POWER_PRICE
+    money, _ = parse_money(text)
+    return float(exchanger.convert(money, DOLLAR)[0].amount)
+
+
+def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_price: float) -> list[Observation]:
+    """Return the user's GPUs in every usual number, at the price of the power they draw while they work."""
+    offers = []
+    for one in owned:
+        gpu = catalog.gpu_by_id[one.gpu]
+        for size in sorted({size for size in OWNED_SIZES if size <= one.gpus} | {one.gpus}):
+            own = OwnershipCosts(0.0, float(gpu.tdp_watts or HOST_WATTS) * size, 0.0, power_price=power_price)
+            offers.append(_offer(gpu, size, OWNED, own.power(LOAD) * own.power_price, day))
+    return offers
+
+
+def offers_to_buy(
+    catalog: Catalog, day: date, power_price: float, card_prices: Mapping[str, Decimal], exchanger: Exchanger
+) -> tuple[list[Observation], dict[str, Decimal]]:
+    """Return cards on sale by the day as offers, and the US dollars of one card by GPU: as given, else the launch list price."""
+    offers, dollars = [], {}
+    for gpu in catalog.gpus:
+        price = card_prices.get(gpu.id)
+        if price is None:
+            if gpu.launch_price is None or gpu.form_factor in SOLD_IN_MACHINES or first_day(gpu.launch_date) > day:
+                continue
+            price = exchanger.convert(gpu.launch_price, DOLLAR)[0].amount
+        dollars[gpu.id] = price
+        for count in CARDS_PER_BUILD:
+            cards = float(price * count)
+            own = OwnershipCosts(cards, float(gpu.tdp_watts or 0) * count, host_price(cards), power_price=power_price)
+            offers.append(_offer(gpu, count, BUY, own.hour, day))
+    return offers, dollars
+
+
+def card_prices_given(text: str | None, catalog: Catalog, exchanger: Exchanger) -> dict[str, Decimal]:
+    """Return `RTX 3090=700usd, …` as US dollars by GPU."""
+    dollars = {}
+    for part in split_names(text or ()):
+        name, equals, price = part.partition("=")
+        if not equals:
+            raise UsageError("bad-price", msg("error.bad-card-price", text=part), msg("hint.bad-card-price"))
+        money, _ = parse_money(price)
+        dollars[find_gpu(catalog, name.strip()).id] = exchanger.convert(money, DOLLAR)[0].amount
+    return dollars
+
+
+def _offer(gpu: Gpu, count: int, provider: str, dollars_per_hour: float, day: date) -> Observation:
+    price = Decimal(repr(round(dollars_per_hour, 6)))
+    return Observation(
+        provider, f"{count}x {gpu.name}", "", gpu.id, count, "owned", None, price, DOLLAR, None, "gpu+host", day.isoformat(),
+        day.isoformat(), None, gpu.sources[0] if gpu.sources else provider, day.isoformat(), standing="owned",
+    )  # fmt: skip

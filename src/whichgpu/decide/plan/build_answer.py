@@ -1,0 +1,205 @@
+"""A solved plan as an answer: sentence, tables, comparisons, warnings, and the options to start it with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from re import sub
+from typing import Any
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import significant
+from whichgpu.catalog.engines.engine import Engine, engine_support
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.model import model_key
+from whichgpu.decide.candidate import Cost
+from whichgpu.decide.plan.comparisons import alone_rows, own_rows
+from whichgpu.decide.plan.first_failure import breaks_first
+from whichgpu.decide.plan.inputs import StageProgress
+from whichgpu.decide.plan.launch_hints import Hint, tools
+from whichgpu.decide.plan.notes import assumptions, nearest_objective, warnings
+from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, CurvePoint, GroupRow, PlanAnswer, money
+from whichgpu.decide.plan.plan_rows import AnswerRows, replica_range
+from whichgpu.decide.plan.question import echo
+from whichgpu.decide.plan.role_answers import designs_of, policies_of, roles_of
+from whichgpu.decide.plan.search import SolvedPlan
+from whichgpu.decide.plan.solver.build import ServedModel
+from whichgpu.price.run import SPOT_SOURCES
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.models import own_name
+
+
+def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: StageProgress) -> PlanAnswer:
+    """The answer without the commands that verify and reproduce it."""
+    question, inputs, trial = plan.question, plan.inputs, plan.trial
+    solution, formulation, currency = trial.solution, trial.formulation, inputs.constraints.currency
+    rows = AnswerRows(formulation, solution, inputs.market, currency)
+    groups, bill, jobs = rows.groups(), rows.bill(), rows.jobs()
+    simulation = _simulation(plan)
+    cost = _cost(groups, solution.bill, currency)
+    names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
+    return PlanAnswer(
+        request=echo(question),
+        as_of=inputs.constraints.day.isoformat(),
+        sentence=with_failure(_sentence(plan, groups, cost), simulation),
+        cost_per_hour=cost,
+        cost_per_month=money(solution.bill * MONTH_HOURS, currency),
+        cost=money(solution.bill * question.horizon, currency),
+        horizon_hours=question.horizon,
+        bound=money(max(0.0, solution.bound - solution.change), currency),
+        gap=solution.gap,
+        optimum_per_hour=money(max(0.0, trial.optimum - solution.change), currency),
+        headroom=trial.headroom,
+        groups=groups,
+        bill=bill,
+        levels=rows.levels(),
+        alone=alone_rows(formulation.problem, names, currency, list(dict.fromkeys(row.gpu for row in groups))),
+        jobs=jobs,
+        owned=rows.owned(),
+        breaks_first=(*breaks_first(formulation, solution, rows.busiest), *nearest_objective(trial)),
+        simulation=simulation,
+        curve=curve,
+        timeline=rows.timeline(),
+        own=own_rows(plan),
+        hints=tuple(_hint(plan, row, place) for place, row in enumerate(groups)),
+        offers=plan.supply.offers,
+        columns=len(formulation.columns),
+        program=solution.program_columns,
+        seconds=solution.seconds,
+        assumptions=tuple(assumptions(plan)),
+        warnings=tuple(warnings(plan, simulation, groups, (*bill, *jobs))),
+        sources=_sources(plan, bill),
+        changes=_changes(plan, rows.busiest),
+        roles=roles_of(plan, progress) if question.roles else None,
+        designs=designs_of(plan, groups, progress) if question.roles else (),
+        policies=policies_of(plan, progress) if question.policies else (),
+    )
+
+
+def _cost(groups: Sequence[GroupRow], bill: float, currency: str) -> Cost:
+    """The bill of an hour; its range is that of the groups, whose GPUs may be faster or slower than estimated."""
+
+    def amount(value: float) -> Decimal:
+        return money(value, currency).amount
+
+    low, middle, high = (sum(float(getattr(row.cost_per_hour, end)) for row in groups) for end in ("low", "amount", "high"))
+    if middle <= 0:
+        return Cost(amount(bill), amount(bill), amount(bill), currency)
+    return Cost(amount(bill), amount(bill * min(1.0, low / middle)), amount(bill * max(1.0, high / middle)), currency)
+
+
+def _sentence(plan: SolvedPlan, groups: Sequence[GroupRow], cost: Cost) -> Message:
+    kinds: dict[str, int] = {}
+    for row in groups:
+        name = f"{row.gpu_name} ({row.provider})" if row.provider != "owned" else row.gpu_name
+        kinds[name] = kinds.get(name, 0) + row.gpus
+    models = plan.inputs.models
+    served = tuple(msg("plan.traffic", rate=significant(one.traffic.peak), model=one.name) for one in models)
+    values: dict[str, Any] = {
+        "hour": significant(float(cost.amount)),
+        "month": significant(float(cost.amount) * MONTH_HOURS),
+        "currency": cost.currency,
+        "gap": f"{plan.trial.solution.gap:.1%}",
+    }
+    if not served:
+        return msg("plan.sentence-jobs", n=len(plan.question.jobs), **values)
+    what = tuple(f"{n}x {name}" for name, n in kinds.items())
+    return msg("plan.sentence", what=what, served=served, free=f"{plan.trial.headroom:.0%}", **values)
+
+
+def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
+    """The sentence, followed by the model that misses its objectives most often in the simulation, if one does."""
+    failing = [one for one in simulation if one.met is not None and not one.holds]
+    if not failing:
+        return sentence
+    worst = min(failing, key=lambda one: one.met or 0.0)
+    return msg("plan.sentence-fails", what=sentence, model=worst.model, met=f"{worst.met or 0.0:.1%}")
+
+
+def _simulation(plan: SolvedPlan) -> tuple[CheckRow, ...]:
+    """Simulated percentiles with the 90% range of the step times behind them."""
+    formulation, rows = plan.trial.formulation, []
+    for place, (one, model) in enumerate(zip(plan.trial.simulated, formulation.models, strict=False)):
+        counts = plan.trial.solution.counts[formulation.busiest(place)]
+        column = next(column for j, column in enumerate(formulation.columns) if counts[j] > 0 and column.model == place)
+        step_range = replica_range(model.request, formulation.gpu_pools[column.pool_index], column.replica.tp)
+        figures = {name: step_range.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
+        limits = {name: getattr(model.objectives, f"{name}_max") for name in figures}
+        unsure = tuple(name for name, each in figures.items() if limits[name] and each.value <= limits[name] < each.high)
+        rows.append(
+            CheckRow(
+                one.model,
+                one.percentile,
+                **figures,
+                met=one.met,
+                holds=one.holds,
+                requests=one.requests,
+                unsure=unsure,
+                foresight=one.foresight,
+            )
+        )
+    return tuple(rows)
+
+
+def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:
+    catalog = plan.inputs.catalog
+    spot = SPOT_SOURCES if any(row.term == "spot" for row in bill) else ()
+    gpus = tuple(source for row in bill for source in catalog.gpu_by_id[row.gpu].sources[:1])
+    return catalog.cited_sources(tuple(row.source for row in bill if row.source), spot, gpus)
+
+
+def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
+    """GPUs added (or removed, below zero) against the current fleet at a level of load, by GPU."""
+    current = plan.limits.current
+    if current is None:
+        return {}
+    planned = plan.trial.solution.gpus_by_kind(plan.trial.formulation.problem, level)
+    changes = {gpu: int(planned.get(gpu, 0) - current.gpus.get(gpu, 0.0)) for gpu in sorted({*planned, *current.gpus})}
+    return {gpu: change for gpu, change in changes.items() if change}
+
+
+def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
+    """The options to start one group with."""
+    formulation, catalog = plan.trial.formulation, plan.inputs.catalog
+    model = next(one for one in formulation.models if one.name == row.model)
+    column = next(
+        column
+        for column in formulation.columns
+        if formulation.models[column.model] is model
+        and formulation.gpu_pools[column.pool_index].gpu.id == row.gpu
+        and column.replica.tp == row.gpus_per_copy
+    )
+    limits = column.replica.limits
+    return Hint(
+        group=sub(r"[^a-z0-9]+", "-", f"{row.model}-{row.gpu}-{place + 1}".lower()),
+        model=_repository(plan, model),
+        copies=row.copies,
+        gpu=row.gpu,
+        gpus_per_copy=row.gpus_per_copy,
+        tensor_parallel_size=row.parallel.tp,
+        max_num_seqs=row.batch,
+        max_model_len=model.traffic.longest,
+        max_num_batched_tokens=limits.max_batched_tokens if limits else None,
+        dtype=row.precision,
+        memory_share=limits.memory_share if limits else None,
+        provider=row.provider,
+        instance=row.instance,
+        region=row.region,
+        spot=row.term == "spot",
+        earlier=_earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
+    )
+
+
+def _earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
+    """Notes on the earlier releases that run on a GPU the present one does not, by engine."""
+    return {one.id: one.note or one.name for one in engines if one.id in tools() and engine_support(one, gpu) == "earlier"}
+
+
+def _repository(plan: SolvedPlan, model: ServedModel) -> str:
+    """The model's Hugging Face repository if the catalog knows one, else its name."""
+    named = model.request.bare.model
+    bare = model.requested_name.removeprefix("hf:") if isinstance(named, str) else own_name(named)
+    for known in plan.inputs.catalog.models:
+        if model_key(bare) in map(model_key, known.names):
+            return next((alias for alias in known.aliases if "/" in alias), bare)
+    return bare

@@ -1,0 +1,134 @@
+"""A plan beside others: each kind of GPU alone, buying instead of renting, and the points of its cost curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.decide.plan.plan_answer import AloneRow, OwnRow, money
+from whichgpu.decide.plan.question import PlanQuestion, RequestedModel
+from whichgpu.decide.plan.search import SolvedPlan
+from whichgpu.decide.plan.solver.build import only_gpu
+from whichgpu.decide.plan.solver.problem import Problem
+from whichgpu.decide.plan.solver.solve import solve
+from whichgpu.price.own import OwnershipCosts, compare_with_rent, host_price
+from whichgpu.price.terms import YEAR_HOURS
+
+MAX_KINDS = 6  # kinds of GPU whose cost alone is computed
+ALONE_SECONDS, ALONE_GAP = 3.0, 0.02  # of the solver, for one kind alone
+# Shares of the purchase price, assumed as `buy` does: lost with the first use, left after three years, and left at least.
+FIRST_USE_LOSS, LEFT_AFTER_3_YEARS, MIN_LEFT = 0.2, 0.3, 0.1
+OBJECTIVES = {"tpot": "tpot_max", "ttft": "ttft_max", "latency": "latency_max"}
+CURVE_FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of an objective, along its cost curve
+POINT_SECONDS = 10.0  # of the solver at one point, which reaches its gap long before: every run gives the same answer
+
+
+def alone_rows(
+    problem: Problem, names: Mapping[str, str], currency: str, first: Sequence[str], most: int = MAX_KINDS
+) -> tuple[AloneRow, ...]:
+    """The cost of each kind of GPU by itself: those named `first`, then those that look cheapest without solving."""
+    demand = problem.demand.max(axis=0)
+    asked = demand > 0
+    cost = problem.cost_per_request()
+    guesses = {}
+    for gpu in names:
+        mine = [j for j, p in enumerate(problem.pool_of.tolist()) if problem.pools[p].gpu == gpu]
+        if mine:
+            guesses[gpu] = float((cost[mine].min(axis=0)[asked] * demand[asked]).sum())
+    order = [*first, *(gpu for gpu in sorted(guesses, key=lambda name: guesses[name]) if gpu not in first)]
+    rows = []
+    for gpu in order[:most]:
+        able = np.isfinite(guesses.get(gpu, np.inf))
+        solution = solve(only_gpu(problem, gpu), ALONE_SECONDS, ALONE_GAP) if able else None
+        price, gpus = (money(solution.cost, currency), solution.max_gpus(problem)) if solution else (None, None)
+        rows.append(AloneRow(gpu, names[gpu], price, gpus))
+    return tuple(rows)
+
+
+def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
+    """Buying against renting each kind of GPU the plan rents, over the horizon and at the plan's use of it."""
+    formulation, market = plan.trial.formulation, plan.inputs.market
+    problem, currency = formulation.problem, plan.inputs.constraints.currency
+    counts: dict[str, dict[int, float]] = {}  # GPUs by kind and level
+    spent: dict[str, float] = {}  # money per average hour
+    for (level, p, w), n in plan.trial.solution.machines.items():
+        gpu_pool = formulation.gpu_pools[p]
+        if gpu_pool.owned:
+            continue
+        id, price = gpu_pool.gpu.id, problem.pools[p].options[w].price
+        at_level = counts.setdefault(id, {})
+        at_level[level] = at_level.get(level, 0.0) + n * gpu_pool.pool.size
+        spent[id] = spent.get(id, 0.0) + price * n * float(problem.hours[level])
+    rows = []
+    for id, at_level in counts.items():
+        gpu, most = plan.inputs.catalog.gpu_by_id[id], max(at_level.values())
+        if gpu.launch_price is None or gpu.launch_price.currency != "USD":
+            continue
+        worked = sum(at_level.get(level, 0.0) * float(problem.hours[level]) for level in range(problem.levels))
+        use, years = worked / most, min(5.0, max(plan.question.horizon / YEAR_HOURS, 1.0 / 12.0))
+        price = float(gpu.launch_price.amount)
+        left = max(MIN_LEFT, 1.0 - FIRST_USE_LOSS - (1.0 - FIRST_USE_LOSS - LEFT_AFTER_3_YEARS) * years / 3.0)
+        own = OwnershipCosts(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
+        rent = spent[id] / market.rate / worked
+        even = compare_with_rent(own, rent)
+        rows.append(
+            OwnRow(
+                id,
+                gpu.name,
+                int(most),
+                money(price * most * market.rate, currency),
+                money(rent * market.rate, currency),
+                money(own.hour * market.rate, currency),
+                use,
+                even.break_even_use,
+                even.break_even_months,
+                even.break_even_use is not None and use >= even.break_even_use,
+            )
+        )
+    return tuple(rows)
+
+
+def curve_points(plan: SolvedPlan) -> tuple[str, tuple[float, ...]]:
+    """The name and values of the sweep asked for, or of the first stated objective; no values if there is no curve."""
+    if plan.question.sweep is not None:
+        return parse_sweep(plan.question.sweep)
+    for name, field in OBJECTIVES.items():
+        limits = [limit for one in plan.inputs.models if (limit := getattr(one.objectives, field))]
+        if limits and plan.question.curve:
+            return name, tuple(round(limits[0] * factor, 6) for factor in CURVE_FACTORS)
+    return "", ()
+
+
+def question_at(question: PlanQuestion, name: str, value: float, headroom: float) -> PlanQuestion:
+    """The question at one point of a curve, without simulation."""
+    models = tuple(_model_at(one, name, value) for one in question.models)
+    plain = {"simulate": False, "curve": False, "tolerance": 0.0, "time_limit": POINT_SECONDS}
+    return replace(question, models=models, headroom=headroom, **plain)  # type: ignore[arg-type]
+
+
+def _model_at(model: RequestedModel, name: str, value: float) -> RequestedModel:
+    if name == "rate":
+        return replace(model, fields={**model.fields, "rate": f"{value:.9g}/s"})
+    if name == "latency":
+        return replace(model, latency_max=value) if model.latency_max is not None else model
+    return replace(model, fields={**model.fields, OBJECTIVES[name]: f"{value * 1000:.9g}ms"})
+
+
+def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
+    """Read the name and values of a sweep.
+
+    >>> parse_sweep("rate=1/s,2/s"), parse_sweep("tpot=25ms")
+    (('rate', (1.0, 2.0)), ('tpot', (0.025,)))
+    """
+    name, _, rest = text.partition("=")
+    name = name.strip().lower()
+    if name in ("rate", *OBJECTIVES) and rest.strip():
+        values = tuple((parse_rate if name == "rate" else parse_seconds)(part) for part in rest.split(","))
+        if min(values) > 0:
+            return name, values
+    raise UsageError("bad-sweep", msg("error.bad-sweep", text=text[:80]), msg("hint.sweep"))

@@ -1,0 +1,215 @@
+"""What a plan is computed from: models and jobs with their defaults, offers, owned GPUs, and limits as numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.money import parse_money
+from whichgpu.catalog.currency import DOLLAR, Exchanger
+from whichgpu.catalog.engines.engine import Engine
+from whichgpu.catalog.find import find_gpu, find_gpus
+from whichgpu.catalog.store import Catalog
+from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
+from whichgpu.decide.configurations.evaluate import best_configurations
+from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.constraints import Constraints, Owned
+from whichgpu.decide.market import Market
+from whichgpu.decide.offers import select_offers
+from whichgpu.decide.plan.question import OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
+from whichgpu.decide.plan.refusal import Refusal, no_answer
+from whichgpu.decide.plan.solver.build import PlanLimits, ServedModel
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Job
+from whichgpu.decide.plan.supply import GpuPool, Supply, owned_pools, rented_pools
+from whichgpu.decide.plan.traffic import DEFAULT_RATE, model_traffic
+from whichgpu.decide.requirements import Requirements
+from whichgpu.decide.work import work_of
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.curve import Objectives
+from whichgpu.price.own import HOST_WATTS, POWER_PRICE, OwnershipCosts
+from whichgpu.price.run import RunSettings
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.spelling import fill_defaults, from_texts
+from whichgpu.workload.traces.reader import cached_trace
+
+# Shares of replicas' time kept free, tried in turn until the simulated objectives hold. The last suit fleets of a few lightly
+# used machines, where a smaller headroom changes nothing.
+HEADROOMS = (0.15, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
+POWER_USE = 0.9  # assumed share of the hour an owned GPU works
+CHANGE_COST = 0.1  # assumed US dollars per hour of adding or removing one GPU: 5% of a GPU hour of two dollars
+StageProgress = Callable[[str, float], None]  # stage and share done
+
+
+def silent(stage: str, share: float) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSources:
+    """Where a plan looks things up: models and GPUs, offers of a day, and the user's own prices (`overlay`) if given."""
+
+    lookups: LookupCache
+    day: date
+    overlay: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job with its deadline in seconds."""
+
+    name: str
+    request: WorkloadRequest
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """A question's models, jobs and offers, looked up and with defaults filled in."""
+
+    models: tuple[ServedModel, ...]
+    jobs: tuple[PlannedJob, ...]
+    constraints: Constraints
+    market: Market
+    assumptions: tuple[Message, ...]
+    catalog: Catalog
+
+    def in_currency(self, text: str, currency: str = "") -> float:
+        """An amount of money as typed, in the plan's currency or another."""
+        exchanger = Exchanger(self.constraints.day, self.catalog.exchange)
+        return float(exchanger.convert(parse_money(text)[0], currency or self.constraints.currency)[0].amount)
+
+
+def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StageProgress) -> PlanInputs:
+    """Look up the models, jobs and offers of a question."""
+    catalog = sources.lookups.catalog
+    models = served_models(question, sources.lookups, progress)
+    progress("estimates", 0.0)
+    filters: dict[str, Any] = dict(question.filters)
+    engine = None if question.jobs else _common_engine(models)
+    offers = select_offers(Requirements(**filters), sources.day, catalog, sources.overlay, engine=engine)
+    jobs = tuple(_planned_job(one, sources.lookups) for one in question.jobs)
+    return PlanInputs(models, jobs, offers.constraints, offers.market, offers.assumptions, catalog)
+
+
+def _common_engine(models: Sequence[ServedModel]) -> Engine | None:
+    """The engine of all models if it is one: offers of GPUs it does not run on are left out."""
+    engines = {one.engine for one in models}
+    return engines.pop() if len(engines) == 1 else None
+
+
+def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageProgress = silent) -> tuple[ServedModel, ...]:
+    """Every model under a unique name; a trace that several share is read once."""
+    traces = list(dict.fromkeys(one.trace for one in question.models if one.trace is not None))
+    for place, path in enumerate(traces):
+        cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
+    models, seen = [], Counter[str]()
+    for one in question.models:
+        seen[one.name] += 1
+        name = one.name if seen[one.name] == 1 else f"{one.name} ({seen[one.name]})"
+        models.append(_served_model(one, name, question.seed, lookups))
+    return tuple(models)
+
+
+def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCache) -> ServedModel:
+    """A model with its traffic and objectives, every default filled in."""
+    default = {"rate": f"{DEFAULT_RATE:g}/s"} if model.trace is None and not model.hourly else {}
+    spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
+    shape, bare = lookups.shape(model.model), spelled.workload
+    workload = fill_defaults(replace(bare, rate=bare.rate or DEFAULT_RATE), shape)
+    given = spelled.given if "rate" in model.fields else spelled.given - {"rate"}
+    rate = bare.rate if "rate" in given else None
+    traffic = model_traffic(model, rate, workload.seq_in or 1, workload.seq_out or 1, seed)
+    sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
+    objectives = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile, model.latency_max)
+    engine = next((engine for engine in lookups.catalog.engines if engine.id == sized.engine), None)
+    request = WorkloadRequest(sized, given, shape, lookups.calibration, bare)
+    return ServedModel(name, request, traffic, objectives, engine, model.spelling)
+
+
+def _planned_job(job: RequestedJob, lookups: LookupCache) -> PlannedJob:
+    spelled = from_texts(dict(job.fields))
+    shape = lookups.shape_for(spelled.workload)
+    given = spelled.given | ({"batch"} if spelled.workload.steps is not None else frozenset())
+    workload = fill_defaults(spelled.workload, shape, given)
+    return PlannedJob(job.name, WorkloadRequest(workload, given, shape, lookups.calibration, spelled.workload), job.deadline)
+
+
+def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply:
+    """Owned GPUs and, unless only these may be used, machines for rent; an error if there are none."""
+    constraints, catalog = inputs.constraints, inputs.catalog
+    own = owned_pools([_owned(one, question, inputs) for one in question.owned], catalog)
+    if question.only_owned:
+        if not own:
+            raise UsageError("nothing-owned", msg("error.nothing-owned"), msg("hint.plan"))
+        return Supply(own, 0)
+    # Old spot prices count if an age was allowed, or if nothing but spot was asked for.
+    old_spot = constraints.max_age is not None or set(constraints.terms) == {"spot"}
+    spot = "spot" in constraints.terms
+    rented = rented_pools(inputs.market, catalog, constraints.span, question.horizon, constraints.run_settings, spot, old_spot)
+    if not (own or rented.pools):
+        counts = {name: count for name, count in inputs.market.rejected.items() if count}
+        reasons = tuple(msg("rejected.counted", why=msg(f"rejected.{name}", n=n), n=n) for name, n in counts.items())
+        raise no_answer(Refusal(reasons, counts))
+    return Supply((*own, *rented.pools), rented.offers, rented.old)
+
+
+def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned:
+    """Owned GPUs with the cost of one GPU's hour of work in the plan's currency."""
+    gpu = find_gpu(inputs.catalog, gpus.gpu)
+    if gpus.power_cost is not None:
+        return Owned(gpu.id, gpus.gpus, inputs.in_currency(gpus.power_cost))
+    text = question.filter_texts.get("power_price")
+    price = POWER_PRICE if text is None else inputs.in_currency(text, DOLLAR)
+    owning = OwnershipCosts(0.0, float(gpu.tdp_watts or HOST_WATTS), 0.0, power_price=price)
+    return Owned(gpu.id, gpus.gpus, owning.power(POWER_USE) * price * inputs.market.rate)
+
+
+def limits_of(question: PlanQuestion, inputs: PlanInputs) -> PlanLimits:
+    """Limits of the question with names looked up and amounts per hour in the plan's currency."""
+    quotas = tuple(
+        (name, frozenset(gpu.id for gpu in find_gpus(inputs.catalog, name)), most) for name, most in question.quotas.items()
+    )
+    budget, per = inputs.constraints.budget, inputs.constraints.budget_per
+    hours = {"hour": 1.0, "month": float(MONTH_HOURS)}.get(per or "", question.horizon)
+    return PlanLimits(
+        headroom=question.headroom if question.headroom is not None else HEADROOMS[0],
+        slices=question.slices,
+        quotas=quotas,
+        budget=None if budget is None else float(budget.amount) * (1.0 / hours),
+        horizon=question.horizon,
+        levels=question.levels,
+        current=_current_fleet(question, inputs),
+        spot_share=question.spot_share,
+    )
+
+
+def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet | None:
+    if question.current is None:
+        return None
+    gpus = {find_gpu(inputs.catalog, one.gpu).id: float(one.gpus) for one in parse_owned(question.current)}
+    text = question.change_cost
+    return CurrentFleet(gpus, CHANGE_COST * inputs.market.rate if text is None else inputs.in_currency(text))
+
+
+def program_jobs(jobs: Sequence[PlannedJob], gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> tuple[Job, ...]:
+    """Each job's hours on one machine of every pool; of owned GPUs, on as many as make a power of two."""
+    return tuple(_program_job(one, gpu_pools, run_settings) for one in jobs)
+
+
+def _program_job(one: PlannedJob, gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> Job:
+    groups = [Group(each.gpu, each.gpus_per_job, 1, each.fabric) for each in gpu_pools]
+    work = work_of(one.request.workload, one.request.shape, None)
+    hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)
+    for place, (group, best) in enumerate(zip(groups, best_configurations(one.request, groups), strict=True)):
+        if isinstance(best, Configuration) and work.amount is not None:
+            wall[place] = work.amount / best.rate / 3600.0 + run_settings.startup / 3600.0
+            hours[place] = wall[place] * (group.gpus if gpu_pools[place].owned else 1)  # An owned pool's machine is one GPU.
+    return Job(one.name, hours, wall, one.deadline / 3600.0, divisible=one.request.workload.traits.offline)

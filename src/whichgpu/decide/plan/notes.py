@@ -1,0 +1,165 @@
+"""Assumptions and warnings of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+
+from whichgpu.base.messages import Message, msg
+from whichgpu.base.units import format_seconds, significant
+from whichgpu.catalog.engines.engine import engine_support
+from whichgpu.catalog.engines.registry import default_engine
+from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
+from whichgpu.decide.plan.refusal import named_buckets
+from whichgpu.decide.plan.search import PlanTrial, SolvedPlan
+from whichgpu.decide.plan.solver.build import ServedModel
+from whichgpu.decide.work import work_of
+from whichgpu.estimate.serving.summary import enough_requests
+from whichgpu.price.asof import STALE_DAYS
+from whichgpu.price.terms import MONTH_HOURS
+from whichgpu.workload.context_limit import beyond_context
+
+POISSON_90 = 1.645  # standard deviations within which 90% of Poisson counts lie
+
+
+def assumptions(plan: SolvedPlan) -> list[Message]:
+    """What the plan takes for granted because the question leaves it open."""
+    return [*dict.fromkeys(_assumptions(plan)), *plan.inputs.assumptions]
+
+
+def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
+    question, trial = plan.question, plan.trial
+    if question.headroom is None and trial.headrooms:
+        yield msg("assumed.plan-headroom", share=f"{min(trial.headrooms.values()):.0%}")
+    for model in plan.inputs.models:
+        yield from _model_assumptions(model)
+    for job in plan.inputs.jobs:
+        workload = job.request.workload
+        work = work_of(workload, job.request.shape, None)
+        if work.assumed and work.amount:
+            unit = msg(f"unit.{work.unit if workload.training or work.unit != 'tokens' else 'output-tokens'}")
+            yield msg("assumed.plan-work", name=job.name, amount=f"{work.amount:,.0f}", unit=unit)
+    if question.horizon == MONTH_HOURS:
+        yield msg("assumed.plan-horizon")
+    if "spot" not in plan.inputs.constraints.terms and not question.only_owned:
+        yield msg("assumed.plan-no-spot")
+    if plan.supply.old:
+        yield msg("assumed.plan-old-spot", n=plan.supply.old)
+    if question.jobs:
+        yield msg("assumed.plan-jobs-once", hours=f"{question.horizon:,.0f}")
+    if trial.solution.cost > trial.optimum * (1 + 1e-9):
+        yield msg("assumed.plan-simpler", share=f"{trial.solution.cost / trial.optimum - 1:.1%}")
+    if plan.supply.offers:
+        yield msg("assumed.plan-available")
+
+
+def _model_assumptions(model: ServedModel) -> Iterator[Message]:
+    workload, given, traffic = model.request.workload, model.request.given, model.traffic
+    if traffic.peak_of == "parts":
+        yield msg("assumed.plan-parts", model=model.name, rate=significant(traffic.peak), mean=significant(traffic.mean))
+    if "engine" not in given:
+        yield msg("assumed.engine", engine=workload.engine or default_engine())
+    if not {"seq_in", "seq_out"} & given and traffic.trace is None and len(traffic.buckets) == 1:
+        yield msg("assumed.sequence", seq_in=workload.seq_in or 0, seq_out=workload.seq_out or 0)
+    if "rate" not in given and traffic.trace is None and traffic.peak_of == "rate":
+        yield msg("assumed.rate", rate=significant(traffic.peak))
+    if not model.objectives.any:
+        yield msg("assumed.plan-no-goals", model=model.name)
+
+
+def warnings(
+    plan: SolvedPlan, simulation: Sequence[CheckRow], groups: Sequence[GroupRow], priced: Sequence[BillRow | JobRow]
+) -> Iterator[Message]:
+    """What may go wrong with the plan; `priced` are its rows with a price."""
+    yield from _traffic_warnings(plan)
+    yield from _simulation_warnings(plan)
+    for model, late in zip(plan.inputs.models, plan.trial.formulation.late_buckets, strict=True):
+        if late:
+            named = named_buckets(model.traffic.named_shares(late))
+            yield msg("plan.excused", model=model.name, percentile=f"{model.objectives.percentile:g}", **named)
+    yield from _range_warnings(plan, simulation)
+    yield from dict.fromkeys(_engine_warnings(plan, groups))
+    yield from _stale_prices(plan.inputs.constraints.day, priced)
+
+
+def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:
+    if plan.question.headroom is None:
+        for name, share in plan.trial.headrooms.items():
+            if share > plan.limits.headroom + 1e-9:
+                yield msg("plan.headroom-raised", model=name, share=f"{share:.0%}")
+    for model in plan.inputs.models:
+        yield from beyond_context(model.traffic.longest, model.request.shape)
+        if (few := model.traffic.few) is not None and "rate" not in model.request.given:
+            rate, within = significant(model.traffic.mean), f"{POISSON_90 / few**0.5:.0%}"
+            yield msg("plan.trace-few", model=model.name, n=few, rate=rate, share=within)
+
+
+def _simulation_warnings(plan: SolvedPlan) -> Iterator[Message]:
+    simulated = plan.trial.simulated
+    for one in simulated:
+        if not one.holds:
+            id = "plan.misses" if plan.question.headroom is not None else "plan.misses-anyway"
+            seconds = {"ttft": format_seconds(one.ttft), "tpot": format_seconds(one.tpot)}
+            yield msg(id, model=one.model, percentile=f"{one.percentile:g}", **seconds)
+    for one in simulated:
+        if not enough_requests(one.requests, one.percentile):
+            beyond = f"{one.requests * (100.0 - one.percentile) / 100.0:.2g}"
+            yield msg("plan.thin", model=one.model, percentile=f"{one.percentile:g}", n=one.requests, beyond=beyond)
+    yield from (msg("plan.foresight", model=one.model) for one in simulated if one.foresight)
+
+
+def _range_warnings(plan: SolvedPlan, rows: Sequence[CheckRow]) -> Iterator[Message]:
+    """Objectives that hold by their estimate, but not over all of its 90% range."""
+    objectives = {one.name: one.objectives for one in plan.inputs.models}
+    for row in rows:
+        for name in row.unsure:
+            yield msg(
+                "plan.unsure",
+                model=row.model,
+                goal=msg(f"plan.goal-{name}"),
+                percentile=f"{row.percentile:g}",
+                figure=format_range(getattr(row, name)),
+                limit=format_seconds(getattr(objectives[row.model], f"{name}_max")),
+            )
+
+
+def _engine_warnings(plan: SolvedPlan, groups: Sequence[GroupRow]) -> Iterator[Message]:
+    """Groups on GPUs the engine's present release does not run on, or is not known to."""
+    for row in groups:
+        engine = next(one for one in plan.inputs.models if one.name == row.model).engine
+        how = engine_support(engine, plan.inputs.catalog.gpu_by_id[row.gpu]) if engine else ""
+        if engine and how in ("earlier", "unsure"):
+            yield msg(f"recommend.engine-{how}", engine=engine.name, gpu=row.gpu_name)
+            if engine.note and how == "earlier":
+                yield msg("plan.engine-note", engine=engine.name, note=engine.note)
+
+
+def _stale_prices(day: date, rows: Sequence[BillRow | JobRow]) -> Iterator[Message]:
+    """One warning for all prices older than `STALE_DAYS`."""
+    ages = {
+        (f"{row.provider} {row.instance}".strip(), row.region, row.term): row.price_observed_at
+        for row in rows
+        if row.price_observed_at and (day - date.fromisoformat(row.price_observed_at)).days > STALE_DAYS
+    }
+    stale = tuple(
+        msg(
+            "plan.stale-price",
+            machine=machine,
+            where=tuple(filter(None, (region, msg(f"term.{term}")))),
+            day=seen,
+            n=(day - date.fromisoformat(seen)).days,
+        )
+        for (machine, region, term), seen in ages.items()
+    )
+    if stale:
+        yield msg("plan.stale", what=stale)
+
+
+def nearest_objective(trial: PlanTrial) -> list[Message]:
+    """The simulated objective nearest its limit."""
+    near = [one for one in trial.simulated if one.worst]
+    if not near:
+        return []
+    one = min(near, key=lambda each: each.margin)
+    id = "plan.breaks-goal" if one.margin >= 0 else "plan.breaks-goal-missed"
+    return [msg(id, model=one.model, goal=msg(f"plan.goal-{one.worst}"), margin=f"{abs(one.margin):.0%}")]

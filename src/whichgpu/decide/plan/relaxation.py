@@ -1,0 +1,193 @@
+"""The smallest change that gives a plan where there is none: each change is tried before it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+from whichgpu.base.errors import NoAnswer, WhichGpuError
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.find import find_gpu
+from whichgpu.decide.plan.inputs import PlanSources, served_models
+from whichgpu.decide.plan.question import PlanQuestion, RequestedModel, to_document
+from whichgpu.decide.plan.refusal import Refusal, Relaxation, no_answer, rounded_up
+from whichgpu.decide.plan.search import search_plan
+from whichgpu.decide.plan.solver.build import ServedModel
+
+# Factors on the objectives at which every bucket just has a capacity: at that limit the simulated queue may still miss them.
+LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)
+FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Dropped one at a time, in this order.
+MAX_TRIALS = 8  # plans tried for one refusal
+MAX_PAIRS = 2  # first changes that a second one is tried with
+TRIAL_SECONDS = 5.0  # of the solver, in one trial
+ALL_SECONDS = 20.0  # after which no further trial begins
+TOGETHER = "plan.relax-together"
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxationTrials:
+    """A question without a plan, and what others like it are tried with; `command` is the command line of a question."""
+
+    question: PlanQuestion
+    models: Sequence[ServedModel]
+    sources: PlanSources
+    command: Callable[[PlanQuestion], str]
+    until: float  # on the monotonic clock
+
+    def attempt(self, question: PlanQuestion) -> Refusal | bool:
+        """Plan another question: True if it is answered, False if its simulation misses the objectives, else the refusal."""
+        try:
+            plan = search_plan(question, self.sources)
+        except WhichGpuError:
+            return False
+        return plan if isinstance(plan, Refusal) else plan.trial.holds
+
+
+Change = tuple[Message, Mapping[str, Any], PlanQuestion]  # in words, as fields, and the changed question
+
+
+def relaxed_refusal(
+    question: PlanQuestion, refusal: Refusal, sources: PlanSources, command: Callable[[PlanQuestion], str]
+) -> NoAnswer:
+    """The refusal of a question with the first change that gives a plan, if there is one; this takes a few more plans."""
+    models = served_models(question, sources.lookups)
+    trials = RelaxationTrials(question, models, sources, command, monotonic() + ALL_SECONDS)
+    change = _first_change(refusal, trials)
+    if change is None:
+        return no_answer(refusal)
+    words, values, changed = change
+    others = [one.message for one in refusal.relaxations if one.message is not None and one.message != words]
+    relaxation = {"change": values, "request": to_document(changed), "command": _command(trials, changed)}
+    return no_answer(refusal, msg("hint.relax", ways=(words, *others)), relaxation)
+
+
+def _first_change(refusal: Refusal, trials: RelaxationTrials, pairs: bool = True) -> Change | None:
+    """The first change that gives a plan; with `pairs`, else the first two that do together."""
+    failed: list[tuple[Change, Refusal]] = []
+    for change in islice(_changes(refusal, trials), MAX_TRIALS):
+        if monotonic() > trials.until:
+            return None
+        outcome = trials.attempt(replace(change[2], curve=False, time_limit=min(TRIAL_SECONDS, change[2].time_limit)))
+        if outcome is True:
+            return change
+        if isinstance(outcome, Refusal):
+            failed.append((change, outcome))
+    for (words, values, question), outcome in failed[:MAX_PAIRS] if pairs else ():
+        second = _first_change(outcome, replace(trials, question=question), pairs=False)
+        if second is not None:
+            return _together([words, second[0]]), {**values, **second[1]}, second[2]
+    return None
+
+
+def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
+    """Changed questions: objectives loosened step by step, limits moved, then filters dropped."""
+    for one in refusal.relaxations:
+        if one.part == "goals":
+            for factor in LOOSENING:
+                yield _loosened(one.values, factor, trials)
+        else:
+            assert one.message is not None
+            yield one.message, _fields(one, trials), _moved(one, trials)
+    question = trials.question
+    for name in FILTERS:
+        if question.filters.get(name):
+            filters = {other: value for other, value in question.filters.items() if other != name}
+            flag = f"--{name.replace('_', '-')}"
+            yield msg("relax.without", flag=flag), {name: None}, replace(question, filters=filters)
+    if question.only_owned:
+        yield msg("relax.without", flag="--only-owned"), {"only_owned": False}, replace(question, only_owned=False)
+
+
+def _loosened(needed: Mapping[str, Mapping[str, float]], factor: float, trials: RelaxationTrials) -> Change:
+    """Each model's objectives set to `factor` times the seconds its replicas need."""
+    models, words, changed = list(trials.question.models), [], {}
+    for place, one in enumerate(trials.models):
+        if one.name not in needed:
+            continue
+        limits = {name: rounded_up(seconds * factor) for name, seconds in needed[one.name].items()}
+        texts = {f"{name}_max": _duration(seconds) for name, seconds in limits.items()}
+        models[place] = _with_objectives(models[place], limits, texts)
+        changed[one.name] = texts
+        for name, seconds in limits.items():
+            value = {"flag": f"--{name}", "value": _duration(seconds)}
+            words.append(
+                msg("plan.relax-goal", **value) if len(models) == 1 else msg("plan.relax-goal-model", model=one.name, **value)
+            )
+    change: Mapping[str, Any] = changed if len(models) > 1 else next(iter(changed.values()))
+    return _together(words), change, replace(trials.question, models=tuple(models))
+
+
+def _together(words: Sequence[Message]) -> Message:
+    """Several changes that are all needed, in one message."""
+    flat: list[Message] = []
+    for one in words:
+        parts: Any = one.values["changes"] if one.id == TOGETHER else (one,)
+        flat += parts
+    return flat[0] if len(flat) == 1 else msg(TOGETHER, changes=tuple(flat))
+
+
+def _with_objectives(model: RequestedModel, limits: Mapping[str, float], texts: Mapping[str, str]) -> RequestedModel:
+    fields = {**model.fields, **{name: text for name, text in texts.items() if name != "latency_max"}}
+    return replace(model, fields=fields, latency_max=limits.get("latency", model.latency_max))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
+
+
+def _fields(one: Relaxation, trials: RelaxationTrials) -> Mapping[str, Any]:
+    """A moved limit as fields of the request."""
+    match one.part:
+        case "budget" | "headroom":
+            return dict(one.values)
+        case "rate":
+            return {"rate": {name: f"{rate:g}/s" for name, rate in _rates(one, trials).items()}}
+        case _:
+            return {one.part: dict(one.values)}
+
+
+def _rates(one: Relaxation, trials: RelaxationTrials) -> dict[str, float]:
+    """Each model's mean rate cut to the servable share, rounded down to three digits."""
+    return {each.name: float(f"{each.traffic.mean * one.values['share'] * 0.995:.3g}") for each in trials.models}
+
+
+def _moved(one: Relaxation, trials: RelaxationTrials) -> PlanQuestion:
+    """The question with a limit moved."""
+    question, values = trials.question, one.values
+    match one.part:
+        case "headroom":
+            return replace(question, headroom=values["headroom"])
+        case "budget":
+            return replace(question, filters={**question.filters, "budget": values["budget"]})
+        case "quota":
+            return replace(question, quotas={**question.quotas, **{name: float(most) for name, most in values.items()}})
+        case "owned":
+            counts = [values.get(find_gpu(trials.sources.lookups.catalog, each.gpu).id, each.gpus) for each in question.owned]
+            owned = tuple(replace(each, gpus=count) for each, count in zip(question.owned, counts, strict=True))
+            return replace(question, owned=owned)
+        case "deadline":
+            jobs = tuple(replace(job, deadline=values.get(job.name, job.deadline / 3600.0) * 3600.0) for job in question.jobs)
+            return replace(question, jobs=jobs)
+    rates = _rates(one, trials)
+    models = tuple(
+        replace(model, fields={**model.fields, "rate": f"{rates[each.name]:g}/s"})
+        for model, each in zip(question.models, trials.models, strict=True)
+    )
+    return replace(question, models=models)
+
+
+def _command(trials: RelaxationTrials, question: PlanQuestion) -> str | None:
+    """The command line of the changed question; None if flags cannot express it."""
+    asked = trials.question
+    if asked.file is not None:
+        same = (question.models, question.jobs) == (asked.models, asked.jobs)
+        return trials.command(question) if same else None
+    return trials.command(question) if is_flat(question) else None
+
+
+def is_flat(question: PlanQuestion) -> bool:
+    """Whether flags can express the question: all models share their traffic, and there are no jobs."""
+    return len({repr(replace(one, model="")) for one in question.models}) == 1 and not question.jobs

@@ -1,0 +1,116 @@
+"""The search for the cheapest fleet whose simulated objectives hold: solve, simulate, and more headroom where they do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whichgpu.decide.plan.inputs import (
+    HEADROOMS,
+    PlanInputs,
+    PlanSources,
+    StageProgress,
+    limits_of,
+    program_jobs,
+    read_inputs,
+    silent,
+    supply_of,
+)
+from whichgpu.decide.plan.question import PlanQuestion
+from whichgpu.decide.plan.refusal import Refusal, refusal
+from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
+from whichgpu.decide.plan.solver.build import Formulation, PlanLimits, build, with_headrooms
+from whichgpu.decide.plan.solver.problem import Solution
+from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
+from whichgpu.decide.plan.supply import Supply
+
+GAP = 0.01  # distance to the proven bound, as a share of the cost, at which the solver stops
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTrial:
+    """A fleet at one choice of headrooms."""
+
+    formulation: Formulation
+    solution: Solution
+    optimum: float  # cost per hour before kinds of machines were joined
+    simulated: tuple[SimulatedModel, ...]
+    headrooms: Mapping[str, float]  # share of replicas' time kept free, by model
+
+    @property
+    def holds(self) -> bool:
+        """Whether all simulated objectives hold."""
+        return all(one.holds for one in self.simulated)
+
+    @property
+    def headroom(self) -> float:
+        """The largest headroom of any model."""
+        return max(self.headrooms.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedPlan:
+    """The best trial, what it was computed from, and how many simulated fleets missed which objective."""
+
+    question: PlanQuestion
+    inputs: PlanInputs
+    supply: Supply
+    limits: PlanLimits
+    trial: PlanTrial
+    missed: Mapping[str, int] = field(default_factory=dict)
+
+
+def search_plan(
+    question: PlanQuestion, sources: PlanSources, progress: StageProgress = silent, gap: float = GAP
+) -> SolvedPlan | Refusal:
+    """The cheapest fleet found, or why there is none."""
+    inputs = read_inputs(question, sources, progress)
+    supply, limits = supply_of(question, inputs), limits_of(question, inputs)
+    jobs = program_jobs(inputs.jobs, supply.pools, inputs.constraints.run_settings)
+    formulation = build(inputs.models, supply.pools, limits, jobs, lambda share: progress("estimates", share))
+    headrooms = {one.name: limits.headroom for one in inputs.models}
+    trials: list[PlanTrial] = []
+    for place in range(len(HEADROOMS)):
+        with_room = with_headrooms(formulation, headrooms)
+        progress("solving", place / len(HEADROOMS))
+        solution = solve(with_room.problem, question.time_limit, gap)
+        if solution is None:
+            if trials:
+                break
+            return refusal(with_room, inputs.constraints.currency)
+        simple = fewest_kinds(with_room.problem, solution, question.tolerance)
+        progress("simulating", 0.0)
+        # A headroom that leaves the fleet as it is leaves its simulation as it is.
+        same = trials and _same_fleet(simple, trials[-1].solution)
+        simulated = trials[-1].simulated if same else _simulated(with_room, simple, question, progress)
+        trials.append(PlanTrial(with_room, simple, solution.cost, simulated, dict(headrooms)))
+        late = [one.model for one in simulated if not one.holds]
+        if not late or question.headroom is not None:
+            break
+        for name in late:  # Only models that miss their objectives get more headroom.
+            headrooms[name] = next((more for more in HEADROOMS if more > headrooms[name]), headrooms[name])
+    progress("telling", 0.0)
+    missed = Counter(one.worst or "throughput" for trial in trials for one in trial.simulated if not one.holds)
+    return SolvedPlan(question, inputs, supply, limits, _best_trial(trials), missed)
+
+
+def _same_fleet(one: Solution, other: Solution) -> bool:
+    return one.machines == other.machines and np.array_equal(one.counts, other.counts) and np.allclose(one.shares, other.shares)
+
+
+def _best_trial(trials: Sequence[PlanTrial]) -> PlanTrial:
+    """The last trial if its objectives hold; else the one with most requests within their objectives, the cheapest of equals."""
+    if trials[-1].holds:
+        return trials[-1]
+    return max(trials, key=lambda one: (round(min(each.met or 0.0 for each in one.simulated), 3), -one.optimum))
+
+
+def _simulated(
+    formulation: Formulation, solution: Solution, question: PlanQuestion, progress: StageProgress
+) -> tuple[SimulatedModel, ...]:
+    if not question.simulate:
+        return ()
+    return simulate_plan(formulation, solution, question.seed, lambda share: progress("simulating", share))

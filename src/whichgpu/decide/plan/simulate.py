@@ -1,0 +1,254 @@
+"""Simulation of the chosen plan at each model's busiest level: its groups as one fleet behind one router.
+
+The router follows the plan's shares of every bucket. The length of an answer is not known in advance: if the shares depend on it,
+the fleet is simulated again with a router that goes by input tokens alone, and the answer says if the objectives fail then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whichgpu.decide.configurations.generating import with_precision
+from whichgpu.decide.plan.capacity import stated_limits
+from whichgpu.decide.plan.routing import by_buckets, by_prompts, depends_on_outputs
+from whichgpu.decide.plan.solver.build import Column, Formulation, ServedModel
+from whichgpu.decide.plan.solver.problem import Floats, Solution
+from whichgpu.estimate.group.step import Devices
+from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
+from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, ReplicaPool
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.estimate.serving.simulator import SimulationOutcome
+from whichgpu.workload.shapes import as_transformer
+from whichgpu.workload.workload import Parallel
+
+REQUESTS, MIN_REQUESTS = 4000, 300  # simulated of a model, which is enough for p95; and of a group at least
+WARM_UP = 0.1  # share of the requests, from the first, that are not counted
+REQUESTS_PER_SLOT = 12  # simulated at least, so that batches fill and empty
+MAX_TRACE = 500_000  # requests of a trace to draw from
+MAX_REPLICAS = 64  # simulated of a group: more that are alike, each with its share of the load, wait no longer
+ROUNDING = 1e-9  # of the share of requests, which is a sum over groups
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Seconds of every request of a group after the warm-up, infinite if refused; `weight` is its share of all requests."""
+
+    ttft: Floats
+    tpot: Floats
+    latency: Floats
+    refused: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedModel:
+    """A model's requests under the plan: seconds at the objectives' percentile, and the share that met all objectives.
+
+    A refused request counts in `met` as a miss. `holds` if `met` is no less than the percentile and none was refused.
+    """
+
+    model: str
+    percentile: float
+    ttft: float
+    tpot: float
+    latency: float
+    met: float | None
+    holds: bool
+    requests: int
+    worst: str = ""  # objective nearest its limit
+    margin: float = 0.0  # of it, as a share of the limit
+    foresight: bool = False  # The objectives hold only if the router knows output lengths in advance.
+
+
+def simulate_plan(
+    formulation: Formulation, solution: Solution, seed: int = 0, progress: Callable[[float], None] | None = None
+) -> tuple[SimulatedModel, ...]:
+    """Simulate every model at the level of load at which it gets the most requests."""
+    results = []
+    for model in range(len(formulation.models)):
+        results.append(_simulate_model(formulation, solution, model, seed))
+        if progress:
+            progress((model + 1) / len(formulation.models))
+    return tuple(results)
+
+
+def _simulate_model(formulation: Formulation, solution: Solution, model: int, seed: int) -> SimulatedModel:
+    served, level, buckets = formulation.models[model], formulation.busiest(model), formulation.buckets_of(model)
+    demand = formulation.problem.demand[level, buckets]
+    groups = [
+        (j, column)
+        for j, column in enumerate(formulation.columns)
+        if column.model == model and solution.counts[level, j] > 0 and solution.shares[level, j].any()
+    ]
+    replicas = [int(solution.counts[level, j]) * column.replicas for j, column in groups]
+    shares = [solution.shares[level, j, buckets] for j, _ in groups]
+    if len(groups) > 1 and max(replicas) <= MAX_REPLICAS:
+        columns = [column for _, column in groups]
+        return _simulate_together(formulation, served, columns, replicas, demand, np.array(shares), seed)
+    total, results = float(demand.sum()), []
+    for place, (_, column) in enumerate(groups):
+        mine = demand * shares[place]
+        rate = float(mine.sum())
+        if rate <= 0:
+            continue
+        count = min(replicas[place], MAX_REPLICAS)
+        requests = int(max(MIN_REQUESTS, REQUESTS * rate / total))
+        requests = max(requests, min(4 * REQUESTS, REQUESTS_PER_SLOT * count * max_batch(column)))
+        arrivals = _arrivals(served, mine / rate, rate * count / replicas[place], requests, seed + place)
+        longest = max(prompt + output for _, prompt, output, _ in arrivals)
+        outcome = server(formulation, served, column, count, longest).run(iter(arrivals))
+        results.append(replace(_latencies(outcome, requests), weight=rate / total))
+    return summarise(served, results)
+
+
+def _simulate_together(
+    formulation: Formulation,
+    served: ServedModel,
+    columns: list[Column],
+    replicas: list[int],
+    demand: Floats,
+    shares: Floats,
+    seed: int,
+) -> SimulatedModel:
+    """Simulate a model's groups as one fleet; `shares` are [groups, buckets]."""
+    rates, buckets = shares @ demand, served.traffic.buckets
+    total = float(rates.sum())
+    needed = [
+        max(MIN_REQUESTS, REQUESTS_PER_SLOT * n * max_batch(column)) * total / rate
+        for n, column, rate in zip(replicas, columns, rates, strict=True)
+        if rate > 0
+    ]
+    count = int(min(4 * REQUESTS, max(REQUESTS, *needed)))
+    arrivals = _arrivals(served, demand, total, count, seed)
+    pools = []
+    for place, column in enumerate(columns):
+        longest = max(buckets[b].prompt_to + buckets[b].output_to for b in np.flatnonzero(shares[place]))
+        engine = server(formulation, served, column, 1, longest)
+        weight = max(float(rates[place]) / replicas[place], 1e-9)
+        pools.append(ReplicaPool(f"{place}", engine, replicas[place], gpus=column.replica.tp, weight=weight))
+
+    def simulate(routing: FleetRouting) -> SimulatedModel:
+        outcome = simulate_fleet(Fleet(tuple(pools), routing), iter(arrivals)).served
+        return summarise(served, [_latencies(outcome, count)])
+
+    planned = simulate(by_buckets(buckets, shares))
+    if not planned.holds or not served.objectives.any or not depends_on_outputs(buckets, shares):
+        return planned
+    return replace(planned, foresight=not simulate(by_prompts(buckets, demand, shares)).holds)
+
+
+def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:
+    steady = np.arange(len(outcome.arrived)) >= WARM_UP * count
+    first = outcome.first - outcome.arrived
+    between = (outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1)
+    whole = outcome.finished - outcome.arrived
+    ttft, tpot, latency = (np.where(outcome.answered, seconds, np.inf)[steady] for seconds in (first, between, whole))
+    return Latencies(ttft, tpot, latency, int((steady & ~outcome.answered).sum()))
+
+
+def _arrivals(
+    served: ServedModel, mix: Floats, rate: float, count: int, seed: int
+) -> list[tuple[float, int, int, tuple[int, ...]]]:
+    """Poisson arrivals: seconds, input and output tokens, and no prefix blocks, for the simulator."""
+    chance = np.random.default_rng([seed, 3])
+    at = chance.choice(len(mix), count, p=mix / mix.sum())
+    prompts, outputs = _lengths(served, at, chance)
+    times = np.cumsum(chance.exponential(1.0 / rate, count))
+    return list(zip(times.tolist(), prompts.tolist(), outputs.tolist(), [()] * count, strict=True))
+
+
+def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Input and output tokens of requests in these buckets: of a trace's requests in the bucket, or the bucket's means."""
+    buckets, trace = served.traffic.buckets, served.traffic.trace
+    prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
+    outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
+    if trace is None:
+        return prompts, outputs
+    every = max(1, len(trace) // MAX_TRACE)
+    own_in, own_out = np.asarray(trace.prompts)[::every], np.asarray(trace.outputs)[::every]
+    for b, bucket in enumerate(buckets):
+        mine = np.flatnonzero(
+            (own_in >= bucket.prompt_from)
+            & (own_in <= bucket.prompt_to)
+            & (own_out >= bucket.output_from)
+            & (own_out <= bucket.output_to)
+        )
+        places = np.flatnonzero(at == b)
+        if len(mine) and len(places):
+            drawn = chance.choice(mine, len(places))
+            prompts[places], outputs[places] = own_in[drawn], own_out[drawn]
+    return prompts, outputs
+
+
+def server(formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int) -> Server:
+    """The engine of some replicas of a column; `longest` are the most tokens of a request."""
+    gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
+    workload = replace(
+        with_precision(served.request.workload, column.replica.precision),
+        gpus=tp * replicas,
+        nodes=1,
+        parallel=Parallel(dp=replicas, tp=tp),
+        batch=1,
+    )
+    devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], served.request.calibration)
+    overrides = LimitOverrides(max_sequences=max_batch(column))
+    return server_of(workload, as_transformer(served.request.shape), gpu_pool.gpu, None, overrides, longest, devices)
+
+
+def max_batch(column: Column) -> int:
+    """Sequences one replica may run at once: the largest batch any of its buckets is served in."""
+    return max(1, int(column.replica.batches.max()))
+
+
+def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
+    """The requests of all groups of a model against its objectives."""
+    objectives, limits = served.objectives, stated_limits(served.objectives)
+    seconds = {
+        name: _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
+        for name in ("ttft", "tpot", "latency")
+    }
+    met = _share_met(groups, limits) if objectives.any else None
+    margins = {name: 1.0 - seconds[name] / limit for name, limit in limits.items() if limit}
+    worst = min(margins, key=lambda name: margins[name]) if margins else ""
+    enough = met is None or met >= objectives.percentile / 100.0 - ROUNDING
+    none_refused = not any(one.refused for one in groups)
+    return SimulatedModel(
+        served.name,
+        objectives.percentile,
+        seconds["ttft"],
+        seconds["tpot"],
+        seconds["latency"],
+        met,
+        enough and all(margin >= 0 for margin in margins.values()) and none_refused,
+        sum(len(one.ttft) for one in groups),
+        worst,
+        margins.get(worst, 0.0),
+    )
+
+
+def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
+    """A percentile over groups of values, each weighted by its share of the requests."""
+    if not groups:
+        return 0.0
+    values = np.concatenate([one for one, _ in groups])
+    weights = np.concatenate([np.full(len(one), weight / max(1, len(one))) for one, weight in groups])
+    if not len(values):
+        return float("inf")
+    order = np.argsort(values)
+    at = np.searchsorted(np.cumsum(weights[order]), percentile / 100.0 * weights.sum())
+    return float(values[order][min(at, len(values) - 1)])
+
+
+def _share_met(groups: list[Latencies], limits: dict[str, float]) -> float:
+    """The share of requests within all objectives."""
+    total = 0.0
+    for group in groups:
+        good = np.ones(len(group.ttft), dtype=bool)
+        for name, limit in limits.items():
+            good &= getattr(group, name) <= limit
+        total += group.weight * float(good.mean()) if len(good) else 0.0
+    return total

@@ -1,0 +1,107 @@
+"""Linear and mixed-integer programs built row by row, and solved by HiGHS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whichgpu.decide.plan.solver.problem import Floats
+
+INFINITE = 1e30  # taken as no bound by HiGHS
+FEASIBLE = 2  # HiGHS's status of a primal solution that is feasible
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """Values of the variables, duals of the rows and of the variables, the objective, and its proven bound."""
+
+    values: Floats
+    row_duals: Floats
+    variable_duals: Floats
+    objective: float
+    bound: float
+
+
+class LinearProgram:
+    """A program to minimise, built variable by variable and row by row."""
+
+    def __init__(self) -> None:
+        self.cost: list[float] = []
+        self.upper: list[float] = []
+        self.whole: list[bool] = []
+        self.low: list[float] = []
+        self.high: list[float] = []
+        self.starts: list[int] = [0]
+        self.places: list[int] = []
+        self.values: list[float] = []
+
+    def variable(self, cost: float, upper: float = INFINITE, whole: bool = False) -> int:
+        """Add a variable from 0 to `upper`; return its index."""
+        self.cost.append(cost)
+        self.upper.append(min(upper, INFINITE))
+        self.whole.append(whole)
+        return len(self.cost) - 1
+
+    def row(self, terms: list[tuple[int, float]], low: float, high: float) -> int:
+        """Add a constraint low <= sum of terms (variable, factor) <= high; return its index."""
+        for place, value in terms:
+            self.places.append(place)
+            self.values.append(value)
+        self.starts.append(len(self.places))
+        self.low.append(low)
+        self.high.append(high)
+        return len(self.low) - 1
+
+    def _model(self, relaxed: bool) -> Any:
+        import highspy
+
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(self.cost), len(self.low)
+        model.col_cost_ = np.array(self.cost)
+        model.col_lower_, model.col_upper_ = np.zeros(len(self.cost)), np.array(self.upper)
+        model.row_lower_, model.row_upper_ = np.array(self.low), np.array(self.high)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = np.array(self.starts, dtype=np.int32)
+        model.a_matrix_.index_ = np.array(self.places, dtype=np.int32)
+        model.a_matrix_.value_ = np.array(self.values)
+        if not relaxed:
+            kinds = highspy.HighsVarType
+            model.integrality_ = [kinds.kInteger if one else kinds.kContinuous for one in self.whole]
+        return model
+
+    def solve(self, seconds: float, gap: float, start: dict[int, float] | None = None) -> ProgramResult | None:
+        """The mixed-integer program within a relative gap; `start` are values to begin with. None if nothing is found."""
+        solver = _solver(seconds)
+        solver.setOptionValue("mip_rel_gap", gap)
+        solver.passModel(self._model(relaxed=False))
+        if start:
+            solver.setSolution(len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values())))
+        return _run(solver)
+
+    def relax(self, seconds: float = 10.0) -> ProgramResult | None:
+        """The program without whole numbers; None if it is infeasible."""
+        solver = _solver(seconds)
+        solver.passModel(self._model(relaxed=True))
+        return _run(solver)
+
+
+def _solver(seconds: float) -> Any:
+    import highspy
+
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("time_limit", max(0.1, seconds))
+    solver.setOptionValue("threads", 1)  # the same answer on every machine
+    solver.setOptionValue("random_seed", 0)
+    return solver
+
+
+def _run(solver: Any) -> ProgramResult | None:
+    solver.run()
+    info, solution = solver.getInfo(), solver.getSolution()
+    if info.primal_solution_status != FEASIBLE:
+        return None
+    values, row_duals, variable_duals = (np.array(one) for one in (solution.col_value, solution.row_dual, solution.col_dual))
+    return ProgramResult(values, row_duals, variable_duals, float(info.objective_function_value), float(info.mip_dual_bound))

@@ -1,0 +1,115 @@
+"""A question of `recommend`, and what is known once every group of GPUs was screened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from math import ceil
+from pathlib import Path
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+from whichgpu.decide.candidates import Candidates, candidates
+from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
+from whichgpu.decide.configurations.evaluate import best_configurations
+from whichgpu.decide.configurations.groups import Group, Groups, groups_of
+from whichgpu.decide.market import terms_of
+from whichgpu.decide.offers import OfferSelection, select_offers
+from whichgpu.decide.requirements import Requirements, check_against_task, check_percentile
+from whichgpu.decide.work import SERVICE_RATE, SERVICE_TPOT, Work, work_of
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.price.run import OfferTerms
+from whichgpu.workload.defaults import validate_workload
+from whichgpu.workload.shapes import Mlp
+from whichgpu.workload.spelling import ParsedWorkload, fill_defaults
+
+ANY_MODEL = Mlp("reference mix", (1, 1))  # stands in if the question names no model
+MACHINE_GPUS = 8.0  # more GPUs than one machine usually has are searched over several machines
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedQuestion:
+    """A question with its offers, and the screened result of every group of GPUs."""
+
+    request: WorkloadRequest
+    selection: OfferSelection
+    groups: Groups
+    results: list[GroupResult]
+    work: Work
+    terms: OfferTerms
+
+    def join(self, results: Sequence[GroupResult]) -> Candidates:
+        """Return every offer with the result of its group."""
+        return candidates(
+            self.request.workload, self.work, self.selection.constraints, self.selection.market, self.groups, results, self.terms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A workload with requirements on a day; `modelled` if it names a model."""
+
+    spelled: ParsedWorkload
+    query: Requirements
+    day: date
+    lookups: LookupCache
+    overlay: Path | None
+    modelled: bool
+
+    def evaluated(self) -> EvaluatedQuestion:
+        """Select offers, group their GPUs and screen every group."""
+        request = self._request()
+        selection = self._offers(request)
+        low, high = selection.constraints.span
+        replicated = self.modelled and request.workload.rate is not None
+        one_card = self.query.buy and self.query.gpus is None
+        span = (1.0, 1.0) if one_card else (low, high)
+        groups = groups_of(selection.market, self.lookups.catalog, span, several=high > MACHINE_GPUS, beside=replicated)
+        terms = terms_of(selection.market)
+        if self.modelled:
+            work = work_of(request.workload, request.shape, selection.constraints.duration)
+            results = best_configurations(request, groups.groups)
+            if replicated:
+                results = [_with_min_replicas(one, group, low) for one, group in zip(results, groups.groups, strict=True)]
+            return EvaluatedQuestion(request, selection, groups, results, work, terms)
+        from whichgpu.decide.configurations.mix_amounts import AMOUNT
+        from whichgpu.decide.configurations.reference_mix import mix_results
+
+        results = mix_results(request.workload.task, self.day, groups.groups, self.lookups.catalog, request.calibration)
+        return EvaluatedQuestion(request, selection, groups, results, Work(AMOUNT, "samples", None, True), terms)
+
+    def _request(self) -> WorkloadRequest:
+        """Fill in the workload's defaults; raise an error if it contradicts itself or the requirements."""
+        given, workload, lookups = self.spelled.given, self.spelled.workload, self.lookups
+        if not self.modelled:
+            return WorkloadRequest(replace(workload, engine=None), given, ANY_MODEL, lookups.calibration, workload)
+        if workload.serving and workload.rate is None and workload.batch is None:
+            workload = replace(workload, rate=SERVICE_RATE)
+        shape = lookups.shape_for(workload)
+        validate_workload(workload, shape)
+        check_against_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
+        if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
+            workload = replace(workload, tpot_max=SERVICE_TPOT)
+        if workload.seq_out == 1:
+            workload = replace(workload, tpot_max=None)  # An answer of one token has no time between tokens.
+        if workload.tokens is not None and not shape.is_language_model:
+            raise UsageError("bad-field", msg("error.tokens-of-samples", model=shape.name), msg("hint.tokens-of-samples"))
+        if workload.serving and shape.is_generative and workload.rate is not None:
+            check_percentile(workload.percentile)
+        if workload.steps is not None:
+            given = given | {"batch"}
+        filled = fill_defaults(workload, shape, given)
+        return WorkloadRequest(filled, given, shape, lookups.calibration, self.spelled.workload)
+
+    def _offers(self, request: WorkloadRequest) -> OfferSelection:
+        engines = self.lookups.catalog.engines if self.modelled else ()
+        engine = next((one for one in engines if one.id == request.workload.engine), None)
+        slices = self.modelled and not request.workload.training
+        return select_offers(self.query, self.day, self.lookups.catalog, self.overlay, slices, engine)
+
+
+def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:
+    """Require as many replicas as make up the least number of GPUs asked for."""
+    replicas = ceil(min_gpus / group.size - 1e-9)
+    return replace(result, min_replicas=replicas) if isinstance(result, Configuration) and replicas > 1 else result

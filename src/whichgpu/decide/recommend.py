@@ -1,0 +1,53 @@
+"""The search of `recommend`: screen every group of GPUs, sort the candidates, refine the leaders until they stay the leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from whichgpu.decide.candidates import Candidates
+from whichgpu.decide.configurations.configuration import GroupResult
+from whichgpu.decide.question import EvaluatedQuestion
+from whichgpu.decide.refine import Leaders, refiner_for
+from whichgpu.price.table import Ints
+
+Order = Callable[[Candidates], Ints]  # Indices of the candidates that pass, best first.
+
+
+class RankedCandidates(NamedTuple):
+    """Candidates, the order of those that pass, and the result of each group they rest on."""
+
+    candidates: Candidates
+    order: Ints
+    results: list[GroupResult]
+
+
+def leader(_: Candidates, order: Ints) -> Iterable[int]:
+    """Return the first of an order alone."""
+    return (int(order[0]),)
+
+
+def rank_candidates(
+    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, shown: Leaders = leader
+) -> RankedCandidates:
+    """Sort the candidates of a screened question, refining the groups of the leaders until none of them is only screened.
+
+    A screen is cheap and covers all groups: training times are interpolated, served rates bounded by queueing formulas, offline
+    batches taken from a grid. The refiner of the workload evaluates the leaders exactly; what changes may bring up others. Most
+    refiners make one pass over the rows `listed`; the one of services makes a second over all rows `shown`.
+    """
+    refiner = refiner_for(screened)
+    for results, leaders in refiner.passes(listed, shown):
+        while True:
+            found = screened.join(results)
+            order = sort(found)
+            if len(order):
+                wanted = dict.fromkeys(int(found.group[at]) for at in leaders(found, order))
+            else:
+                wanted = dict.fromkeys(refiner.nearest(found))
+            refined = refiner.refine(wanted, found.group[order])
+            if not refined:
+                break
+            for group, result in refined.items():
+                results[group] = result
+    return RankedCandidates(found, refiner.comparable(found, order), results)

@@ -1,0 +1,113 @@
+"""Cached lookups of one session: models by name or config, GPUs by name, and the calibration of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from whichgpu.base.names import split_count
+from whichgpu.catalog.find import exact_instances, find_gpu, gpus_named
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.models import find_model
+from whichgpu.workload.shapes import Shape, Transformer
+from whichgpu.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.calibration import Calibration
+    from whichgpu.estimate.time.own_corrections import OwnCorrections
+
+    OwnMeasurements = Callable[[Catalog], Mapping[str, OwnCorrections]]
+
+T = TypeVar("T")
+MAX_ENTRIES = 1024  # A stream of requests may name any number of configs.
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The GPU a name identifies, and how many the name counts: `8xA100-SXM-80GB`, a machine of eight."""
+
+    gpu: Gpu
+    count: int | None
+
+
+class LookupCache:
+    """A catalog whose models, GPUs and calibration are each looked up once.
+
+    `trusting` allows models to be traced, which runs their code: never for a file of requests. `own_measurements` reads the
+    user's own measurements, by GPU; None leaves them out. `as_of` is the day of prices.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog | None = None,
+        trusting: bool = True,
+        own_measurements: OwnMeasurements | None = None,
+        as_of: date | None = None,
+    ) -> None:
+        self.as_of = as_of
+        self.catalog = catalog or Catalog()
+        self._own_measurements = own_measurements
+        self._calibration: Calibration | None = None
+        self._trace = _trace_model if trusting else None
+        self._shapes: dict[str, Shape] = {}
+        self._devices: dict[str, Device] = {}
+
+    @property
+    def own(self) -> bool:
+        """Whether the user's own measurements correct the calibration."""
+        return self._own_measurements is not None
+
+    def shape(self, model: str | Mapping[str, Any]) -> Shape:
+        """Return the shape of a model."""
+        key = model if isinstance(model, str) else repr(model)
+        return _cached(self._shapes, key, lambda: find_model(model, self.catalog, self._trace))
+
+    def shape_for(self, workload: Workload) -> Shape:
+        """Return the shape of a workload's model, without its output head if the task computes no logits."""
+        shape = self.shape(workload.model)
+        if workload.traits.logits != "none" or not isinstance(shape, Transformer):
+            return shape
+        return _cached(self._shapes, f"{workload.model!r} without head", lambda: replace(shape, head=False))
+
+    def device(self, name: str) -> Device:
+        """Return the GPU of a name; raise an error with the choices if it matches several."""
+        return _cached(self._devices, name, lambda: Device(find_gpu(self.catalog, name), self.count(name)))
+
+    @property
+    def calibration(self) -> Calibration:
+        """The shipped calibration of times, corrected by the user's own measurements."""
+        from whichgpu.estimate.time.calibration import load_calibration
+
+        if self._calibration is None:
+            self._calibration = load_calibration()
+            if self._own_measurements is not None:
+                from whichgpu.estimate.time.own_corrections import with_own_corrections
+
+                self._calibration = with_own_corrections(self._calibration, self._own_measurements(self.catalog))
+        return self._calibration
+
+    def count(self, name: str) -> int | None:
+        """Return the GPUs a name counts; None without a count, or if the number is part of the name (5700XT)."""
+        count, bare = split_count(name)
+        if gpus_named(self.catalog, bare):
+            return count
+        machines = exact_instances(self.catalog.instances, bare)
+        return int(machines[0].gpus) * (count or 1) if machines and machines[0].gpus >= 1 else None
+
+
+def _cached(cache: dict[str, T], key: str, find: Callable[[], T]) -> T:
+    if key not in cache:
+        if len(cache) >= MAX_ENTRIES:
+            cache.clear()
+        cache[key] = find()
+    return cache[key]
+
+
+def _trace_model(name: str) -> Shape | None:
+    """Trace a model beyond the built-in ones if torch is installed; imported only for a name that needs it."""
+    from whichgpu.estimate.memory.module import recognise_module
+
+    return recognise_module(name)

@@ -1,0 +1,74 @@
+"""Fitted corrections of single GPUs and of groups alike: log multipliers by level, ranges by tier, evidence by engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from whichgpu.base.bundled_data import read_data
+from whichgpu.base.errors import DataError
+from whichgpu.base.messages import msg
+
+if TYPE_CHECKING:
+    from whichgpu.catalog.gpu import Gpu
+
+Nearness = Literal["same", "kin", "far"]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionTables:
+    """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
+
+    multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
+    ranges: Mapping[str, Mapping[str, Sequence[float]]]
+    evidence: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    def engine_evidence(self, engine: str) -> Mapping[str, Any]:
+        """Return what was measured under an engine: its `gpus`, `generations`, `bits`, `tasks` and `sources`."""
+        found: Mapping[str, Any] = self.evidence.get("engines", {}).get(engine, {})
+        return found
+
+    def nearness(self, engine: str, gpu: Gpu) -> Nearness:
+        """Return how close the measurements are: this GPU and engine; its generation or another engine; neither."""
+        measured = self.engine_evidence(engine)
+        if gpu.id in measured.get("gpus", ()):
+            return "same"
+        kin = generation(gpu) in measured.get("generations", ()) or gpu.id in self.evidence.get("gpus", {})
+        return "kin" if kin else "far"
+
+    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
+        """Return the sources of the measurements behind an engine's corrections."""
+        return tuple(self.engine_evidence(engine).get("sources", ()))
+
+
+Tables = TypeVar("Tables", bound=CorrectionTables)
+
+
+def generation(gpu: Gpu) -> str:
+    """Return the architecture and compute capability, which decide how well kernels run beyond a GPU's rates."""
+    return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
+
+
+def read_corrections(folder: Path, kind: type[Tables]) -> Tables:
+    """Read a data folder: `corrections.csv`, and `calibration.json` with ranges and evidence."""
+    path = folder / "calibration.json"
+    try:
+        summary = json.loads(read_data(path))
+        path = folder / "corrections.csv"
+        return kind(_multipliers(read_data(path).decode("utf-8")), summary["ranges"], summary["evidence"], summary["made"])
+    except (OSError, ValueError, KeyError) as problem:
+        message = msg("error.malformed-data", path=str(path), why=str(problem))
+        raise DataError("malformed-data", message, msg("hint.data")) from problem
+
+
+def _multipliers(text: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Parse log factors by level, group and term; no cell holds a comma."""
+    levels: dict[str, dict[str, dict[str, float]]] = {}
+    for line in text.splitlines()[1:]:
+        level, group, term, log_factor, *_ = line.split(",")
+        levels.setdefault(level, {}).setdefault(group, {})[term] = float(log_factor)
+    return levels

@@ -1,0 +1,74 @@
+"""Linear layers in inference, by how their weights are stored and which product runs on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from whichgpu.estimate.memory.gguf_mix import ALIASES
+from whichgpu.estimate.memory.quantisation import SCHEMES, is_gguf, layer_matrices, matrix_bytes, table_bytes
+from whichgpu.estimate.time.operators import Number
+from whichgpu.workload.precisions import PRECISION_BY_NAME
+from whichgpu.workload.shapes import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class WeightStorage:
+    """How a model's matrices lie in memory and are multiplied."""
+
+    precision: str
+    half: str  # the 16-bit type: bf16 or fp16
+    roles: tuple[tuple[str, float, float], ...]  # bytes and weights of all layers, by role
+    typical: float  # of all of them together
+    head: float  # bytes a weight of the output head
+
+    @property
+    def width(self) -> float:
+        """Bytes of an activation between kernels."""
+        return float(PRECISION_BY_NAME[self.precision].compute_bytes)
+
+    @property
+    def unit(self) -> str:
+        """Of products in plain numbers."""
+        record = PRECISION_BY_NAME[self.precision]
+        return record.unit if record.compute_bytes > 2 else self.half
+
+    @property
+    def narrow(self) -> bool:
+        """Whether inputs are quantised as well as weights."""
+        return bool(PRECISION_BY_NAME[self.precision].operand_unit)
+
+    @property
+    def unpacked(self) -> bool:
+        """Whether weights are widened inside the product's kernel."""
+        return not self.narrow and self.typical < self.width
+
+    def weight(self, *roles: str) -> float:
+        """Bytes a weight of matrices of these roles, multiplied as one."""
+        found = [(size, weights) for role, size, weights in self.roles if role in roles]
+        return sum(size for size, _ in found) / sum(weights for _, weights in found) if found else self.typical
+
+    def full_width(self, *roles: str) -> bool:
+        """Whether matrices of these roles are not quantised though others of the model are."""
+        return self.typical < self.width <= self.weight(*roles)
+
+    def size(self, k: Number, n: Number, *roles: str) -> Number:
+        """Bytes of a k x n matrix."""
+        return k * n * self.weight(*roles)
+
+
+@lru_cache(maxsize=256)
+def weight_storage(shape: Transformer, precision: str, half: str) -> WeightStorage:
+    """Of a model in a precision; under autocast an engine of its own holds 16-bit weights."""
+    precision = precision.removeprefix("amp-")
+    precision = {"f32": "fp32"}.get(precision, ALIASES.get(precision, precision))
+    sizes: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for matrices in layer_matrices(shape):
+        if matrices.role != "router":
+            sizes[matrices.role] = sizes.get(matrices.role, 0.0) + matrix_bytes(matrices, shape, precision)
+            weights[matrices.role] = weights.get(matrices.role, 0.0) + matrices.weights
+    table = max(1, shape.vocab * shape.hidden)
+    typical = sum(sizes.values()) / sum(weights.values()) if weights else float(SCHEMES["bf16"].other)
+    head = table_bytes(shape, precision, table, tied=True) / table if shape.vocab or is_gguf(precision) else typical
+    return WeightStorage(precision, half, tuple((role, sizes[role], weights[role]) for role in sizes), typical, head)

@@ -1,0 +1,125 @@
+"""The operators of one pass of a traced model, ready to be sized for any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from whichgpu.estimate.time.lower.eager.call import Call
+from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
+from whichgpu.estimate.time.operators import Number, Phase
+from whichgpu.workload.precisions import trace_of
+from whichgpu.workload.shapes import TracedShape
+from whichgpu.workload.tables import Dims, TableOperator, load_table
+from whichgpu.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedOperator:
+    """An operator of the table with all that does not depend on the batch worked out."""
+
+    name: str
+    phase: Phase
+    dtype: str
+    count: float
+    inputs: tuple[Dims, ...]
+    outputs: tuple[Dims, ...]
+    attributes: Mapping[str, Any]
+    growing: tuple[tuple[bool, ...], ...]
+    grown: tuple[bool, ...]
+    alike: bool
+    spatial: bool  # works on pictures or patches rather than on one vector a sample, so that it grows with the image's area
+
+    def call(self, batch: Number, area: float) -> Call:
+        """The call for a batch of images so many times as large as those traced."""
+        attending = area != 1 and "dot_product" in self.name
+        samples = batch * area if area != 1 and self.spatial and not attending else batch
+        inputs = tuple([_sizes(dims, samples) for dims in self.inputs])
+        if attending:  # more tokens, all of which look at each other
+            inputs = tuple([_longer(shape, inputs[0][2], area) for shape in inputs])
+        return Call(
+            self.name,
+            self.phase,
+            self.dtype,
+            self.count,
+            inputs,
+            tuple([_sizes(dims, samples) for dims in self.outputs]),
+            self.attributes,
+            self.growing,
+            self.grown,
+            self.alike,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedModel:
+    """One pass of a model, and what the optimizer goes over; compared by identity, since each is made once."""
+
+    operators: tuple[PreparedOperator, ...]
+    parameters: float
+    tensors: float
+    image: int  # the size it was traced at
+
+
+def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
+    """The pass a request asks for: from the tables, or traced on the spot."""
+    traced = trace_of(workload.precision)
+    image = workload.image or shape.image
+    if ":" not in shape.table:
+        return _table_model(shape.table, load_table(shape.table, image or None).image, workload.training, traced)
+    return _live_model(shape.table, image, workload.training, traced, workload.memory_format != "contiguous")
+
+
+@lru_cache(maxsize=128)
+def _table_model(name: str, image: int, training: bool, traced: str) -> TracedModel:
+    table = load_table(name, image)
+    run = table.run(training, traced)
+    gradients = {number for number, kind in enumerate(table.kinds) if kind.label == "gradients"}
+    tensors = sum(1 for move in run.moves if not move % 2 and move // 2 in gradients)
+    return TracedModel(_prepared(run.operators, training, traced), float(table.parameters), float(tensors), table.image)
+
+
+@lru_cache(maxsize=16)
+def _live_model(name: str, image: int, training: bool, traced: str, channels_last: bool) -> TracedModel:
+    from whichgpu.estimate.time.lower.live_trace import live_operators
+
+    precision = {"amp": "amp-bf16"}.get(traced, traced)
+    operators, parameters, tensors = live_operators(name, image, training, precision, channels_last)
+    return TracedModel(_prepared(operators, training, traced), float(parameters), float(tensors), image)
+
+
+def _prepared(operators: Sequence[TableOperator], training: bool, traced: str) -> tuple[PreparedOperator, ...]:
+    return tuple(_prepare(operator) for operator in as_run_on_gpu(operators, training, traced == "amp"))
+
+
+def _prepare(operator: TableOperator) -> PreparedOperator:
+    growing = tuple(tuple(slope > 0 for _, slope in dims) for dims in operator.inputs)
+    return PreparedOperator(
+        short_name(operator),
+        "backward" if operator.phase == "backward" else "forward",
+        operator.dtype,
+        float(operator.count),
+        operator.inputs,
+        operator.outputs,
+        operator.attributes,
+        growing if any(any(dims) for dims in growing) else (),
+        tuple(any(slope > 0 for _, slope in dims) for dims in operator.outputs),
+        len(set(operator.inputs)) == 1,
+        any(_pictures(dims) for dims in (*operator.inputs, *operator.outputs)),
+    )
+
+
+def _pictures(dims: Dims) -> bool:
+    slope = max((slope for _, slope in dims), default=0)
+    return slope > 1 or (slope == 1 and sum(1 for base, _ in dims if base > 1) > 1)
+
+
+def _sizes(dims: Dims, batch: Number) -> tuple[Number, ...]:
+    return tuple([base + slope * batch if slope else float(base) for base, slope in dims])
+
+
+def _longer(shape: tuple[Number, ...], tokens: Number, area: float) -> tuple[Number, ...]:
+    """Queries, keys or values with so many times the tokens; a text's beside an image stay as many."""
+    return (*shape[:2], tokens * area, *shape[3:]) if len(shape) == 4 and shape[2] == tokens else shape

@@ -1,0 +1,106 @@
+"""Corrections measured on one GPU itself, applied on top of the shipped ones: plain data, made from a record of `measure`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import exp, log
+from typing import TYPE_CHECKING
+
+from whichgpu.base.figure import Basis
+from whichgpu.base.version import __version__
+from whichgpu.estimate.time.calibration import Calibration, CorrectionKey, Tier
+from whichgpu.estimate.time.curves.parameters import parameters
+from whichgpu.estimate.time.terms import TERMS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from whichgpu.catalog.gpu import Gpu
+
+ALL_STEPS = "all"  # the most general group of steps with multipliers of its own on this GPU
+MIN_LOG_HALF_WIDTH = log(1.04)  # measured: runs of one step differ by this much from day to day
+ANY_STEP = "any"
+FIT_VERSION = 2  # version of `measure.fit`: earlier fits are made anew
+OWN_TIERS = ("measured", "imported")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCorrections:
+    """Log multipliers by group (`all`, an engine, `engine/task`) and term; log half-widths of 90% ranges by kind of step."""
+
+    gpu: str
+    source: str  # the record's name
+    basis: Basis  # measured: on the user's own machine; calibrated: someone else's record
+    kinds: tuple[str, ...]  # steps that were measured, as `engine/task`
+    multipliers: Mapping[str, Mapping[str, float]]
+    spreads: Mapping[str, float]
+    against: str = ""  # version of the calibration that these correct
+
+    def log_multiplier(self, engine: str, task: str, term: str) -> float:
+        """Return a term's log multiplier, summed over the groups of a step; unmeasured engines get that of all steps."""
+        return sum(self.multipliers.get(group, {}).get(term, 0.0) for group in correction_groups(engine, task))
+
+    def log_range(self, kind: str) -> tuple[float, float]:
+        """Return the 90% range of a kind of step as log factors."""
+        width = max(MIN_LOG_HALF_WIDTH, self.spreads.get(kind, self.spreads.get(ANY_STEP, MIN_LOG_HALF_WIDTH)))
+        return -width, width
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCalibration(Calibration):
+    """The shipped calibration with a user's own measurements on top, by GPU."""
+
+    own: Mapping[str, OwnCorrections] = field(default_factory=dict)
+
+    def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
+        """Return "measured" or "imported" if this kind of step was measured on this GPU under this engine."""
+        own = self.own.get(gpu.id)
+        if own and f"{engine}/{kind}" in own.kinds:
+            return "measured" if own.basis == "measured" else "imported"
+        return Calibration.tier(self, engine, gpu, kind, precision)
+
+    def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
+        """Return the range of a GPU's own measurements, never wider than that of an unmeasured vendor."""
+        if tier not in OWN_TIERS:
+            return Calibration.log_range(self, tier, kind, gpu, engine)
+        low, high = self.own[gpu].log_range(kind)
+        lowest, highest = Calibration.log_range(self, "none", kind)
+        return max(low, lowest), min(high, highest)
+
+    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
+        """Return the own record's name before the calibration's sources."""
+        own = self.own.get(gpu)
+        return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine))
+
+    def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
+        """Return the multipliers of both corrections together, [terms, keys]."""
+        multipliers = Calibration.factors(self, keys)
+        for place, key in enumerate(keys):
+            if own := self.own.get(key.gpu):
+                multipliers[:, place] *= [exp(own.log_multiplier(key.engine, key.task, term)) for term in TERMS]
+        return multipliers
+
+
+def with_own_corrections(calibration: Calibration, own: Mapping[str, OwnCorrections]) -> Calibration:
+    """Return the calibration with own corrections by GPU on top; itself if there are none."""
+    if not own:
+        return calibration
+    return OwnCalibration(**{one.name: getattr(calibration, one.name) for one in fields(Calibration)}, own=own)
+
+
+def calibration_version(calibration: Calibration) -> str:
+    """Return a digest of the fit and the program's version: own corrections apply to exactly one such version."""
+    content = json.dumps([__version__, FIT_VERSION, calibration.multipliers, parameters()], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def correction_groups(engine: str, task: str) -> tuple[str, str, str]:
+    """Return the groups a step belongs to, the most general first.
+
+    >>> correction_groups("pytorch", "train")
+    ('all', 'pytorch', 'pytorch/train')
+    """
+    return ALL_STEPS, engine, f"{engine}/{task}"

@@ -1,0 +1,94 @@
+"""The time of a workload on a GPU as figures with ranges: device, host and wall time, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+
+from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.messages import Message
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.time.calibration import Calibration, load_calibration
+from whichgpu.estimate.time.fallbacks import precision_warnings
+from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
+from whichgpu.workload.denoisers import counts_steps
+from whichgpu.workload.shapes import Shape
+from whichgpu.workload.workload import Workload
+
+CALIBRATION_SOURCE = "speed-calibration"
+# Tiers that are not listed are "modelled".
+BASIS_BY_TIER: dict[str, Basis] = {
+    "measured": "measured",
+    "imported": "calibrated",
+    "gpu": "calibrated",
+    "generation": "calibrated",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Seconds of a step. `tier` says how close the nearest measurements are, `calibrated` the date of the fit."""
+
+    time: Figure
+    time_device: Figure
+    time_host: Figure
+    throughput: Figure
+    ttft: Figure | None
+    tpot: Figure | None
+    bound: str
+    tier: str
+    calibrated: str
+    warnings: tuple[Message, ...] = ()
+
+
+def estimate_time(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration | None = None) -> TimeEstimate:
+    """Estimate the time of one step, pass or token on a GPU. `workload` has its defaults filled in."""
+    return estimate_times(workload, shape, [gpu], calibration)[0]
+
+
+def estimate_times(
+    workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration: Calibration | None = None
+) -> list[TimeEstimate]:
+    """Estimate the time on each of several GPUs in one call."""
+    calibration = calibration or load_calibration()
+    grid = evaluate_grid(workload, shape, gpus, calibration=calibration)
+    return [_estimate(workload, shape, gpu, grid, place, calibration) for place, gpu in enumerate(gpus)]
+
+
+def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
+    """Figures of one GPU of a grid."""
+    tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
+    low, high = calibration.log_range(tier, grid.kind, gpu.id, grid.engine)
+    basis = BASIS_BY_TIER.get(tier, "modelled")
+    sources = (CALIBRATION_SOURCE, *calibration.sources_of(grid.engine, gpu.id))
+
+    def figure(value: float, floor: float = 0.0) -> Figure:
+        return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
+
+    work, unit = work_per_step(workload, shape)
+    floor = float(grid.floor[place, 0])
+    time = figure(float(grid.seconds.wall[place, 0]), floor)
+    return TimeEstimate(
+        time=time,
+        time_device=figure(float(grid.seconds.device[place, 0]), floor),
+        time_host=figure(float(grid.seconds.host[place, 0])),
+        throughput=Figure(work / time.value, work / time.high, work / time.low, unit, basis, sources),
+        ttft=figure(float(grid.ttft[place, 0])) if workload.serving and grid.ttft is not None else None,
+        tpot=time if workload.serving else None,
+        bound=grid.bound(place, 0),
+        tier=tier,
+        calibrated=str(calibration.provenance["date"]),
+        warnings=(*precision_warnings(workload, gpu), *grid.notes),
+    )
+
+
+def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
+    """Work of one step over all GPUs, and the unit of its rate."""
+    batch = float(workload.batch or 1)
+    if shape.is_language_model:
+        if workload.traits.decoding and shape.causal:
+            return batch, "output tokens/s"
+        if workload.traits.step == "prefill" or workload.training:
+            return batch * (workload.seq_in or 1), "input tokens/s"
+    return batch, "denoising steps/s" if counts_steps(workload, shape) else "samples/s"

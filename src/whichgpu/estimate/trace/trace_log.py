@@ -1,0 +1,85 @@
+"""What a trace writes down: storages as they come and go, and the operators that ran. Knows nothing of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whichgpu.estimate.allocation_sequence import replay_events
+from whichgpu.estimate.allocator import Event, Replay
+
+TracePhase = Literal["setup", "forward", "backward", "optimizer"]
+LABELS = ("weights", "gradients", "optimizer", "input", "activations", "temporary")
+
+
+@dataclass(frozen=True, slots=True)
+class TracedOperator:
+    """One call: its name (aten.mm.default), the shapes it read and wrote, and what else decides its cost."""
+
+    name: str
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    dtype: str  # of the first output: float32, bfloat16, …
+    phase: TracePhase
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    step: int = 0
+    event: int = 0  # how many events came before its own
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTrace:
+    """A run without a GPU: births and deaths of storages in order, what each was for, and the operators of the last step."""
+
+    events: tuple[Event, ...]
+    labels: Mapping[int, str]
+    makers: Mapping[int, str]  # the operator that made each storage
+    operators: tuple[TracedOperator, ...]
+    parameters: int
+    trainable: int
+    marks: Mapping[str, int] = field(default_factory=dict)  # phase and step to the number of events before it
+
+    def replay(self) -> Replay:
+        """Peaks of the caching allocator over this trace, with the holdings of each label at the peak."""
+        return replay_events(self.events, self.labels)
+
+
+class TraceLog:
+    """Collects a trace while it runs."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.labels: dict[int, str] = {}
+        self.makers: dict[int, str] = {}
+        self.operators: list[TracedOperator] = []
+        self.marks: dict[str, int] = {}
+        self.phase: TracePhase = "setup"
+        self.step = 0
+        self._alive: dict[int, int] = {}
+
+    def begin(self, phase: TracePhase, step: int) -> None:
+        """From here on everything belongs to this phase of this step."""
+        if phase == "backward" and self.phase == "forward":
+            self.relabel({id for id in self._alive if self.labels[id] == "temporary"}, "activations")
+        self.phase, self.step = phase, step
+        self.marks[f"{phase} {step}"] = len(self.events)
+
+    def birth(self, size: int, maker: str, label: str = "temporary") -> int:
+        """A new storage; its id."""
+        id = len(self.makers)
+        self.makers[id] = maker
+        self.labels[id] = label
+        self._alive[id] = size
+        self.events.append((id, size))
+        return id
+
+    def death(self, id: int) -> None:
+        """A storage nobody refers to any more."""
+        size = self._alive.pop(id, None)
+        if size is not None:
+            self.events.append((id, -size))
+
+    def relabel(self, ids: set[int], label: str) -> None:
+        """Say what storages turned out to be for."""
+        for id in ids:
+            self.labels[id] = label

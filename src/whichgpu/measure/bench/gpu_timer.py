@@ -1,0 +1,98 @@
+"""Timing on the GPU: warm-up, events around each run, a captured graph where launching would be what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from whichgpu.measure.bench.case import BusyCallback, Timing, summarise_runs
+
+Run = Callable[[], Any]
+WARM_UPS = 3
+MIN_RUNS, MAX_RUNS = 5, 40
+STEP_SECONDS = 0.8  # of timed runs of one step
+MICRO_SECONDS = 0.15
+BLOCK_SECONDS = 0.008  # of launches between two events: long against the events' own time
+MAX_LAUNCHES = 200
+BUSY_SECONDS = 0.15  # for which the GPU is kept busy while it is looked at
+
+
+class GpuTimer:
+    """Times functions that launch work on the current device. `torch` is the module."""
+
+    def __init__(self, torch: Any, watch: BusyCallback) -> None:
+        self._torch, self._watch = torch, watch
+
+    def step(self, run: Run) -> Timing:
+        """Each run by itself, from an idle GPU to an idle GPU."""
+        self._warm(run)
+        found = summarise_runs(self._runs(run, 1, STEP_SECONDS))
+        self._look(run, found.seconds)
+        return found
+
+    def block(self, run: Run, captured: bool = True) -> Timing:
+        """Many runs on end, for operators: what one of them takes."""
+        self._warm(run)
+        once = max(min(self._runs(run, 1, 0.0)), 1e-7)
+        launches = max(1, min(MAX_LAUNCHES, round(BLOCK_SECONDS / once)))
+        many = self.graph(run, launches) if captured else lambda: [run() for _ in range(launches)]
+        many()
+        found = summarise_runs([seconds / launches for seconds in self._runs(many, 1, MICRO_SECONDS)])
+        self._look(many, found.seconds * launches)
+        return found
+
+    def host(self, run: Run, launches: int) -> Timing:
+        """What a launch costs the host."""
+        self._warm(run)
+        found = []
+        for _ in range(MIN_RUNS):
+            self._torch.cuda.synchronize()
+            start = perf_counter()
+            for _ in range(launches):
+                run()
+            self._torch.cuda.synchronize()
+            found.append((perf_counter() - start) / launches)
+        self._watch()
+        return summarise_runs(found)
+
+    def graph(self, run: Run, launches: int = 1) -> Run:
+        """The runs as one captured graph."""
+        torch = self._torch
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            for _ in range(launches):
+                run()
+        return lambda: captured.replay()
+
+    def _warm(self, run: Run) -> None:
+        for _ in range(WARM_UPS):
+            run()
+        self._torch.cuda.synchronize()
+
+    def _runs(self, run: Run, least: int, seconds: float) -> list[float]:
+        """Seconds of each run, until there are enough of them or the time is up."""
+        torch, found = self._torch, list[float]()
+        began = perf_counter()
+        while len(found) < max(least, MIN_RUNS) or (len(found) < MAX_RUNS and perf_counter() - began < seconds):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            found.append(start.elapsed_time(end) / 1e3)
+        return found
+
+    def _look(self, run: Run, seconds: float) -> None:
+        """Read clocks and temperature while the GPU works."""
+        for _ in range(max(1, min(100, round(BUSY_SECONDS / max(seconds, 1e-6))))):
+            run()
+        self._watch()
+        self._torch.cuda.synchronize()

@@ -1,0 +1,64 @@
+"""Single operators to measure, by what the GPU can do and the memory that is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from whichgpu.base.units import GIB, MIB
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.time.units import UNITS
+from whichgpu.measure.bench.case import OperatorCase
+
+SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before power limits it; what is held for long
+DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n: a few tokens against a whole matrix
+LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
+ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))  # batch, heads, tokens, dim
+
+
+def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[OperatorCase]:
+    """What is worth measuring here, in order of importance."""
+    yield from _copies(free_bytes)
+    for dtype in _dtypes(gpu.peaks):
+        for side in SQUARES:
+            yield gemm(dtype, side, side, side)
+    half = "bf16" if "bf16" in gpu.peaks else "fp16"
+    for m, k, n in DECODING:
+        yield gemm(half, m, n, k)
+    for batch, heads, tokens, dim in ATTENTION:
+        yield from _attention(half, batch, heads, tokens, dim)
+    yield OperatorCase("launch", "launch", "fp32", {"elements": 16}, memory=MIB)
+    for kind in ("upload", "download"):
+        yield OperatorCase(kind, kind, "uint8", {"bytes": 256 * MIB}, bytes=256 * MIB, memory=256 * MIB)
+    if several:
+        yield OperatorCase("all-reduce", "all_reduce", half, {"bytes": 256 * MIB}, bytes=256 * MIB, memory=256 * MIB)
+
+
+def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
+    """[m, k] @ [k, n]."""
+    width = int(UNITS[dtype].bytes)
+    name = f"{m}" if m == n == k else f"{m}x{n}x{k}"
+    held = (m * k + k * n) * width + m * n * max(2, width)
+    return OperatorCase(f"gemm-{dtype}-{name}", "gemm", dtype, {"m": m, "n": n, "k": k}, 2.0 * m * n * k, memory=held)
+
+
+def _copies(free_bytes: int) -> Iterator[OperatorCase]:
+    """Half of it read, half written; and a sum, which only reads. Far beyond any cache."""
+    size = LARGEST_COPY
+    while size > SMALLEST_COPY and 3 * size > free_bytes:
+        size //= 2
+    yield OperatorCase("copy", "copy", "fp32", {"bytes": size}, bytes=2.0 * size, memory=2 * size)
+    yield OperatorCase("read", "read", "fp32", {"bytes": size}, bytes=float(size), memory=size)
+
+
+def _dtypes(peaks: Mapping[str, float]) -> list[str]:
+    return [dtype for dtype in ("bf16", "fp16", "tf32", "fp32", "fp8") if dtype in peaks]
+
+
+def _attention(dtype: str, batch: int, heads: int, tokens: int, dim: int) -> Iterator[OperatorCase]:
+    """Causal: half of the pairs."""
+    sizes = {"batch": batch, "heads": heads, "tokens": tokens, "dim": dim}
+    flops = 2.0 * batch * heads * tokens * tokens * dim
+    held = 4 * batch * heads * tokens * dim * 2
+    name = f"{batch}x{heads}x{tokens}x{dim}"
+    yield OperatorCase(f"attention-{dtype}-{name}", "attention", dtype, sizes, flops, memory=held)
+    yield OperatorCase(f"attention-backward-{dtype}-{name}", "attention_backward", dtype, sizes, 2.5 * flops, memory=3 * held)

@@ -1,0 +1,90 @@
+"""Whole steps to measure: small enough for a minute or two, of each kind that engines on PyTorch run.
+
+None of them is among the measurements the shipped calibration is checked with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.measure.bench.case import StepCase
+
+TINY = {
+    "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "intermediate_size": 1536, "vocab_size": 32000, "max_position_embeddings": 2048, "tie_word_embeddings": True,
+}  # fmt: skip
+# The most telling first: where time runs out, the last are left out.
+TRAINING: tuple[dict[str, Any], ...] = (
+    {"model": "resnet34", "precision": "amp-bf16", "batch": 128, "optimizer": "sgd-momentum"},
+    {"model": "opt-125m", "precision": "amp-bf16", "batch": 16, "seq_in": 512},
+    {"model": "qwen1.5-0.5b", "precision": "bf16", "batch": 4, "seq_in": 1024},
+    {"model": "mlp:4096x6144x6144x1000", "precision": "tf32", "batch": 2048, "optimizer": "adamw"},
+    {"model": TINY, "precision": "bf16", "batch": 4, "seq_in": 256},
+    {"model": "resnet101", "precision": "tf32", "batch": 48, "optimizer": "sgd-momentum"},
+    {"model": "mobilenet_v2", "precision": "amp-bf16", "batch": 192, "optimizer": "sgd-momentum"},
+    {"model": "opt-1.3b", "precision": "bf16", "batch": 4, "seq_in": 1024},
+    {"model": "qwen1.5-1.8b", "precision": "bf16", "batch": 2, "seq_in": 2048, "checkpointing": "full"},
+    {"model": "roberta-base", "precision": "amp-bf16", "batch": 24, "seq_in": 256},
+    {"model": "mlp:2048x4096x4096x100", "precision": "fp32", "batch": 512, "optimizer": "sgd-momentum"},
+    {"model": "vit_b_32", "precision": "amp-bf16", "batch": 192, "optimizer": "adamw"},
+    {"model": "resnext50_32x4d", "precision": "amp-bf16", "batch": 96, "optimizer": "sgd-momentum"},
+    {"model": "resnet34", "precision": "fp32", "batch": 96, "optimizer": "sgd-momentum"},
+)
+FORWARD: tuple[dict[str, Any], ...] = (
+    {"model": "resnet34", "precision": "fp16", "batch": 2},
+    {"model": "resnet34", "precision": "fp16", "batch": 64},
+    {"model": "mobilenet_v2", "precision": "fp16", "batch": 16},
+    {"model": "resnet101", "precision": "fp32-default", "batch": 16},
+    {"model": "vit_b_32", "precision": "fp16", "batch": 64},
+    {"model": "resnext50_32x4d", "precision": "fp16", "batch": 48},
+    {"model": "vgg13", "precision": "fp16", "batch": 24},
+)
+ENCODING: tuple[dict[str, Any], ...] = (
+    {"model": "roberta-base", "precision": "fp16", "batch": 4, "seq_in": 256},
+    {"model": "roberta-large", "precision": "fp16", "batch": 24, "seq_in": 256},
+)
+DECODING: tuple[dict[str, Any], ...] = (
+    {"model": "qwen1.5-1.8b", "precision": "bf16", "batch": 4, "seq_in": 1024},
+    {"model": "yi-6b", "precision": "bf16", "batch": 1, "seq_in": 1024},
+    {"model": "yi-6b", "precision": "bf16", "batch": 48, "seq_in": 1536},
+    {"model": "llama-2-13b", "precision": "bf16", "batch": 12, "seq_in": 768},
+    {"model": "yi-9b", "precision": "bf16", "batch": 8, "seq_in": 4096},
+)
+PREFILL: tuple[dict[str, Any], ...] = (
+    {"model": "qwen1.5-1.8b", "precision": "bf16", "batch": 2, "seq_in": 768},
+    {"model": "yi-6b", "precision": "bf16", "batch": 1, "seq_in": 1536},
+    {"model": "llama-2-13b", "precision": "bf16", "batch": 2, "seq_in": 3072},
+    {"model": "yi-6b", "precision": "bf16", "batch": 1, "seq_in": 256},
+)
+INSTEAD = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # where a GPU lacks the units
+
+
+def step_cases(gpu: Gpu) -> Iterator[StepCase]:
+    """Requests for this GPU, each kind taking turns."""
+    kinds = [
+        [_step("train", "pytorch", one, gpu) for one in TRAINING],
+        [_step("decode", "cuda-graphs", one, gpu) for one in DECODING],
+        [_step("forward", engine, one, gpu) for one in FORWARD for engine in ("pytorch", "cuda-graphs")],
+        [_step("prefill", "pytorch-compile", one, gpu) for one in PREFILL],
+        [_step("forward", "pytorch", one, gpu) for one in ENCODING],
+    ]
+    turns = (3, 1, 4, 1, 1)  # cases of each kind in a round
+    while any(kinds):
+        for kind, count in zip(kinds, turns, strict=True):
+            yield from kind[:count]
+            del kind[:count]
+
+
+def _step(task: str, engine: str, told: dict[str, Any], gpu: Gpu) -> StepCase:
+    precision = told["precision"]
+    wanted = precision.removeprefix("amp-")
+    if wanted in ("bf16", "tf32") and wanted not in gpu.peaks:
+        precision = INSTEAD[precision]
+    if task == "train" and precision == "fp16":  # gradients would vanish
+        precision = "amp-fp16"
+    request = {"task": task, "engine": engine, **told, "precision": precision, "gpu": gpu.id}
+    name = told["model"] if isinstance(told["model"], str) else "tiny-llama"
+    length = f"-{told['seq_in']}" if "seq_in" in told else ""
+    return StepCase(f"{task}-{engine}-{name}-{precision}-{told['batch']}{length}".replace(":", "-"), request)

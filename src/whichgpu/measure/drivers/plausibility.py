@@ -1,0 +1,71 @@
+"""Answers of drivers that cannot be true are dropped and named: a percentage over 100, a GPU of 9 kW, 2^63 bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whichgpu.base.units import MIB
+
+MAX_NAME_LENGTH = 96
+
+# what an answer may be, in the unit the drivers give it in
+BOUNDS: dict[str, tuple[float, float]] = {
+    "percent": (0, 100),
+    "milliwatts": (0, 5_000_000),
+    "celsius": (-60, 150),
+    "megahertz": (0, 20_000),
+    "bytes": (0, 64 << 40),
+    "kilobytes_per_second": (0, 10**9),
+    "generation": (1, 8),
+    "width": (1, 32),
+    "count": (0, 1_000_000),
+}
+
+
+class PlausibilityFilter:
+    """Lets values through that can be true and remembers the names of the others."""
+
+    def __init__(self) -> None:
+        self._odd: dict[str, None] = {}
+
+    @property
+    def odd(self) -> tuple[str, ...]:
+        """Fields whose values were dropped."""
+        return tuple(self._odd)
+
+    def number(self, name: str, value: Any, kind: str) -> int | None:
+        """A whole number within its bounds."""
+        if value is None:
+            return None
+        low, high = BOUNDS[kind]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            self._odd[name] = None
+            return None
+        return int(value)
+
+    def scaled(self, name: str, value: Any, kind: str, scale: int) -> int | None:
+        """The same in base units."""
+        found = self.number(name, value, kind)
+        return None if found is None else found * scale
+
+    def watts(self, name: str, value: Any) -> float | None:
+        """Watts of milliwatts."""
+        found = self.number(name, value, "milliwatts")
+        return None if found is None else found / 1000
+
+    def memory(self, name: str, total: Any, free: Any) -> tuple[int | None, int | None]:
+        """Total and used bytes; both unknown where they contradict each other."""
+        size, left = self.number(name, total, "bytes"), self.number(name, free, "bytes")
+        if size is not None and (size < MIB or (left is not None and left > size)):
+            self._odd[name] = None
+            return None, None
+        return size, None if size is None or left is None else size - left
+
+    def words(self, name: str, value: Any) -> str | None:
+        """A printable text of bearable length."""
+        if value is None:
+            return None
+        shown = "".join(mark for mark in str(value) if mark.isprintable()).strip()
+        if not shown or len(shown) > MAX_NAME_LENGTH:
+            self._odd[name] = None
+        return shown[:MAX_NAME_LENGTH] or None

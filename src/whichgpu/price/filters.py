@@ -1,0 +1,128 @@
+"""The words of a question about prices as ids: names the catalog knows, and those of the user's own lists beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from whichgpu.base.errors import UnknownName
+from whichgpu.base.names import split_count, squash, unknown_word
+from whichgpu.catalog.find import exact_instances, find_gpus, find_instances, find_provider, find_regions, gpus_named
+from whichgpu.catalog.live.stored_offers import StoredOfferName, live_names
+from whichgpu.catalog.offer import TERMS
+from whichgpu.catalog.places.country import countries_named, is_group
+from whichgpu.catalog.schema import DATA_DIR
+from whichgpu.catalog.store import Catalog
+from whichgpu.price.offers import OfferFilter
+from whichgpu.price.terms import MONTH_HOURS
+
+OWNED = "owned"  # the provider of machines that are one's own
+
+
+@dataclass(frozen=True, slots=True)
+class OffersQuery:
+    """Which offers are asked for, in words as people type them, several with commas or as a list. None and () ask nothing."""
+
+    gpu: Sequence[str] | str = ()  # names; `8xA100` asks for eight of them, a machine's name for that machine
+    instance: Sequence[str] | str = ()
+    gpus: tuple[float, float] | None = None
+    min_memory: int | None = None  # bytes of one GPU
+    provider: Sequence[str] | str = ()
+    region: Sequence[str] | str = ()
+    term: Sequence[str] | str = ()
+    near: str | None = None
+    max_latency: float | None = None  # seconds
+    currency: str | None = None
+    exchange_rate: Mapping[str, Decimal] | None = None  # units for one US dollar
+    hours: Decimal = Decimal(MONTH_HOURS)  # run a month
+    sort: str | None = None
+    group_by: Sequence[str] | str = ()
+    limit: int | None = None  # how many offers at most
+
+
+def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
+    """The query's words as ids."""
+    ids: set[str] = set()
+    machines: set[tuple[str, str]] = set()
+    counts: set[int] = set()
+    for name in split_names(query.gpu):
+        count, bare = split_count(name)
+        if not gpus_named(catalog, name) and (named := exact_instances(catalog.instances, bare)):
+            machines |= {(row.provider, row.instance) for row in named}
+        elif count is not None and not gpus_named(catalog, bare):
+            count = None  # a number that is part of the name: 5700XT
+        if count:
+            counts.add(count)
+        ids |= {gpu.id for gpu in find_gpus(catalog, name)}
+    for name in split_names(query.instance):
+        found = _machines(catalog, name)
+        machines |= {(provider, instance) for provider, instance, _ in found}
+        ids |= {gpu for _, _, gpu in found}
+    places = {place for name in split_names(query.region) for place in _places(catalog, name)}
+    terms = split_names(query.term)
+    for term in terms:
+        if term not in TERMS:
+            raise unknown_word("term", term, TERMS)
+    only = counts.pop() if len(counts) == 1 and len(split_names(query.gpu)) == 1 else None
+    return OfferFilter(
+        gpu_ids=frozenset(ids) if ids else None,
+        instances=frozenset(machines) if machines else None,
+        gpus=query.gpus or ((float(only), float(only)) if only else None),
+        min_memory=query.min_memory,
+        providers=tuple(provider_named(catalog, name) for name in split_names(query.provider)),
+        regions=frozenset(places) if split_names(query.region) else None,
+        terms=terms,
+        max_latency=query.max_latency,
+    )
+
+
+def provider_named(catalog: Catalog, name: str) -> str:
+    """The id of a provider of the catalog, or of one that a list of one's own names."""
+    try:
+        return find_provider(catalog, name)
+    except UnknownName:
+        if squash(name) == OWNED:
+            return OWNED
+        if own := _own(catalog, "provider", name):
+            return own[0].provider
+        raise
+
+
+def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
+    """Provider, name and GPU of the machines a name means."""
+    try:
+        return [(row.provider, row.instance, row.gpu) for row in find_instances(catalog, name)]
+    except UnknownName:
+        if own := _own(catalog, "instance", name):
+            return [(row.provider, row.instance, row.gpu) for row in own]
+        raise
+
+
+def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
+    """Provider and region of the places a name means; a list of one's own may call a place as its city is called."""
+    called = dict.fromkeys((name, *countries_named(name)))
+    own = {(row.provider, row.region) for text in called for row in _own(catalog, "region", text)}
+    try:
+        return own | {(row.provider, row.region) for row in find_regions(catalog, name)}
+    except UnknownName:
+        if own:
+            return own
+        raise
+
+
+def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
+    """Codes of the countries that the continents and unions asked for stand for, by the name as typed."""
+    return {name: countries_named(name) for name in split_names(query.region) if is_group(name)}
+
+
+def _own(catalog: Catalog, what: str, name: str) -> tuple[StoredOfferName, ...]:
+    return live_names(what, name) if catalog.folder == DATA_DIR else ()
+
+
+def split_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Names out of a list with commas; an empty text is a name nothing bears, not no wish."""
+    if not names and not isinstance(names, str):
+        return ()
+    text = names if isinstance(names, str) else ",".join(names or ())
+    return tuple(part.strip() for part in text.split(",") if part.strip()) or ("",)

@@ -1,0 +1,35 @@
+"""How a run is taken to be run where nobody says: starts, checkpoints, interruptions. A table with the basis of each row."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from whichgpu.base.bundled_data import data_rows
+
+TABLE = Path(__file__).parent / "data" / "habits.csv"
+ANY = "*"
+
+
+def run_default(what: str, provider: str = ANY) -> float:
+    """What is taken, of a provider where it says so itself; seconds, or interruptions an hour.
+
+    >>> run_default("notice"), run_default("notice", "aws")
+    (30.0, 120.0)
+    """
+    return float(_row(what, provider)["value"])
+
+
+def run_default_sources(what: str, provider: str = ANY) -> tuple[str, ...]:
+    """The documents behind it."""
+    return tuple(one for one in _row(what, provider)["sources"].split(";") if one)
+
+
+def _row(what: str, provider: str) -> dict[str, str]:
+    rows = {row["provider"]: row for row in _table() if row["what"] == what}
+    return rows.get(provider) or rows[ANY]
+
+
+@cache
+def _table() -> tuple[dict[str, str], ...]:
+    return data_rows(TABLE)

@@ -1,0 +1,25 @@
+"""A plan that its simulation does not bear out says so in its first sentence."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from whichgpu.base.messages import english, msg
+from whichgpu.decide.plan.build_answer import with_failure
+
+SENTENCE = msg("plan.traffic", rate="1", model="m")
+
+
+def check(met: float | None, holds: bool) -> Any:
+    return SimpleNamespace(model="m", met=met, holds=holds)
+
+
+def test_what_holds_is_told_as_it_is() -> None:
+    assert with_failure(SENTENCE, [check(0.99, True), check(None, True)]) is SENTENCE
+
+
+def test_the_worst_of_what_fails_is_named() -> None:
+    told = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
+    assert told.startswith(english().render(SENTENCE))
+    assert "3.1%" in told

@@ -1,0 +1,100 @@
+"""The measurements of one H200, as requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evidence.names import family
+from whichgpu.catalog.evidence import Kind, Measurement
+
+_OPTIMIZERS = {"sgdm": "sgd-momentum"}
+_GPU = "h200-sxm"
+_YEAR = 2026
+
+
+def lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and object of every line."""
+    with file.open() as stream:
+        for number, line in enumerate(stream, start=1):
+            yield number, json.loads(line)
+
+
+def _measured(source: str, number: int, kind: Kind, milliseconds: float, model: str, **request: Any) -> Measurement:
+    fields = {"task": kind, "model": model, "gpu": _GPU, "gpus": 1, "year": _YEAR, **request}
+    kept = {key: value for key, value in fields.items() if value is not None}
+    return Measurement(source, _GPU, kept, milliseconds / 1e3, kind, "high", family(model), number)
+
+
+def training(source: str, number: int, row: Mapping[str, Any], milliseconds: float, engine: str) -> Measurement:
+    """A training step; vision models run channels-last at 224 px."""
+    vision = row.get("seq") is None and not row["model"].startswith("mlp")
+    return _measured(
+        source,
+        number,
+        "train",
+        milliseconds,
+        row["model"].replace("mlp-", "mlp:"),
+        precision=row["precision"],
+        batch=row["batch"],
+        seq_in=row.get("seq"),
+        image=224 if vision else None,
+        memory_format="channels_last" if vision else None,
+        optimizer=_OPTIMIZERS.get(row["opt"], row["opt"]),
+        checkpointing="full" if row.get("ckpt") else None,
+        lora_rank=row.get("lora"),
+        engine=engine,
+    )
+
+
+def _forward(source: str, number: int, row: Mapping[str, Any]) -> Iterator[Measurement]:
+    bert = row["model"].startswith("bert")
+    common = {
+        "precision": "fp32-default" if row["precision"] == "fp32" else row["precision"],
+        "batch": row["batch"],
+        "seq_in": row.get("seq"),
+        "image": None if bert else 224,
+        "memory_format": None if bert else "channels_last",
+    }
+    yield _measured(f"{source}-eager", number, "forward", row["eager_ms"], row["model"], engine="pytorch", **common)
+    if not bert and row.get("graph_ms"):  # BERT's graph picked a slow attention kernel
+        yield _measured(f"{source}-graph", number, "forward", row["graph_ms"], row["model"], engine="cuda-graphs", **common)
+
+
+def _inference(source: str, number: int, row: Mapping[str, Any]) -> Measurement:
+    kind: Kind = row["task"]
+    return _measured(
+        source,
+        number,
+        kind,
+        row["ms"],
+        row["model"],
+        precision=row["precision"],
+        batch=row["batch"],
+        seq_in=row["context"] if kind == "decode" else row["seq"],
+        engine="cuda-graphs" if kind == "decode" else "pytorch-compile",
+    )
+
+
+def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
+    """Every step measured on the H200, and how many rows are errors."""
+    found: list[Measurement] = []
+    errors = 0
+    for number, row in lines(folder / "train.jsonl"):
+        if "step_ms" in row:
+            found.append(training("h200-train", number, row, row["step_ms"], "pytorch"))
+        else:
+            errors += 1
+    for number, row in lines(folder / "infer.jsonl"):
+        if row["task"] == "forward":
+            found.extend(_forward("h200-forward", number, row))
+        else:
+            found.append(_inference(f"h200-{row['task']}", number, row))
+    for number, row in lines(folder / "quant_moe.jsonl"):
+        if row["task"] == "train":
+            found.append(training("h200-compiled", number, row, row["ms"], row["engine"]))
+        else:
+            found.append(_inference("h200-quant" if row["moe"] is None else "h200-moe", number, row))
+    return found, errors

@@ -1,0 +1,116 @@
+"""The tables that turn other people's names into ours."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from evidence.published import Published
+from evidence.reasons import Reason
+
+FOLDER = Path(__file__).parent
+_CONFIG = "config:"
+_REASONS = {reason.name.lower(): reason for reason in Reason}
+
+
+@cache
+def table(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of one of our own tables."""
+    with (FOLDER / f"{name}.csv").open(newline="") as stream:
+        return tuple(csv.DictReader(stream))
+
+
+def reason_named(text: str) -> Reason:
+    """A reason by the name the tables use, `unknown_network` say."""
+    return _REASONS[text]
+
+
+@cache
+def gpu_id(name: str) -> str | Reason:
+    """The catalog's id of a published GPU name."""
+    for row in table("gpu_names"):
+        if row["theirs"] == name:
+            return row["ours"] or reason_named(row["left_out"])
+    return Reason.UNKNOWN_GPU
+
+
+@cache
+def model_named(source: str, name: str) -> str | Reason:
+    """Our name of a model as a source spells it. `=` in the table means that it is spelt as we do."""
+    for row in table("model_names"):
+        if row["source"] == source and row["theirs"] in (name, "*"):
+            if row["left_out"]:
+                return reason_named(row["left_out"])
+            return name if row["ours"] == "=" else row["ours"]
+    return Reason.UNKNOWN_NETWORK
+
+
+@cache
+def as_model(name: str) -> str | dict[str, Any]:
+    """What a request's `model` is: a name, or the config.json kept here under that name."""
+    if not name.startswith(_CONFIG):
+        return name
+    config: dict[str, Any] = json.loads((FOLDER / "configs" / f"{name.removeprefix(_CONFIG)}.json").read_text())
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """The engine a row was run by."""
+
+    engine: str
+    year: int
+    memory_format: str = ""
+
+
+@cache
+def software(source: str, framework: str, gpu: str = "") -> Software | Reason:
+    """The engine, its year and layout by the framework's description."""
+    for row in table("frameworks"):
+        if row["source"] == source and re.search(row["framework"], framework) and re.search(row["gpu"], gpu):
+            if row["left_out"]:
+                return reason_named(row["left_out"])
+            return Software(row["engine"], int(row["year"]), row["memory_format"])
+    return Reason.OTHER_ENGINE
+
+
+@cache
+def precision(source: str, text: str, gpu: str, model: str = "", task: str = "") -> str | Reason:
+    """The contract's precision for what a source states; the GPU, network and task decide where the words do not."""
+    for row in table("precisions"):
+        if (
+            row["source"] == source
+            and row["theirs"].lower() == text.lower()
+            and re.search(row["gpu"], gpu)
+            and re.search(row["model"], model)
+            and re.search(row["task"], task)
+        ):
+            return row["ours"] or reason_named(row["left_out"])
+    return Reason.NO_PRECISION
+
+
+def family(model: str) -> str:
+    """The family of a model: its name up to the first size or variant."""
+    name = model.removeprefix(_CONFIG).lower()
+    for row in table("families"):
+        if re.match(row["pattern"], name):
+            return row["family"]
+    return re.split(r"[-_.:\d]", name, maxsplit=1)[0]
+
+
+def doubt(row: Published) -> Reason | None:
+    """Why a row is not believed, where its neighbours or its notes give reason."""
+    for entry in table("doubts"):
+        if (
+            entry["source"] == row.source
+            and all(re.search(entry[name], getattr(row, name)) for name in ("gpu", "model", "framework", "date", "notes", "path"))
+            and int(entry["batch_from"] or 0) <= (row.batch or 0) <= int(entry["batch_to"] or 10**9)
+            and entry["seq_in"] in ("", str(row.seq_in))
+        ):
+            return reason_named(entry["left_out"])
+    return None

@@ -1,0 +1,25 @@
+"""Why a published row is not evidence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a row is left out."""
+
+    ERROR = "the run failed"
+    NOT_A_TIME = "the metric is not a time"
+    MAX_BATCH = "states the largest batch, not a speed"
+    NO_PRECISION = "precision not stated"
+    NO_BATCH = "batch not stated"
+    NO_SEQUENCE = "sequence length not stated"
+    UNKNOWN_NETWORK = "no table of this network"
+    UNKNOWN_GPU = "GPU not in the catalog"
+    POWER_CAPPED = "GPU run under a power cap"
+    OTHER_ENGINE = "run by software that is none of our engines"
+    LATENCY_BOUND = "served under a latency bound"
+    OTHER_WORK = "the time covers more than the network"
+    TWIN = "another metric of a run that is used"
+    QUEUED = "not all of the batch fits at once"
+    SUSPICIOUS = "contradicts itself or its neighbours"

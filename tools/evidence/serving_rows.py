@@ -1,0 +1,155 @@
+"""Measured runs of serving engines as loads: how many asked at once or at which rate, and what was seen.
+
+The same published rows as elsewhere, joined by run: the simulator queues, so runs whose batch does not fit at once are kept.
+
+PYTHONPATH=src:tools python -m evidence.serving_rows ../shared/truth
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from evidence.names import doubt, table
+from evidence.published import Published, read_published
+from evidence.reasons import Reason
+from evidence.requests import measured
+from whichgpu.catalog.evidence import Measurement
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+from whichgpu.estimate.serving.simulator import RoutingPolicy
+
+# What each printed metric is in our words, and what one unit of it is worth.
+METRICS = {
+    "ms TPOT median": ("tpot", 1e-3), "ms TTFT median": ("ttft", 1e-3), "tokens/s (output, total)": ("throughput", 1.0),
+    "ms/token (TBT)": ("tpot", 1e-3), "ms prompt (TTFT)": ("ttft", 1e-3), "ms mean ITL": ("tpot", 1e-3),
+    "ms mean TTFT": ("ttft", 1e-3), "tokens/s/GPU (output)": ("throughput", 1.0),
+}  # fmt: skip
+ONLINE_REQUESTS = 512  # of TensorRT-LLM's online runs, which do not print it: told from the rates they reached
+FLOOD_ROUNDS = 3  # times what fits at once, where a load is held at its maximum
+CAPPED = "results/pro6000_l40s_h100_h200/"  # cloudrift's folder of runs with --max-num-seqs 256
+_REPLICAS = re.compile(r"(\d+) replica\(s\) x TP(\d+) PP(\d+)")
+
+
+@dataclass(slots=True)
+class Served:
+    """One run. `concurrency` clients ask for `requests` answers in all, or requests come at a `rate`; 0 means all at once."""
+
+    source: str
+    kind: str  # static, clients, online, flood
+    gpu: str
+    request: Mapping[str, Any]
+    requests: int
+    concurrency: int | None
+    rate: float | None
+    mean: bool  # means were printed, not medians
+    limits: LimitOverrides = field(default_factory=LimitOverrides)
+    routing: RoutingPolicy = "least"
+    lines: list[int] = field(default_factory=list)
+    seen: dict[str, float] = field(default_factory=dict)  # tpot and ttft in seconds, throughput in output tokens a second
+
+
+def served_rows(truth: Path, flood: bool = False) -> list[Served]:
+    """Every run that states how it was loaded; with `flood` those at maximum load instead."""
+    layouts = _layouts(truth)
+    runs: dict[str, Served] = {}
+    for row in read_published(truth / "public" / "calibration.csv"):
+        reader = READERS.get(row.source)
+        if reader is None or doubt(row) or row.metric not in METRICS:
+            continue
+        run = reader(row, layouts[row.line])
+        if run is None or (run.kind == "flood") != flood:
+            continue
+        name, unit = METRICS[row.metric]
+        known = runs.setdefault(repr((run.source, run.kind, run.request, run.concurrency, run.rate)), run)
+        known.lines.append(row.line)
+        known.seen.setdefault(name, row.value * unit * (row.gpus if row.metric.startswith("tokens/s/GPU") else 1))
+    return list(runs.values())
+
+
+def _cloudrift(row: Published, layout: str) -> Served | None:
+    """vLLM under a fixed concurrency behind nginx, whose workers each keep their own turn: as good as random.
+
+    Its result files print the flags: --gpu-memory-utilization=0.9 always, --max-num-seqs 256 in the runs of `CAPPED`.
+    """
+    found, count = _REPLICAS.search(layout), row.noted(r"(\d+) requests")
+    if not found or not count or not row.batch:
+        return None
+    copies, tensor, stages = map(int, found.groups())
+    more: dict[str, Any] = {"parallel": {"dp": copies, "tp": tensor, "pp": stages}}
+    if "kv fp8" in row.notes:
+        more["kv_precision"] = "fp8"
+    capped = CAPPED in row.path and "/tensor-parallel/" not in row.path
+    run = _served(row, "clients", more, int(count), row.batch, None, False)
+    return (
+        replace(run, limits=LimitOverrides(max_sequences=256 if capped else None, memory_share=0.9), routing="random")
+        if run
+        else None
+    )
+
+
+def _splitwise(row: Published, _: str) -> Served | None:
+    """One batch: all prompts at once, then all answers."""
+    if not row.batch:
+        return None
+    return _served(row, "static", {"parallel": {"tp": row.gpus}}, row.batch, row.batch, None, False)
+
+
+def _tensorrt_llm(row: Published, _: str) -> Served | None:
+    """Static batches; an offered rate; or as much as it takes."""
+    more: dict[str, Any] = {"parallel": {"tp": row.gpus}}
+    if row.precision == "FP8":
+        more["kv_precision"] = "fp8"
+    if row.notes.startswith("static batching") and row.batch:
+        return _served(row, "static", more, row.batch, row.batch, None, True)
+    if row.notes.startswith("online serving"):
+        rate = row.noted(r"QPS=(\w+)")
+        return _served(row, "online", more, ONLINE_REQUESTS, None, 0.0 if rate == "INF" else float(rate), True)
+    if row.notes.startswith("in-flight batching"):
+        return _served(row, "flood", more, 0, None, 0.0, True)
+    return None
+
+
+READERS: Mapping[str, Callable[[Published, str], Served | None]] = {
+    "cloudrift": _cloudrift,
+    "splitwise": _splitwise,
+    "trtllm": _tensorrt_llm,
+}
+
+
+def _served(
+    row: Published, kind: str, more: dict[str, Any], requests: int, concurrency: int | None, rate: float | None, mean: bool
+) -> Served | None:
+    lengths = {"seq_in": row.seq_in, "seq_out": row.seq_out, "batch": row.batch or 1}
+    found = measured(row, "decode", row.value, more={**lengths, **more})
+    if isinstance(found, Reason):
+        return None
+    request = {**found.request, "task": "serve", **_host(found)}
+    return Served(row.source, kind, found.gpu, request, requests, concurrency, rate, mean)
+
+
+def _host(found: Measurement) -> dict[str, Any]:
+    known = [row for row in table("group_hosts") if (row["source"], row["gpu"]) == (found.source, found.gpu)]
+    return {"host_speed": float(known[0]["host_speed"])} if known else {}
+
+
+def _layouts(truth: Path) -> dict[int, str]:
+    """How each line's run was spread over its GPUs."""
+    with (truth / "public" / "calibration.csv").open(newline="") as stream:
+        return {line: row["parallelism"] for line, row in enumerate(csv.DictReader(stream), start=2)}
+
+
+def main(truth: Path) -> None:
+    """Print the counts."""
+    rows = served_rows(truth) + served_rows(truth, flood=True)
+    for (source, kind, gpu), count in sorted(Counter((row.source, row.kind, row.gpu) for row in rows).items()):
+        print(source, kind, gpu, count, sep="\t")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/truth"))
