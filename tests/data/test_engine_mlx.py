@@ -10,9 +10,9 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import chunk_tokens
 from whichgpu.estimate.memory.inference import inference_memory
 from whichgpu.estimate.time.calibration import load_calibration
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import KINDS
 
 MLX = engine_record("mlx")
 

@@ -18,11 +18,11 @@ from whichgpu.catalog.engines.registry import engine_entries, engine_ids
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.engine_support import check_engine
-from whichgpu.workload.kinds import KINDS, Word
+from whichgpu.workload.kinds import Word
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.tasks import Task
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import KINDS, Workload
 
 UNITS = {"MiB", "GiB", "byte", "share", "flag", "token", "row", "sequence", "s", "call/layer", "call/attention", "GPU:share",
          "GiB:token", "GiB:sequence"}  # fmt: skip
@@ -143,7 +143,7 @@ def test_the_impossible_is_refused_with_engines_that_can(
 
 def test_the_doubtful_is_a_warning(catalog: Catalog) -> None:
     assert "earlier" in checked(catalog, "serve", "llama-3.1-8b", "vllm", "v100-sxm-16gb")[0]
-    assert "nothing says" in checked(catalog, "serve", "llama-3.1-8b", "sglang", "rx-7900-xtx")[0]
+    assert "no source says" in checked(catalog, "serve", "llama-3.1-8b", "sglang", "rx-7900-xtx")[0]
     assert checked(catalog, "serve", "llama-3.1-8b", "vllm", "h200-sxm") == []
 
 

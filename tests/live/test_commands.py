@@ -214,7 +214,7 @@ def test_watch_exits_0_with_the_offers_when_it_is_so(filled: Path) -> None:
     reply = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h")
     assert reply.code == 0
     assert "colo one Seoul" in reply.out
-    assert "no promise" in reply.err
+    assert "does not guarantee" in reply.err
     told = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h", "--json").json()
     assert (told["met"], told["offers"][0]["price_per_gpu_hour"]["amount"]) == (True, "1.9")
 
@@ -224,7 +224,7 @@ def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) ->
     first = call(*argv)
     assert first.code == 1
     assert "None at or below 1 USD a GPU hour" in first.err
-    assert "This is the first look" in first.err
+    assert "This is the first check" in first.err
     path = filled / "colo.csv"
     path.write_text("provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,1.7\n")
     imported(path, "--trust")
@@ -293,7 +293,7 @@ def test_a_source_can_be_forgotten(filled: Path, lists: Path) -> None:
     imported(other)
     reply = call("catalog", "forget", "own/colo")
     assert reply.code == 0
-    assert "2 snapshots of own/colo forgotten, with 3 offers" in reply.err
+    assert "2 snapshots of own/colo removed, with 3 offers" in reply.err
     assert [(row["scope"], row["last_snapshot"]) for row in call("catalog", "status", "--live", "--json").json()["series"]] == [
         ("other", 3)
     ]

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whichgpu.api.context import Context
 from whichgpu.api.prices.changes import catalog_watch
-from whichgpu.api.prices.history import catalog_history
-from whichgpu.api.prices.offers import OffersQuery, offers
+from whichgpu.api.prices.history import history
+from whichgpu.api.prices.offers import OffersQuery, list_offers
 from whichgpu.api.prices.store import PriceImportAnswer, catalog_import
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.live.plausibility import REASONS
@@ -101,9 +102,9 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The questions that read the store; what they may say is that there is nothing."""
     monkeypatch.setenv("WHICHGPU_DATA", str(folder))
     for question in (
-        lambda: offers(OffersQuery(gpu="L4,H100", currency="EUR"), TODAY, CATALOG),
-        lambda: catalog_history("L4", catalog=CATALOG),
-        lambda: catalog_history("H100", every=True, catalog=CATALOG),
+        lambda: list_offers(OffersQuery(gpu="L4,H100", currency="EUR"), TODAY, CATALOG),
+        lambda: history({"gpu": "L4"}, Context(CATALOG)),
+        lambda: history({"gpu": "H100", "every": True}, Context(CATALOG)),
         lambda: catalog_watch("L4", below=None, today=TODAY, catalog=CATALOG),
     ):
         try:

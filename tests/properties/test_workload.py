@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import Flag, Number, ValueKind, Whole
-from whichgpu.workload.kinds import KINDS, LORA_TARGETS, Word
+from whichgpu.workload.kinds import LORA_TARGETS, Word
 from whichgpu.workload.model_files.json_text import read_object
 from whichgpu.workload.spelling import (
     ParsedWorkload,
@@ -25,7 +25,7 @@ from whichgpu.workload.spelling import (
     to_query,
     to_toml,
 )
-from whichgpu.workload.workload import FIELDS, Parallel, Workload
+from whichgpu.workload.workload import FIELDS, KINDS, Parallel, Workload
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=30).filter(
     lambda text: not text.startswith("{") and text.isprintable()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from whichgpu.api.facts.catalog import gpus, instances
+from whichgpu.api.facts.catalog import select_gpus, select_instances
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
@@ -21,7 +21,7 @@ def gpu(catalog: Catalog) -> Callable[[str], Gpu]:
     """The one GPU of a name; a name that fits several fails the test."""
 
     def named(name: str) -> Gpu:
-        found = gpus([name], catalog=catalog).gpus
+        found = select_gpus([name], catalog=catalog).gpus
         assert len(found) == 1, f"{name} is {[row.id for row in found]}"
         return found[0]
 
@@ -33,7 +33,7 @@ def instance(catalog: Catalog) -> Callable[[str], Instance]:
     """The one machine of a name; a name that fits several fails the test."""
 
     def named(name: str) -> Instance:
-        found = instances([name], catalog=catalog).instances
+        found = select_instances([name], catalog=catalog).instances
         assert len(found) == 1, f"{name} is {[row.instance for row in found]}"
         return found[0]
 

@@ -10,7 +10,7 @@ from datetime import date
 
 import pytest
 
-from whichgpu.api.facts.catalog import compare, gpus, instances
+from whichgpu.api.facts.catalog import compare_hardware, select_gpus, select_instances
 from whichgpu.base.dates import first_day
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GB, GIB
@@ -46,8 +46,8 @@ def test_card_was_sold_then_with_its_memory_and_bandwidth(name: str, gpu: Callab
 
 def test_cards_side_by_side(catalog: Catalog) -> None:
     """All of the post's cards asked for in one question, each by its full name, give a column each, in that order."""
-    assert [column.name for column in compare(list(CARDS), catalog=catalog).compared] == list(CARDS)
-    assert [row.name for row in gpus(list(CARDS), catalog=catalog).gpus] == list(CARDS)
+    assert [column.name for column in compare_hardware(list(CARDS), catalog=catalog).compared] == list(CARDS)
+    assert [row.name for row in select_gpus(list(CARDS), catalog=catalog).gpus] == list(CARDS)
 
 
 def test_best_overall_has_most_memory_and_no_less_bandwidth(gpu: Callable[[str], Gpu]) -> None:
@@ -60,8 +60,8 @@ def test_best_overall_has_most_memory_and_no_less_bandwidth(gpu: Callable[[str],
 
 def test_titan_x_of_2015_is_told_from_that_of_2016(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """The bare name has meant two cards since; the post's is the only one sold at its date."""
-    both = gpus(["Titan X"], catalog=catalog).gpus
-    then = gpus(["Titan X"], GpuFilter(as_of=WRITTEN), catalog=catalog).gpus
+    both = select_gpus(["Titan X"], catalog=catalog).gpus
+    then = select_gpus(["Titan X"], GpuFilter(as_of=WRITTEN), catalog=catalog).gpus
     assert len(both) == 2
     assert [row.id for row in then] == [gpu("GTX Titan X").id]
 
@@ -84,8 +84,8 @@ def test_gtx_970_beats_the_960_while_within_its_fast_part(gpu: Callable[[str], G
 def test_slip_there_was_no_gtx_680_with_3gb(catalog: Catalog) -> None:
     """Slip: the post advises a GTX 680 3GB; a 256-bit card came with 2 or 4 GB, which the error names."""
     with pytest.raises(UnknownName) as caught:
-        gpus(["GTX 680 3GB"], catalog=catalog)
-    real = gpus(["GTX 680"], catalog=catalog).gpus
+        select_gpus(["GTX 680 3GB"], catalog=catalog)
+    real = select_gpus(["GTX 680"], catalog=catalog).gpus
     assert {row.memory_label for row in real} == {"2 GB", "4 GB"}
     assert {row.name for row in real} <= set(caught.value.choices)
     assert all(any("3 GB" in quirk for quirk in row.quirks) for row in real)
@@ -137,17 +137,17 @@ def test_slip_fermi_is_not_ahead_of_kepler(gpu: Callable[[str], Gpu]) -> None:
 
 
 def test_cuda_is_nvidias_and_opencl_amds(catalog: Catalog) -> None:
-    nvidia = gpus((), GpuFilter(vendor="nvidia"), catalog=catalog).gpus
-    amd = gpus((), GpuFilter(vendor="amd"), catalog=catalog).gpus
+    nvidia = select_gpus((), GpuFilter(vendor="nvidia"), catalog=catalog).gpus
+    amd = select_gpus((), GpuFilter(vendor="amd"), catalog=catalog).gpus
     assert [row.id for row in nvidia if "cuda" not in row.supports] == []
     assert [row.id for row in amd if "opencl" not in row.supports] == []
-    assert {row.vendor for row in gpus((), GpuFilter(supports=("cuda",)), catalog=catalog).gpus} == {"nvidia"}
+    assert {row.vendor for row in select_gpus((), GpuFilter(supports=("cuda",)), catalog=catalog).gpus} == {"nvidia"}
 
 
 def test_slip_opencl_is_not_amds_alone(gpu: Callable[[str], Gpu], catalog: Catalog) -> None:
     """Slip: the post gives each maker one interface. NVIDIA's drivers run OpenCL too, and AMD's cards got ROCm since."""
     assert [name for name in CARDS if "opencl" not in gpu(name).supports] == []
-    assert {row.vendor for row in gpus((), GpuFilter(supports=("rocm",)), catalog=catalog).gpus} == {"amd"}
+    assert {row.vendor for row in select_gpus((), GpuFilter(supports=("rocm",)), catalog=catalog).gpus} == {"amd"}
 
 
 def test_tensorflow_needs_compute_capability_3_5(gpu: Callable[[str], Gpu]) -> None:
@@ -167,7 +167,7 @@ def test_slip_the_cheap_advice_fails_the_posts_own_rule(gpu: Callable[[str], Gpu
 
 def test_aws_for_those_with_almost_no_money(catalog: Catalog) -> None:
     """All AWS had at that date were g2 machines: one or four GK104 GPUs of 4 GB, too old for TensorFlow by the post's rule."""
-    rows = instances((), InstanceFilter(provider="aws", as_of=WRITTEN), catalog=catalog).instances
+    rows = select_instances((), InstanceFilter(provider="aws", as_of=WRITTEN), catalog=catalog).instances
     assert {(row.instance, row.gpus) for row in rows} == {("g2.2xlarge", 1), ("g2.8xlarge", 4)}
     rented = [catalog.gpu_by_id[row.gpu] for row in rows]
     assert {row.memory_label for row in rented} == {"4 GB"}
@@ -176,7 +176,7 @@ def test_aws_for_those_with_almost_no_money(catalog: Catalog) -> None:
 
 def test_pascal_came_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """Second or third quarter of 2016, much faster: the next Titan X has 1.66 times the fp32, within the post's year."""
-    pascal = gpus(["pascal"], catalog=catalog).gpus
+    pascal = select_gpus(["pascal"], catalog=catalog).gpus
     first = min(first_day(row.launch_date) for row in pascal if row.segment == "consumer")
     assert date(2016, 4, 1) <= first <= date(2016, 9, 30)
     assert gpu("Titan X Pascal").peaks["fp32"] > 1.5 * gpu("GTX Titan X").peaks["fp32"]

@@ -12,7 +12,8 @@ from math import asin, cos, radians, sin, sqrt
 
 import pytest
 
-from whichgpu.api.facts.catalog import instances, regions
+from whichgpu.api.context import Context
+from whichgpu.api.facts.catalog import regions, select_instances
 from whichgpu.base.dates import first_day
 from whichgpu.base.units import GIB
 from whichgpu.catalog.gpu import Gpu
@@ -207,14 +208,14 @@ def test_numpy_libraries_by_now(gpu: Callable[[str], Gpu]) -> None:
 
 @pytest.mark.parametrize(("machines", "family"), [("aws/p3", "V100"), ("aws/g3", "M60"), ("aws/p2", "K80")])
 def test_aws_types_of_the_price_table(machines: str, family: str, catalog: Catalog) -> None:
-    rows = instances([machines], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
+    rows = select_instances([machines], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
     assert {catalog.gpu_by_id[row.gpu].family for row in rows} == {family}
 
 
 def test_aws_had_no_t4_yet(catalog: Catalog) -> None:
     """The AWS table has no T4: g4dn came twelve days after the post."""
-    then = instances((), InstanceFilter(provider="aws", as_of=WRITTEN), catalog=catalog).instances
-    soon = instances((), InstanceFilter(provider="aws", as_of=date(2019, 9, 20)), catalog=catalog).instances
+    then = select_instances((), InstanceFilter(provider="aws", as_of=WRITTEN), catalog=catalog).instances
+    soon = select_instances((), InstanceFilter(provider="aws", as_of=date(2019, 9, 20)), catalog=catalog).instances
     assert "t4" not in {row.gpu for row in then}
     assert "t4" in {row.gpu for row in soon}
 
@@ -222,21 +223,23 @@ def test_aws_had_no_t4_yet(catalog: Catalog) -> None:
 @pytest.mark.parametrize("family", ["T4", "V100", "P100", "K80"])
 def test_gcp_gpus_of_the_price_table(family: str, catalog: Catalog) -> None:
     """Google attached each of them to N1 machines at that date, one GPU being the least."""
-    rows = instances(["gcp/n1"], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
+    rows = select_instances(["gcp/n1"], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
     counts = [row.gpus for row in rows if catalog.gpu_by_id[row.gpu].family == family]
     assert counts
     assert min(counts) == 1
 
 
 def test_gcp_had_no_korean_region_yet(catalog: Catalog) -> None:
-    korean = [row for row in regions((), provider="gcp", catalog=catalog).regions if row.country == "KR"]
+    korean = [row for row in regions({"provider": "gcp"}, Context(catalog)).regions if row.country == "KR"]
     assert korean
     assert all(row.opened is not None and first_day(row.opened) > WRITTEN for row in korean)
 
 
 def test_aws_and_azure_had_korean_regions(catalog: Catalog) -> None:
     for provider in ("aws", "azure"):
-        korean = [row for row in regions(["Seoul"], provider=provider, catalog=catalog).regions if row.opened is not None]
+        korean = [
+            row for row in regions({"names": ["Seoul"], "provider": provider}, Context(catalog)).regions if row.opened is not None
+        ]
         assert any(first_day(row.opened or "") <= WRITTEN for row in korean)
 
 

@@ -11,7 +11,7 @@ from datetime import date
 import pytest
 
 from whichgpu.api.facts import catalog as verbs
-from whichgpu.api.facts.catalog import instances
+from whichgpu.api.facts.catalog import select_instances
 from whichgpu.base.dates import first_day
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GIB
@@ -28,7 +28,7 @@ PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "tf32", "int8", "int4", "tensor-co
 
 def rented(catalog: Catalog, *beginnings: str) -> list[Instance]:
     """Machines of AWS as of the post whose names begin so."""
-    rows = instances([f"aws/{text}." for text in beginnings], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
+    rows = select_instances([f"aws/{text}." for text in beginnings], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
     assert {row.instance.split(".")[0] for row in rows} == set(beginnings)
     return list(rows)
 
@@ -136,8 +136,8 @@ def test_p4d_network(instance: Callable[[str], Instance], catalog: Catalog) -> N
 
 def test_p4_was_one_machine(catalog: Catalog) -> None:
     """The one with 80 GB per GPU, p4de, came a year after the post."""
-    as_of = instances(["aws/p4"], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
-    now = instances(["aws/p4"], catalog=catalog).instances
+    as_of = select_instances(["aws/p4"], InstanceFilter(as_of=WRITTEN), catalog=catalog).instances
+    now = select_instances(["aws/p4"], catalog=catalog).instances
     assert [row.instance for row in as_of] == ["p4d.24xlarge"]
     assert "p4de.24xlarge" in {row.instance for row in now}
 
@@ -202,7 +202,7 @@ def _with(catalog: Catalog, feature: str) -> set[str]:
 def test_slip_t100_is_the_t4(gpu: Callable[[str], Gpu], catalog: Catalog) -> None:
     """Slip: the post writes that a T100 trains far slower than V100 and A100. There is none; the T4 of G4dn is meant."""
     with pytest.raises(UnknownName):
-        verbs.gpus(["T100"], catalog=catalog)
+        verbs.select_gpus(["T100"], catalog=catalog)
     (meant,) = gpus_of(catalog, "g4dn")
     assert meant.name == "T4"
     assert 1.5 * meant.peaks["fp16"] < gpu("V100 SXM 16GB").peaks["fp16"] < gpu("A100 SXM 40GB").peaks["fp16"]
@@ -244,7 +244,7 @@ def test_inf1_is_amazons_own_chip_for_inference(catalog: Catalog) -> None:
 )
 def test_reading_names(name: str, parts: list[str], catalog: Catalog) -> None:
     """The post's four examples fall into series, generation, letters and size, and every part has a meaning."""
-    answer = instances([name], catalog=catalog).name_parts
+    answer = select_instances([name], catalog=catalog).name_parts
     assert [part.part for part in answer] == parts
     assert [part.kind for part in answer] == ["series", "generation", *["letters"] * (len(parts) - 3), "size"]
     assert [part.part for part in answer if not part.meaning or not part.sources] == []
@@ -254,7 +254,7 @@ def test_reading_names(name: str, parts: list[str], catalog: Catalog) -> None:
     ("name", "word"), [("p3.2xlarge", "training"), ("g4dn.xlarge", "graphics"), ("inf1.xlarge", "inference")]
 )
 def test_meaning_of_the_series(name: str, word: str, catalog: Catalog) -> None:
-    meaning = instances([name], catalog=catalog).name_parts[0].meaning
+    meaning = select_instances([name], catalog=catalog).name_parts[0].meaning
     assert meaning is not None
     assert word in meaning
 
@@ -262,7 +262,7 @@ def test_meaning_of_the_series(name: str, word: str, catalog: Catalog) -> None:
 @pytest.mark.parametrize(("part", "word"), [("d", "disk"), ("n", "network")])
 def test_letters_the_post_could_not_read(part: str, word: str, catalog: Catalog, instance: Callable[[str], Instance]) -> None:
     """The post leaves the letters after the digit unexplained; p3dn has the disk and the network that p3 lacks."""
-    meanings = {piece.part: piece.meaning or "" for piece in instances(["p3dn.24xlarge"], catalog=catalog).name_parts}
+    meanings = {piece.part: piece.meaning or "" for piece in select_instances(["p3dn.24xlarge"], catalog=catalog).name_parts}
     assert word in meanings[part]
     plain, lettered = instance("p3.16xlarge"), instance("p3dn.24xlarge")
     assert plain.local_disk_bytes == 0

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from whichgpu.api.facts.catalog import compare, instances
+from whichgpu.api.facts.catalog import compare_hardware, select_instances
 from whichgpu.base.dates import first_day
 from whichgpu.base.units import GB, GIB
 from whichgpu.catalog.gpu import Gpu
@@ -34,7 +34,7 @@ def test_dgx_a100(instance: Callable[[str], Instance], catalog: Catalog) -> None
 
 def test_dgx_a100_by_its_plain_name(catalog: Catalog) -> None:
     """The post writes plain DGX A100 and means 640 GB: the name must find both sizes, since it was sold with either."""
-    found = instances(["DGX A100"], catalog=catalog).instances
+    found = select_instances(["DGX A100"], catalog=catalog).instances
     assert {catalog.gpu_by_id[row.gpu].memory_label for row in found} == {"40 GB", "80 GB"}
 
 
@@ -73,7 +73,7 @@ def test_slip_3090_ti_fp16_is_with_fp16_accumulate(gpu: Callable[[str], Gpu]) ->
 
 def test_server_gpu_against_gaming_card(catalog: Catalog) -> None:
     """Side by side the A100 has 3.9 times the fp16, 2.0 times the bandwidth, 3.3 times the memory; the 3090 Ti more fp32."""
-    server, gaming = (column.gpu for column in compare(["A100 SXM 80GB", "RTX 3090 Ti"], catalog=catalog).compared)
+    server, gaming = (column.gpu for column in compare_hardware(["A100 SXM 80GB", "RTX 3090 Ti"], catalog=catalog).compared)
     assert server.peaks["fp16"] / gaming.peaks["fp16"] == pytest.approx(3.9, abs=0.05)
     assert server.memory_bandwidth / gaming.memory_bandwidth == pytest.approx(2.0, abs=0.05)
     assert server.memory_marketed_bytes / gaming.memory_marketed_bytes == pytest.approx(3.3, abs=0.05)
@@ -83,13 +83,13 @@ def test_server_gpu_against_gaming_card(catalog: Catalog) -> None:
 @pytest.mark.parametrize(("provider", "kind"), [("autodl", "cloud"), ("colab", "notebook"), ("aws", "cloud")])
 def test_providers_of_the_post(provider: str, kind: str, catalog: Catalog) -> None:
     assert {row.kind for row in catalog.providers if row.id == provider} == {kind}
-    assert instances((), InstanceFilter(provider=provider, as_of=WRITTEN), catalog=catalog).instances
+    assert select_instances((), InstanceFilter(provider=provider, as_of=WRITTEN), catalog=catalog).instances
 
 
 @pytest.mark.parametrize("provider", ["aws", "colab"])
 def test_t4_could_be_rented(provider: str, catalog: Catalog) -> None:
     """The post names the T4 on AWS; Colab gave it away."""
-    rows = instances((), InstanceFilter(provider=provider, gpu_ids=frozenset({"t4"}), as_of=WRITTEN), catalog=catalog)
+    rows = select_instances((), InstanceFilter(provider=provider, gpu_ids=frozenset({"t4"}), as_of=WRITTEN), catalog=catalog)
     assert min(row.gpus for row in rows.instances) == 1
 
 

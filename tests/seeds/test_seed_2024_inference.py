@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from whichgpu.api.facts.catalog import gpus
+from whichgpu.api.facts.catalog import select_gpus
 from whichgpu.base.units import GB, GIB
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
@@ -36,7 +36,7 @@ def test_memory_size(name: str, memory_gb: int, gpu: Callable[[str], Gpu]) -> No
 
 
 def test_a100_comes_with_40_or_80_gb_only(catalog: Catalog) -> None:
-    assert {row.memory_label for row in gpus(["A100"], catalog=catalog).gpus} == {"40 GB", "80 GB"}
+    assert {row.memory_label for row in select_gpus(["A100"], catalog=catalog).gpus} == {"40 GB", "80 GB"}
 
 
 @pytest.mark.parametrize(("name", "gbs"), [(V100, 900), (H200, 4800)])
@@ -90,10 +90,10 @@ def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
 )
 def test_feature_rows(feature: str, having: tuple[str, ...], catalog: Catalog) -> None:
     """Asked as the command line asks, `gpus --supports`; all variants of a column agree."""
-    found = gpus(list(COLUMNS), GpuFilter(supports=(feature,)), catalog=catalog).gpus
+    found = select_gpus(list(COLUMNS), GpuFilter(supports=(feature,)), catalog=catalog).gpus
     assert tuple(row.name for row in found) == having
     families = ["V100", "A100", "H100", "H200"]
-    every = gpus(families, catalog=catalog).gpus
+    every = select_gpus(families, catalog=catalog).gpus
     assert {row.family for row in every if feature in row.supports} == {row.family for row in found}
     assert {row.family for row in every if feature not in row.supports} == set(families) - {row.family for row in found}
 
@@ -118,7 +118,7 @@ def test_bf16_rate_equals_fp16_where_there_is_one(gpu: Callable[[str], Gpu]) -> 
 
 
 def test_v100_was_the_first_with_tensor_cores(catalog: Catalog) -> None:
-    found = gpus((), GpuFilter(vendor="nvidia", supports=("tensor-cores",)), sort="launch_date", catalog=catalog).gpus
+    found = select_gpus((), GpuFilter(vendor="nvidia", supports=("tensor-cores",)), sort="launch_date", catalog=catalog).gpus
     assert found[0].family == "V100"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whichgpu.api.workloads.fit import FitRow, fit
+from whichgpu.api.workloads.fit import FitRow, fit_model
 from whichgpu.base.units import GB, GIB, MIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.dispatch import estimate_memory
@@ -45,7 +45,7 @@ def test_2024_a_v100_holds_7b_in_8_bits_with_little_left_in_16_and_not_in_32() -
     """2024-04-08: 16 bit goes onto a 16 GB V100 only just, 32 bit does not. In plain PyTorch, 512 tokens in and 128 out."""
 
     def row(precision: str) -> FitRow:
-        asked = fit("llama-2-7b", "V100 SXM 16GB", precision=precision, engine="pytorch", seq_in=512, seq_out=128)
+        asked = fit_model("llama-2-7b", "V100 SXM 16GB", precision=precision, engine="pytorch", seq_in=512, seq_out=128)
         return asked.gpus[0]
 
     assert row("int8").fits == "fits"

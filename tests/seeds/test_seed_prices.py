@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pytest
 
-from whichgpu.api.prices.offers import OffersQuery, offers
+from whichgpu.api.prices.offers import OffersQuery, list_offers
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.offers import Offer
 
@@ -26,7 +26,7 @@ def find(catalog: Catalog) -> Find:
 
     def offer(instance: str, region: str, term: str, day: date = DAY, payment: str | None = None, **wishes: object) -> Offer:
         query = OffersQuery(instance=(instance,), region=(region,), term=(term,), **wishes)  # type: ignore[arg-type]
-        found = [one for one in offers(query, day, catalog).offers if payment is None or one.payment == payment]
+        found = [one for one in list_offers(query, day, catalog).offers if payment is None or one.payment == payment]
         assert len(found) == 1, [(one.instance, one.region, one.term, one.payment, one.price) for one in found]
         return found[0]
 
@@ -85,7 +85,7 @@ def test_the_google_table(find: Find, instance: str, region: str, prices: dict[s
 
 def test_a_k80_was_not_to_be_had_for_three_years(catalog: Catalog) -> None:
     query = OffersQuery(instance=("gcp/n1+1xk80",), region=("gcp/asia-east1",))
-    assert "committed-3y" not in {offer.term for offer in offers(query, DAY, catalog).offers}
+    assert "committed-3y" not in {offer.term for offer in list_offers(query, DAY, catalog).offers}
 
 
 def test_the_monthly_sums_and_their_slips(find: Find) -> None:
@@ -128,7 +128,7 @@ def test_in_won_at_that_days_rate(find: Find) -> None:
 
 def test_the_three_round_trips_from_seoul(catalog: Catalog) -> None:
     query = OffersQuery(gpu=("K80", "V100", "T4"), provider=("gcp",), near="Seoul", term=("on-demand", "committed-1y"))
-    found = {offer.region: offer.round_trip for offer in offers(query, DAY, catalog).offers}
+    found = {offer.region: offer.round_trip for offer in list_offers(query, DAY, catalog).offers}
     for region, seconds in (("asia-northeast1", 0.085963782), ("asia-east1", 0.145619823), ("us-west1", 0.245904412)):
         trip = found[region]
         assert trip is not None
@@ -139,9 +139,9 @@ def test_the_three_round_trips_from_seoul(catalog: Catalog) -> None:
 
 
 def test_google_had_no_korean_region_then(catalog: Catalog) -> None:
-    found = offers(OffersQuery(provider=("gcp",)), DAY, catalog).offers
+    found = list_offers(OffersQuery(provider=("gcp",)), DAY, catalog).offers
     assert "asia-northeast3" not in {offer.region for offer in found}
-    later = offers(OffersQuery(provider=("gcp",), gpu=("T4",)), date(2023, 1, 1), catalog).offers
+    later = list_offers(OffersQuery(provider=("gcp",), gpu=("T4",)), date(2023, 1, 1), catalog).offers
     assert "asia-northeast3" in {offer.region for offer in later}
 
 
@@ -175,7 +175,7 @@ def test_2022_an_a100_bought_or_rented(find: Find) -> None:
 
 def test_2015_spot_prices_are_not_known_then(catalog: Catalog) -> None:
     """ "AWS GPU spot instance" for who has almost no money: the history has on-demand and reserved prices of 2015, no spot."""
-    found = offers(OffersQuery(provider=("aws",)), date(2015, 11, 19), catalog).offers
+    found = list_offers(OffersQuery(provider=("aws",)), date(2015, 11, 19), catalog).offers
     assert {offer.instance for offer in found} == {"g2.2xlarge", "g2.8xlarge"}
     assert {offer.term for offer in found} == {"on-demand", "reserved-1y", "reserved-3y"}
     assert min(offer.price.amount for offer in found if offer.term == "on-demand") == Decimal("0.65")

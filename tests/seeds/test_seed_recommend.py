@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from whichgpu.api.prices.buy import BuyInputs, buy
+from whichgpu.api.context import Context
+from whichgpu.api.prices.buy import buy
 from whichgpu.api.recommend.recommend import recommend
+from whichgpu.api.request.offers import BuyRequest
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -239,8 +241,8 @@ class TestHome2022:
 
     def test_dgx_a100_against_the_cloud(self, catalog: Catalog) -> None:
         """Eight A100 at the document's 15,000 dollars each: owning pays from some share of the hours on, not at any."""
-        inputs = BuyInputs(gpus=8, price="a100-sxm-80gb=15000usd", pue=1.56)
-        row = buy("A100-SXM-80GB", inputs, HOME_DAY, catalog).rows[0]
+        request: BuyRequest = {"names": "A100-SXM-80GB", "gpus": 8, "price": "a100-sxm-80gb=15000usd", "pue": 1.56}
+        row = buy(request, Context(catalog, HOME_DAY)).rows[0]
         assert row.purchase.amount == 120_000
         assert row.break_even_use is not None
         assert 0.1 < row.break_even_use < 1

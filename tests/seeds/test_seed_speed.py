@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from whichgpu.api.facts.catalog import gpus
+from whichgpu.api.facts.catalog import select_gpus
 from whichgpu.api.facts.relative_speed import relative
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate
-from whichgpu.api.workloads.fit import fit
+from whichgpu.api.workloads.fit import fit_model
 from whichgpu.base.messages import english
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -124,9 +124,9 @@ def test_2024_the_tables_factors_lie_between_the_same_batch_and_the_largest_that
 
 def largest(model: str, gpu: str) -> float:
     """Tokens a second at the largest batch that fits, in fp8 where the GPU computes in it."""
-    narrow = "fp8" in Catalog().gpu_by_id[gpus([gpu]).gpus[0].id].peaks
+    narrow = "fp8" in Catalog().gpu_by_id[select_gpus([gpu]).gpus[0].id].peaks
     precision = "fp8" if narrow else "fp16"
-    row = fit(model, gpu, task="decode", precision=precision, engine="cuda-graphs", seq_in=512).gpus[0]
+    row = fit_model(model, gpu, task="decode", precision=precision, engine="cuda-graphs", seq_in=512).gpus[0]
     return rate("decode", model, gpu, precision=precision, engine="cuda-graphs", seq_in=512, batch=max(1, row.largest_batch or 1))
 
 

@@ -59,7 +59,7 @@ def test_doctor_without_a_gpu_reports_what_there_is(seen: Machine) -> None:
     seen()
     reply = call("doctor")
     assert reply.code == 0
-    assert reply.err == "No GPU is seen here.\n"
+    assert reply.err == "No GPU found.\n"
     rows = reply.tsv()
     assert {len(row) for row in rows} == {3}
     assert ["machine", "processor", HOST.cpu] in rows
@@ -93,7 +93,7 @@ def test_doctor_in_json_has_cards_matches_and_findings(seen: Machine) -> None:
     gpu = document["gpus"][0]
     assert (gpu["name"], gpu["match"]["gpu"], gpu["now"]["throttle"][0]) == ("Tesla T4", "t4", "power-cap")
     thermal = next(one for one in document["findings"] if one["id"] == "thermal")
-    assert (thermal["level"], thermal["gpu"], thermal["what"]) == ("warning", 0, "Slowed by heat (94 °C).")
+    assert (thermal["level"], thermal["gpu"], thermal["what"]) == ("warning", 0, "Thermal throttling (94 °C).")
     assert thermal["advice"]
     assert "running" not in document
 
@@ -243,7 +243,7 @@ def test_one_line_for_a_status_bar(seen: Machine, jumping: Callable[..., Jumping
     jumping()
     reply = call("watch", "--line", "--once", "--price", "2usd/h")
     assert reply.out.count("\n") == 1
-    assert re.fullmatch(r"2 GPUs 49% 13\.5/155 GiB 146 W \| 0\.0000 USD, of it idle 0\.0000 USD\n", reply.out)
+    assert re.fullmatch(r"2 GPUs 49% 13\.5/155 GiB 146 W \| 0\.0000 USD, 0\.0000 USD of it idle\n", reply.out)
     seen(H200)
     reply = call("watch", "--line", "--every", "60s", "--for", "5min", "--price", "2usd/h")
     assert len(reply.out.splitlines()) == 6

@@ -91,7 +91,7 @@ def test_what_an_engine_rests_on_comes_from_the_calibration(monkeypatch: pytest.
     monkeypatch.setattr(engines, "_evidence", lambda: told)
     row = rows("engines", "vllm")[0]
     assert row["evidence"] == told["vllm"]
-    assert "12 measured rows over 1 kinds of GPU" in call("engines", "vllm").err
+    assert "12 measurements on 1 GPU models" in call("engines", "vllm").err
     assert rows("engines", "mxnet")[0]["evidence"] == {"rows": 0, "gpus": [], "tasks": {}, "years": [], "sources": []}
 
 

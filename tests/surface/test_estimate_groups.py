@@ -44,7 +44,7 @@ def test_notes_name_the_layout_the_links_and_where_scaling_stops() -> None:
 
 def test_a_machine_brings_its_links() -> None:
     done = call("estimate", "train", "bert-large", "--gpu", "p3.16xlarge", "--batch", "64")
-    assert "taken to be joined" not in done.err
+    assert "assumed to be linked" not in done.err
     assert document("estimate", "train", "bert-large", "--gpu", "p3.16xlarge", "--batch", "64")["group"]["links"] == "cube-mesh"
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.surface.cli import Reply, assert_refused, assert_refused_json, call, process, terminal
-from whichgpu.api.facts.catalog import gpus
+from whichgpu.api.facts.catalog import select_gpus
 from whichgpu.api.workloads.estimate import estimate
-from whichgpu.api.workloads.fit import fit
+from whichgpu.api.workloads.fit import fit_model
 from whichgpu.base.errors import UsageError
 from whichgpu.workload.workload import FIELDS
 
@@ -57,10 +57,10 @@ def test_parts_add_up() -> None:
 def test_without_a_gpu_all_are_asked_and_the_smallest_named() -> None:
     reply = call("fit", MODEL)
     assert reply.code == 0
-    assert len(reply.tsv()) == len(gpus().gpus) + 1
-    assert "the smallest of them" in reply.err.splitlines()[0]
+    assert len(reply.tsv()) == len(select_gpus().gpus) + 1
+    assert "the smallest of which is" in reply.err.splitlines()[0]
     assert "KV cache" in reply.err
-    assert "Assumed where you said nothing: precision bf16" in reply.err
+    assert "Assumptions: precision bf16" in reply.err
 
 
 def test_many_gpus_and_one_agree_on_the_verdict() -> None:
@@ -200,7 +200,7 @@ def test_csv_and_markdown() -> None:
 def test_on_a_terminal_all_tables_are_shown() -> None:
     reply = terminal("fit", MODEL, "--gpu", "T4", "--gpu", "L4", env={"COLUMNS": "120"})
     assert reply.code == 0
-    for word in ("fits L4", "KV cache", "largest batch", "What helps on T4", "quantise the weights to int8"):
+    for word in ("fits L4", "KV cache", "largest batch", "What would make it fit on T4", "quantise the weights to int8"):
         assert word in reply.out
 
 
@@ -212,12 +212,12 @@ def test_settings_come_from_a_config_file_too(tmp_path: Path) -> None:
 
 
 def test_the_python_verb_answers_as_the_command_does() -> None:
-    answer = fit(MODEL, "L4", batch=2)
+    answer = fit_model(MODEL, "L4", batch=2)
     assert answer.gpus[0].gpu == "l4"
     assert answer.memory_device.value == document("fit", MODEL, "--gpu", "L4", "--batch", "2")["memory_device"]["value"]
     assert estimate("train", MODEL, batch=1).fits is None
     with pytest.raises(UsageError):
-        fit(MODEL, bach=2)
+        fit_model(MODEL, bach=2)
 
 
 def test_an_as_of_date_leaves_out_later_gpus() -> None:
@@ -271,6 +271,6 @@ def test_over_several_gpus_the_need_is_of_each() -> None:
 
 def test_an_option_of_another_task_or_model_is_named_and_not_counted() -> None:
     reply = call("fit", "resnet50", "--in", "300", "--qlora", "--gpu", "T4")
-    assert "note: --qlora: of no effect on the task serve" in reply.err
-    assert "note: --seq-in: of no effect on resnet50" in reply.err
+    assert "note: --qlora: no effect on the task serve" in reply.err
+    assert "note: --seq-in: no effect on resnet50" in reply.err
     assert "300 tokens" not in reply.err

@@ -88,7 +88,7 @@ def test_one_sweep_gives_one_table_wherever_it_runs(home: dict[str, str], head: 
 def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
-        with pytest.raises(NoAnswer, match="no Ray cluster answers"):
+        with pytest.raises(NoAnswer, match="no Ray cluster responds"):
             check_ray(f"127.0.0.1:{held.getsockname()[1]}")
 
 

@@ -126,8 +126,8 @@ def test_a_percentile_that_so_few_requests_cannot_tell_is_said() -> None:
 
 def test_an_objective_beyond_its_limit_is_not_below_it() -> None:
     said = call(*LATE).err
-    assert " beyond its limit in the simulation" in said
-    assert "% below it in the simulation" not in said
+    assert " above its limit in the simulation" in said
+    assert "% below its limit in the simulation" not in said
 
 
 def test_hours_in_which_nobody_comes_take_no_machines() -> None:

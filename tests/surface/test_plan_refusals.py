@@ -75,9 +75,9 @@ def test_bad_traces_are_named(tmp_path: Path, lines: str) -> None:
         (("--levels", "99"), "from 1 to 24"),
         (("--headroom", "2"), "from 0 to 0.9"),
         (("--horizon", "soon"), "horizon is a time"),
-        (("--owned", "0xH100-SXM"), "does not count one GPU or more"),
+        (("--owned", "0xH100-SXM"), "is not a count of one GPU or more"),
         (("--change-cost", "much"), "not an amount of money"),
-        (("--sweep", "rate=0/s"), "is no sweep"),
+        (("--sweep", "rate=0/s"), "is not a sweep"),
         (("--ray", "somewhere"), "--ray wants auto, local or an address"),
     ],
 )

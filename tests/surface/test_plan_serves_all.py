@@ -64,7 +64,7 @@ def test_requests_longer_than_any_kv_cache_are_refused_whatever_the_percentile(o
     refused = call(*LLAMA, "--rate", "1/s", *sizes, "--instance", "g6.xlarge", *objectives, "--json")
     told = refused.json()
     assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
-    assert "do not fit into the memory" in told["error"]["message"]
+    assert "do not fit in the memory" in told["error"]["message"]
     assert "125000 in, 100 out" in told["error"]["message"]
     assert set(told["rejected"]) == {"memory"}
     assert told["relaxation"]["change"] == {"instance": None}

@@ -89,14 +89,14 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
     assert answer["answer"]["tpot"] is None
     assert "a token" not in answer["sentence"]
     reply = call("estimate", "serve", "llama-3.1-8b", "--gpu", "L40S", "--in", "100", "--out", "1", "--rate", "2/s")
-    assert "which is the whole answer" in reply.err
+    assert "the only token of the response" in reply.err
     assert not [line for line in reply.out.splitlines() if "between tokens" in line or "\t0 s\t" in line]
 
 
 def test_a_refusal_names_the_objective_nobody_gave() -> None:
     words = ("recommend", "serve", "llama-3.1-70b", "--gpu", "L4", "--gpus", "8", *DAY)
     assert "100 ms between tokens at most" in call(*words).err.splitlines()[0]
-    assert "where no objective is given" not in call(*words, "--tpot", "90ms").err
+    assert "the default objective" not in call(*words, "--tpot", "90ms").err
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str)
 
 def test_verify_says_where_measure_cannot_run_it() -> None:
     answer = asked("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
-    assert "one GPU is run, not 4" in answer["verify_note"]
+    assert "only one GPU is run here, not 4" in answer["verify_note"]
 
 
 def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:

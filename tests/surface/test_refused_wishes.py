@@ -128,7 +128,7 @@ def test_a_plot_is_written_where_a_link_points(tmp_path: Path) -> None:
     link.symlink_to("/dev/null")
     refused = call("fit", "bert-large", "--gpu", "T4", "--plot", str(link))
     assert refused.code == 2
-    assert "is no plain file" in refused.err
+    assert "is not a regular file" in refused.err
 
 
 def test_owning_is_held_against_a_rent_of_late() -> None:
@@ -150,8 +150,8 @@ def test_a_number_of_gpus_that_no_machine_has_is_answered_with_the_nearest() -> 
 def test_what_is_assumed_of_billing_and_checkpoints_is_said() -> None:
     asked = ("recommend", "train", "resnet50", "--gpu", "H100", "--term", "on-demand", "--as-of", "2026-10-01", "--provider")
     unread, read = call(*asked, "cudo").err, call(*asked, "lambda").err
-    assert "nothing could be read of how cudo bills" in unread
-    assert "could be read of how" not in read
+    assert "nothing billing rules cudo bills" in unread
+    assert "billing rules" not in read
     assert all("a checkpoint every 1,800 s, which takes 60 s" in said for said in (unread, read))
 
 

@@ -129,7 +129,7 @@ def test_machines_are_compared_by_their_gpu() -> None:
 
 def test_a_comparison_of_speed_states_the_batch_it_assumed() -> None:
     said = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50").err
-    assert "Batch 32. Assumed where you said nothing: " in said
+    assert "Batch 32. Assumptions: " in said
     assert "gpu t4" not in said
     seven = call("compare", "T4", "A10", "--task", "train", "--model", "resnet50", "--batch", "7").err
     assert "Batch 7." in seven

@@ -57,7 +57,7 @@ def test_too_much_is_flagged_with_what_can_be_borne() -> None:
     assert any("saturated" in warning for warning in answer["warnings"])
     assert answer["serving"]["answered_rate"]["value"] < 100
     first = call(*WORDS, "--rate", "500/s").err.splitlines()[0]
-    assert first.startswith("1x h100-sxm does not keep up with 500 requests a second: it can bear about ")
+    assert first.startswith("1x h100-sxm does not keep up with 500 requests/s: saturation at about ")
     assert "keep up" not in call(*WORDS, "--rate", "5/s").err.splitlines()[0]
 
 
@@ -190,8 +190,8 @@ def test_a_trace_whose_prompts_begin_alike_says_how_much_was_found(tmp_path: Pat
     (tmp_path / "alike.jsonl").write_text("\n".join(lines) + "\n")
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--trace", str(tmp_path / "alike.jsonl"))
     found = call(*words)
-    assert "75% of the prompts' tokens were found in the cache" in found.err
-    assert "found in the cache" not in call(*words, "--no-prefix-caching").err
+    assert "75% of the prompts' tokens were hit the prefix cache" in found.err
+    assert "hit the prefix cache" not in call(*words, "--no-prefix-caching").err
     serving = document(*words)["serving"]
     assert (
         serving["sustainable_rate"]["value"]
@@ -211,11 +211,11 @@ def test_requests_with_a_rate_are_served_line_by_line(tmp_path: Path) -> None:
 def test_words_and_table_where_people_read() -> None:
     done = call(*WORDS, "--rate", "5/s")
     assert done.code == 0
-    assert "Under 5 requests/s" in done.err
-    assert "It can bear" in done.err
-    assert "Engine limits: 8192 tokens a step" in done.err
+    assert "At 5 requests/s" in done.err
+    assert "Saturation:" in done.err
+    assert "Engine limits: 8192 tokens per step" in done.err
     parts = {row[0] for row in done.tsv()}
-    assert {"first token, p99", "between tokens, p50", "requests that can be borne"} <= parts
+    assert {"first token, p99", "between tokens, p50", "sustainable request rate"} <= parts
 
 
 def test_the_curve_is_a_chart_and_lines() -> None:
@@ -249,7 +249,7 @@ def test_a_share_of_the_memory_without_room_for_a_cache_does_not_fit() -> None:
     none = document(*words, "0.1")
     assert none["fits"] == "no"
     assert none["usable"] < 10 * 2**30
-    assert [one for one in none["warnings"] if "no room for keys and values" in one]
+    assert [one for one in none["warnings"] if "no memory left for the KV cache" in one]
     some = document(*words, "0.5")
     assert (some["fits"], some["memory_device"]["value"]) == ("fits", some["usable"])
 

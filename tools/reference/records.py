@@ -15,42 +15,64 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from whichgpu.api.facts.catalog import Comparison, CpusAnswer, FactReport, GpusAnswer, InstancesAnswer, RegionsAnswer
+from whichgpu.api.facts.engines import EnginesAnswer
+from whichgpu.api.facts.models import ModelsAnswer
+from whichgpu.api.facts.relative_speed import RelativeAnswer
+from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
+from whichgpu.api.prices.buy import BuyAnswer
+from whichgpu.api.prices.changes import DiffAnswer, WatchAnswer
+from whichgpu.api.prices.history import HistoryAnswer
+from whichgpu.api.prices.offers import OffersAnswer
+from whichgpu.api.prices.store import LiveStatus, PriceImportAnswer
+from whichgpu.api.workloads.estimate import EstimateAnswer
+from whichgpu.api.workloads.fit import FitAnswer
+from whichgpu.api.workloads.side_by_side import ComparedSpeed
 from whichgpu.base.messages import Message
+from whichgpu.catalog.checks.run import CheckReport
+from whichgpu.catalog.status import CatalogStatus
+from whichgpu.decide.answer.recommend_answer import RecommendAnswer
+from whichgpu.decide.interrupted import PoliciesAnswer
+from whichgpu.decide.plan.launch_hints import Hint
+from whichgpu.decide.plan.plan_answer import PlanAnswer
+from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
+from whichgpu.measure.report.doctor import Report
+from whichgpu.measure.watcher import WatchReading
 
 HERE = Path(__file__).parent
 CATALOG_FIELDS = Path(inspect.getfile(Message)).parents[1] / "catalog" / "data" / "fields.csv"
 
 # command -> the records its --json document is made of, the outermost first
-ANSWERS: dict[str, tuple[str, ...]] = {
-    "gpus": ("api.facts.catalog:GpusAnswer", "api.facts.relative_speed:RelativeAnswer"),
-    "instances": ("api.facts.catalog:InstancesAnswer",),
-    "cpus": ("api.facts.catalog:CpusAnswer",),
-    "regions": ("api.facts.catalog:RegionsAnswer",),
-    "offers": ("api.prices.offers:OffersAnswer",),
-    "compare": ("api.facts.catalog:Comparison", "api.workloads.side_by_side:ComparedSpeed"),
-    "models": ("api.facts.models:ModelsAnswer",),
-    "engines": ("api.facts.engines:EnginesAnswer",),
-    "fit": ("api.workloads.fit:FitAnswer",),
-    "estimate": ("api.workloads.estimate:EstimateAnswer",),
-    "recommend": ("decide.answer.recommend_answer:RecommendAnswer",),
+ANSWERS: dict[str, tuple[type, ...]] = {
+    "gpus": (GpusAnswer, RelativeAnswer),
+    "instances": (InstancesAnswer,),
+    "cpus": (CpusAnswer,),
+    "regions": (RegionsAnswer,),
+    "offers": (OffersAnswer,),
+    "compare": (Comparison, ComparedSpeed),
+    "models": (ModelsAnswer,),
+    "engines": (EnginesAnswer,),
+    "fit": (FitAnswer,),
+    "estimate": (EstimateAnswer,),
+    "recommend": (RecommendAnswer,),
     "plan": (
-        "decide.plan.plan_answer:PlanAnswer",
-        "decide.plan.launch_hints:Hint",
-        "decide.roles.roles_answer:RolesAnswer",
-        "decide.roles.roles_answer:DesignsAnswer",
-        "decide.interrupted:PoliciesAnswer",
+        PlanAnswer,
+        Hint,
+        RolesAnswer,
+        DesignsAnswer,
+        PoliciesAnswer,
     ),
-    "buy": ("api.prices.buy:BuyAnswer",),
-    "doctor": ("measure.report.doctor:Report",),
-    "measure": ("api.measure.measure:MeasureAnswer", "api.measure.measure:VerifyAnswer"),
-    "watch": ("measure.watcher:Reading",),
-    "catalog status": ("catalog.status:CatalogStatus", "api.prices.store:LiveStatus"),
-    "catalog check": ("catalog.checks.run:CheckReport",),
-    "catalog refresh": ("api.prices.store:TakingAnswer",),
-    "catalog diff": ("api.prices.changes:DiffAnswer",),
-    "catalog watch": ("api.prices.changes:WatchAnswer",),
-    "catalog history": ("api.prices.history:HistoryAnswer",),
-    "report-error": ("api.facts.catalog:FactReport",),
+    "buy": (BuyAnswer,),
+    "doctor": (Report,),
+    "measure": (MeasureAnswer, VerifyAnswer),
+    "watch": (WatchReading,),
+    "catalog status": (CatalogStatus, LiveStatus),
+    "catalog check": (CheckReport,),
+    "catalog refresh": (PriceImportAnswer,),
+    "catalog diff": (DiffAnswer,),
+    "catalog watch": (WatchAnswer,),
+    "catalog history": (HistoryAnswer,),
+    "report-error": (FactReport,),
 }
 # records that hold rows of a table of the catalog, whose columns say what they mean
 TABLES = {
@@ -83,9 +105,8 @@ class Record:
 def records(command: str) -> tuple[Record, ...]:
     """The records of a command's answer, each once, the outermost first."""
     found: dict[type, None] = {}
-    for place in ANSWERS[command]:
-        module, _, name = place.partition(":")
-        _walk(getattr(importlib.import_module(f"whichgpu.{module}"), name), found)
+    for kind in ANSWERS[command]:
+        _walk(kind, found)
     return tuple(_record(kind) for kind in found)
 
 

@@ -18,7 +18,7 @@ from whichgpu.api.plan.plan_file import FILTERS, TOP, TRAFFIC
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED
 from whichgpu.surface.cli.click_parts import options_of
 from whichgpu.surface.cli.settings import SHARED
-from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.workload import KINDS
 
 HERE = Path(__file__).parent
 

@@ -2,6 +2,10 @@
 
 tools/translations status [LANG…]              how each language stands; exit 1 where something is wrong
 tools/translations check [LANG…]               every problem on a line of its own
+tools/translations unchanged [ID …]            the English of these (of all stale ones) was reworded, its meaning is unchanged:
+                                               keep their translations in every language
+tools/translations reworded FILE               the same for facts and the reference, called by their English: a line each,
+                                               the old sentence, a tab, the new one
 tools/translations missing LANG                what is missing or stale as PO blocks to fill in, the English beside
 tools/translations apply LANG FILE… [--from X] put partial PO files in place; X is the English they were made from, as a file
                                                or a commit, where that is not today's
@@ -47,12 +51,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.add_parser(name).add_argument("languages", nargs="*", metavar="LANG", default=[])
     for name in ("missing", "prune", "apply"):
         commands.add_parser(name).add_argument("language", metavar="LANG", choices=sorted(NAMES))
+    commands.add_parser("unchanged").add_argument("ids", nargs="*", metavar="ID")
+    commands.add_parser("reworded").add_argument("file", type=Path, metavar="FILE")
     apply_ = commands.choices["apply"]
     apply_.add_argument("files", nargs="+", metavar="FILE", type=Path)
     apply_.add_argument("--from", dest="source", metavar="EN", help="en.po they were made from: a file or a commit")
     given = parser.parse_args(argv)
     if given.command in ("status", "check"):
         return report(given.languages or sorted(NAMES), given.command == "check")
+    if given.command == "unchanged":
+        return keep_translations(given.ids)
+    if given.command == "reworded":
+        return carry_over(dict(line.split("\t", 1) for line in given.file.read_text(encoding="utf-8").splitlines()))
     if given.command == "missing":
         sys.stdout.write(to_translate(read_language(given.language), {**english(), **called_by_english()}))
         return 0
@@ -61,6 +71,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         write(given.language, {id: entry for id, entry in read_language(given.language).items() if id in source})
         return 0
     return put_in_place(given.language, given.files, given.source)
+
+
+def keep_translations(ids: Sequence[str]) -> int:
+    """Mark stale translations of these messages, or of all, as made from today's English, where placeholders still agree."""
+    source = english()
+    for code in sorted(NAMES):
+        entries = read_language(code)
+        stale = [id for id in (ids or source) if id in entries and id in source and entries[id].digest != digest(source[id])]
+        kept = {id: Entry(entries[id].forms, digest(source[id])) for id in stale}
+        wrong = {problem.id for problem in problems(kept, {id: source[id] for id in kept})}
+        write(code, entries | {id: entry for id, entry in kept.items() if id not in wrong})
+        print(f"{code}: {len(kept) - len(wrong)} kept" + (f", {sorted(wrong)} differ in more than words" if wrong else ""))
+    return 0
+
+
+def carry_over(renamed: Mapping[str, str]) -> int:
+    """Give the translations of old English sentences of the books to the new ones."""
+    for code in sorted(NAMES):
+        entries = read_language(code)
+        moved = {new: Entry(entries[old].forms, digest((new,))) for old, new in renamed.items() if old in entries}
+        write(code, {id: entry for id, entry in entries.items() if id not in renamed} | moved)
+        print(f"{code}: {len(moved)} carried over")
+    return 0
 
 
 def report(languages: Sequence[str], one_by_one: bool) -> int:

@@ -12,9 +12,8 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import MemoryCurve, MemoryOf, Verdict, fit, required_memory, verdict
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape, Transformer
-from whichgpu.workload.workload import Parallel, Workload
+from whichgpu.workload.workload import KINDS, Parallel, Workload
 
 FP32_WEIGHT_PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16")
 FULL_PRECISIONS = ("bf16", "fp16", "f16", "f32")

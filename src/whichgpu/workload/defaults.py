@@ -12,11 +12,10 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.workload.contradictions import check_adapters, check_expert_parallel, check_output_tokens
 from whichgpu.workload.denoisers import check_not_denoiser, check_request_rate
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.precisions import GGUF_PRECISIONS, PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.training_defaults import with_default_batch
-from whichgpu.workload.workload import FIELDS, Parallel, Workload
+from whichgpu.workload.workload import FIELDS, KINDS, Parallel, Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256
 LORA_RANK = 16  # with --qlora and no rank

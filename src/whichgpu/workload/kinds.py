@@ -1,4 +1,4 @@
-"""What each field of a workload may hold: how it is read from JSON or from text, how it is written back, what is refused.
+"""Kinds of workload fields: how a value is read from JSON or text, written back, and validated.
 
 A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises `InvalidValue` with what would have worked;
 `spelling.py` adds the field's name as the user wrote it.
@@ -7,26 +7,15 @@ A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from whichgpu.base.kinds import FALSE, TRUE, Flag, InvalidValue, Number, SingleValue, Text, ValueKind, Whole
+from whichgpu.base.kinds import FALSE, TRUE, Flag, InvalidValue, SingleValue, Text, ValueKind, Whole
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest, squash
-from whichgpu.base.units import parse_rate, parse_seconds
-from whichgpu.workload.precisions import GGUF_PRECISIONS, KV_PRECISIONS, PRECISION_SYNONYMS, PRECISIONS
-from whichgpu.workload.tasks import TASKS
-from whichgpu.workload.workload import (
-    ATTENTION,
-    CHECKPOINTING,
-    INTERCONNECTS,
-    MEMORY_FORMATS,
-    NETWORKS,
-    OPTIMIZERS,
-    Parallel,
-)
+from whichgpu.workload.parallel import LAYOUT_FIELDS, LAYOUT_FLAGS, Parallel
+from whichgpu.workload.precisions import PRECISION_SYNONYMS
 
-METHODS = ("blog-2015",)
 SYNONYMS = {
     **PRECISION_SYNONYMS,
     "momentum": "sgd-momentum", "adam8bit": "adamw-8bit", "adamw8bit": "adamw-8bit", "flashattention": "flash", "fa2": "flash",
@@ -90,7 +79,7 @@ class Checkpointing(Word):
 
 
 @dataclass(frozen=True, slots=True)
-class Targets(SingleValue):
+class LoraTargets(SingleValue):
     """Where LoRA adapters sit: all-linear, or some of the projections."""
 
     takes_list: ClassVar[bool] = True
@@ -125,17 +114,17 @@ class Layout(SingleValue):
     def read_text(self, text: str) -> Parallel:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         given = {
-            name: value or ("true" if name in SWITCHES else "") for name, _, value in (part.partition("=") for part in parts)
+            name: value or ("true" if name in LAYOUT_FLAGS else "") for name, _, value in (part.partition("=") for part in parts)
         }
         if len(given) < len(parts):
             raise InvalidValue(msg("wants.parallel"))
         return self._built(given, lambda kind, item: kind.read_text(item))
 
     def _built(self, given: Mapping[str, Any], read: Callable[[ValueKind, Any], Any]) -> Parallel:
-        if any(name not in LAYOUT for name in given):
-            raise InvalidValue(msg("wants.parallel"), LAYOUT)
+        if any(name not in LAYOUT_FIELDS for name in given):
+            raise InvalidValue(msg("wants.parallel"), LAYOUT_FIELDS)
         try:
-            return Parallel(**{name: read(self._kind(name), item) for name, item in given.items()})
+            return Parallel(**{name: read(self.kind_of(name), item) for name, item in given.items()})
         except InvalidValue as refused:
             raise InvalidValue(msg("wants.parallel")) from refused
 
@@ -143,20 +132,18 @@ class Layout(SingleValue):
         return {name: getattr(value, name) for name in self._told(value)}
 
     def write_text(self, value: Parallel) -> str:
-        return ",".join(f"{name}={self._kind(name).write_text(getattr(value, name))}" for name in self._told(value))
+        return ",".join(f"{name}={self.kind_of(name).write_text(getattr(value, name))}" for name in self._told(value))
 
     def _told(self, value: Parallel) -> list[str]:
         """Degrees always; how they are run where it is not as usual."""
         plain = Parallel()
-        return [name for name in LAYOUT if name not in UNUSUAL or getattr(value, name) != getattr(plain, name)]
+        return [name for name in LAYOUT_FIELDS if name not in UNUSUAL or getattr(value, name) != getattr(plain, name)]
 
-    def _kind(self, name: str) -> ValueKind:
-        return Flag() if name in SWITCHES else self.ZERO if name == "zero" else self.DEGREES
+    def kind_of(self, name: str) -> ValueKind:
+        return Flag() if name in LAYOUT_FLAGS else self.ZERO if name == "zero" else self.DEGREES
 
 
-LAYOUT = tuple(field.name for field in fields(Parallel))
 UNUSUAL = ("chunks", "threads")
-SWITCHES = tuple(field.name for field in fields(Parallel) if field.type == "bool")
 
 
 class Model(SingleValue):
@@ -192,47 +179,3 @@ class Model(SingleValue):
             return self.read(read_object(text))  # type: ignore[return-value]
         except ValueError as problem:
             raise InvalidValue(msg("wants.model"), problem=msg("error.not-json", why=str(problem))) from problem
-
-
-PRECISION = Word((*PRECISIONS, *GGUF_PRECISIONS))
-SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
-KINDS: dict[str, ValueKind] = {
-    "task": Word(TASKS),
-    "model": Model(),
-    "gpu": Text(200),
-    "gpus": Whole(1, 2**20),
-    "nodes": Whole(1, 2**20),
-    "precision": PRECISION,
-    "kv_precision": Word(KV_PRECISIONS),
-    "batch": Whole(),
-    "micro_batch": Whole(),
-    "rate": Number("wants.rate", 1e9, "/s", parse_rate),
-    "seq_in": Whole(),
-    "seq_out": Whole(0),
-    "image": Whole(1, 65536),
-    "memory_format": Word(MEMORY_FORMATS),
-    "optimizer": Word(OPTIMIZERS),
-    "optimizer_fused": Flag(),
-    "include_optimizer_step": Flag(),
-    "checkpointing": Checkpointing(CHECKPOINTING),
-    "lora_rank": Whole(0, 65536),
-    "lora_targets": Targets(),
-    "qlora": Flag(),
-    "attention": Word(ATTENTION),
-    "parallel": Layout(),
-    "accumulation": Whole(),
-    "epochs": Number(),
-    "steps": Whole(1, 10**15, True),
-    "tokens": Whole(1, 10**18, True),
-    "samples": Whole(1, 10**18, True),
-    "ttft_max": SECONDS,
-    "tpot_max": SECONDS,
-    "percentile": Number("wants.percentile", 99.9999),
-    "engine": EngineName(),
-    "year": Whole(2006, 2100),
-    "host_speed": Number(high=100),
-    "interconnect": Word(INTERCONNECTS),
-    "network": Word(NETWORKS),
-    "network_gbps": Number(high=1e6),
-    "method": Word(METHODS),
-}

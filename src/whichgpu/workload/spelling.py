@@ -16,8 +16,8 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import nearest
 from whichgpu.workload.contradictions import contradiction
 from whichgpu.workload.defaults import echo, fill_defaults
-from whichgpu.workload.kinds import KINDS, LAYOUT
-from whichgpu.workload.workload import FIELDS, Workload
+from whichgpu.workload.parallel import LAYOUT_FIELDS
+from whichgpu.workload.workload import FIELDS, KINDS, Workload
 
 __all__ = [
     "ParsedWorkload", "echo", "fill_defaults", "flag_of", "from_argv", "from_object", "from_query", "from_texts", "from_toml",
@@ -216,7 +216,7 @@ def _defaults(request: Mapping[str, Any]) -> frozenset[str]:
 
 def _unknown(name: object, spell: Callable[[str], str]) -> UsageError:
     near = nearest(str(name)[:80], (*FIELDS, *ALIASES))
-    if name in LAYOUT:
+    if name in LAYOUT_FIELDS:
         hint, near = msg("hint.in-parallel", name=name), ("parallel",)
     else:
         hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=FIELDS)

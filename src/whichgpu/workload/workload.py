@@ -1,85 +1,77 @@
-"""A workload: the task, the model and every choice that decides memory and speed, each with a visible value.
+"""A workload: the task, the model and every choice that decides memory and speed.
 
-Flags, TOML, URL query and JSON are spellings of this one value (`spelling.py`); the fields bear the contract's names.
+Flags, TOML, URL queries and JSON are spellings of this one value (`spelling.py`). A field is declared once, here: its type and
+default, the kind that reads and writes it, its placeholder in help texts and an example. `api/request/workload.py` repeats the
+name for type checkers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
-from whichgpu.workload.tasks import TASK_TRAITS, Task, TaskTraits
+from whichgpu.base.kinds import Flag, Number, Text, ValueKind, Whole
+from whichgpu.base.units import parse_rate, parse_seconds
+from whichgpu.workload.kinds import Checkpointing, EngineName, Layout, LoraTargets, Model, Word
+from whichgpu.workload.parallel import Parallel as Parallel
+from whichgpu.workload.precisions import GGUF_PRECISIONS, KV_PRECISIONS, PRECISIONS
+from whichgpu.workload.tasks import TASK_TRAITS, TASKS, Task, TaskTraits
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "adamw-8bit")
 CHECKPOINTING = ("none", "full", "selective")
-ATTENTION = ("flash", "sdpa", "eager")
 INTERCONNECTS = ("nvswitch", "cube-mesh", "mesh", "pairs", "pcie", "pcie-host")
 NETWORKS = ("infiniband", "roce", "efa", "gpudirect-tcpx", "ethernet")
-MEMORY_FORMATS = ("channels_last", "contiguous")
+SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel:
-    """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
-
-    `chunks` of a pipeline stage's layers are interleaved with other stages' (1: plain 1F1B); `threads`: one process drives all
-    copies, as torch.nn.DataParallel does.
-    """
-
-    dp: int = 1
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    cp: int = 1
-    sp: bool = False
-    zero: int = 0
-    chunks: int = 1
-    threads: bool = False
+def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: Any = None) -> Any:
+    """Declaration of one field; `metavar` is its placeholder in help texts."""
+    return field(default=default, metadata={"kind": kind, "metavar": metavar, "example": example})
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request. `model` is a name, or a config.json's content as it stands; `None` asks for the default."""
+    """One request. `model` is a name or the content of a config.json; None stands for the default."""
 
-    task: Task
-    model: str | Mapping[str, Any]
-    gpu: str | None = None
-    gpus: int = 1
-    nodes: int = 1
-    precision: str | None = None
-    kv_precision: str | None = None
-    batch: int | None = None
-    micro_batch: int | None = None
-    rate: float | None = None
-    seq_in: int | None = None
-    seq_out: int | None = None
-    image: int | None = None
-    memory_format: str | None = None
-    optimizer: str | None = None
-    optimizer_fused: bool = True
-    include_optimizer_step: bool = True
-    checkpointing: str = "none"
-    lora_rank: int | None = None
-    lora_targets: str = "all-linear"
-    qlora: bool = False
-    attention: str | None = None
-    parallel: Parallel = field(default_factory=Parallel)
-    accumulation: int = 1
-    epochs: float | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    samples: int | None = None
-    ttft_max: float | None = None
-    tpot_max: float | None = None
-    percentile: float = 95
-    engine: str | None = None
-    year: int | None = None
-    host_speed: float = 1.0  # of the CPU that launches kernels, against the one measured with
-    interconnect: str | None = None  # how the GPUs of a node reach one another, where it is not as usual
-    network: str | None = None  # what joins the nodes
-    network_gbps: float | None = None  # of one GPU's share of it
-    method: str | None = None  # another way to count memory: blog-2015
+    task: Task = _declare(Word(TASKS), "NAME", default=MISSING)  # noqa: RUF009 - makes a dataclass field
+    model: str | Mapping[str, Any] = _declare(Model(), "MODEL", default=MISSING)
+    gpu: str | None = _declare(Text(200), "NAME")
+    gpus: int = _declare(Whole(1, 2**20), default=1)
+    nodes: int = _declare(Whole(1, 2**20), default=1)
+    precision: str | None = _declare(Word((*PRECISIONS, *GGUF_PRECISIONS)), "NAME")
+    kv_precision: str | None = _declare(Word(KV_PRECISIONS), "NAME")
+    batch: int | None = _declare(Whole(), example="256")
+    micro_batch: int | None = _declare(Whole())
+    rate: float | None = _declare(Number("wants.rate", 1e9, "/s", parse_rate), "N/s", "5/s")
+    seq_in: int | None = _declare(Whole(), example="2048")
+    seq_out: int | None = _declare(Whole(0), example="256")
+    image: int | None = _declare(Whole(1, 65536), example="224")
+    memory_format: str | None = _declare(Word(("channels_last", "contiguous")), "NAME")
+    optimizer: str | None = _declare(Word(OPTIMIZERS), "NAME")
+    optimizer_fused: bool = _declare(Flag(), default=True)
+    include_optimizer_step: bool = _declare(Flag(), default=True)
+    checkpointing: str = _declare(Checkpointing(CHECKPOINTING), "NAME", default="none")
+    lora_rank: int | None = _declare(Whole(0, 65536), example="16")
+    lora_targets: str = _declare(LoraTargets(), "NAMES", default="all-linear")
+    qlora: bool = _declare(Flag(), default=False)
+    attention: str | None = _declare(Word(("flash", "sdpa", "eager")), "NAME")
+    parallel: Parallel = _declare(Layout(), "tp=N,…", default=Parallel())  # noqa: RUF009 - makes a dataclass field
+    accumulation: int = _declare(Whole(), default=1)
+    epochs: float | None = _declare(Number(), example="3")
+    steps: int | None = _declare(Whole(1, 10**15, True))
+    tokens: int | None = _declare(Whole(1, 10**18, True), example="300B")
+    samples: int | None = _declare(Whole(1, 10**18, True), example="1281167")
+    ttft_max: float | None = _declare(SECONDS, "TIME", "500ms")
+    tpot_max: float | None = _declare(SECONDS, "TIME", "50ms")
+    percentile: float = _declare(Number("wants.percentile", 99.9999), default=95)
+    engine: str | None = _declare(EngineName(), "NAME")
+    year: int | None = _declare(Whole(2006, 2100), "YEAR")
+    host_speed: float = _declare(Number(high=100), default=1.0)  # CPU that launches kernels, relative to the one measured with
+    interconnect: str | None = _declare(Word(INTERCONNECTS), "NAME")  # between the GPUs of a node
+    network: str | None = _declare(Word(NETWORKS), "NAME")  # between nodes
+    network_gbps: float | None = _declare(Number(high=1e6))  # share of one GPU
+    method: str | None = _declare(Word(("blog-2015",)), "NAME")  # another way to count memory
 
     def with_defaults(self, **values: Any) -> Workload:
         """The same request with values put where none was given."""
@@ -116,3 +108,4 @@ class Workload:
 
 
 FIELDS = tuple(field.name for field in fields(Workload))
+KINDS: Mapping[str, ValueKind] = {field.name: field.metadata["kind"] for field in fields(Workload)}

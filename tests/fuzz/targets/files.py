@@ -25,7 +25,7 @@ from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.measure.record import digest_of
 from whichgpu.measure.records import import_record
 from whichgpu.surface.cli.settings import SHARED, read_config
-from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.workload import KINDS
 
 TODAY = date(2026, 11, 15)
 OPTIONS = {"gpus": ("min_memory", "sort"), "fit": tuple(KINDS), "plan": TOP, "offers": FILTERS}

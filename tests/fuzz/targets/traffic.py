@@ -18,10 +18,11 @@ from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.surface.commands.request_lines import reply_document
-from whichgpu.workload.kinds import KINDS, LAYOUT
+from whichgpu.workload.parallel import LAYOUT_FIELDS
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.tasks import TASKS
 from whichgpu.workload.traces.reader import ALSO, SHAPES, read_trace
+from whichgpu.workload.workload import KINDS
 
 COLUMNS = sorted(
     {name for shape in SHAPES for name in (shape.time, shape.prompt, shape.output, shape.hashes) if name}
@@ -81,7 +82,7 @@ fields = st.fixed_dictionaries(
         "batch": st.integers(1, 4096),
         "seq_in": st.integers(1, 9000),
         "seq_out": st.integers(1, 999),
-        "parallel": st.dictionaries(st.sampled_from(sorted(LAYOUT)), st.sampled_from([0, 1, 2, 4, 8, True]), max_size=4),
+        "parallel": st.dictionaries(st.sampled_from(sorted(LAYOUT_FIELDS)), st.sampled_from([0, 1, 2, 4, 8, True]), max_size=4),
     },
 )
 requests = st.builds(

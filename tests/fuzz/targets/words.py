@@ -28,9 +28,10 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.plan.comparisons import parse_sweep
 from whichgpu.decide.plan.question import parse_owned
 from whichgpu.price.filters import OffersQuery, offer_filter
-from whichgpu.workload.kinds import KINDS, LAYOUT
 from whichgpu.workload.models import built_in, parse_mlp
+from whichgpu.workload.parallel import LAYOUT_FIELDS
 from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
+from whichgpu.workload.workload import KINDS
 
 CATALOG = Catalog()
 TODAY = date(2026, 11, 15)
@@ -152,8 +153,17 @@ TARGETS = (
                 _refusable(parse_histogram),
             )
         ),
-        texts("dp=2,tp=4", "dp=1,zero=3", "8xV100-SXM-16GB", "H100 SXM=16", "12 months", "rate=1/s,2/s", "100:1,200:3", *LAYOUT),
-        (*(f"{name}=".encode() for name in LAYOUT), b"months", b"rate=", b":1,"),
+        texts(
+            "dp=2,tp=4",
+            "dp=1,zero=3",
+            "8xV100-SXM-16GB",
+            "H100 SXM=16",
+            "12 months",
+            "rate=1/s,2/s",
+            "100:1,200:3",
+            *LAYOUT_FIELDS,
+        ),
+        (*(f"{name}=".encode() for name in LAYOUT_FIELDS), b"months", b"rate=", b":1,"),
     ),
     Target(
         "spellings",

@@ -172,8 +172,8 @@ def test_what_names_no_language_is_none(plain: str) -> None:
         (
             "serving.sustains",
             {"low": "0.9", "high": "1.1"},
-            "It can bear 1 request/s (0.9 to 1.1).",
-            "It can bear 1.5 requests/s (0.9 to 1.1).",
+            "Saturation: 1 request/s (0.9 to 1.1).",
+            "Saturation: 1.5 requests/s (0.9 to 1.1).",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
 @pytest.mark.parametrize(
     ("id", "hole", "one", "many"),
     [
-        ("rejected.memory", "n", "does not hold", "do not hold"),
+        ("rejected.memory", "n", "does not fit", "do not fit"),
         ("because.bound", "months", "1 month of", "2 months of"),
         ("error.nodes", "gpus", "1 GPU cannot", "2 GPUs cannot"),
         ("warning.rate", "batch", "1 sequence;", "2 sequences at once;"),

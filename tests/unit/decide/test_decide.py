@@ -16,7 +16,7 @@ from whichgpu.api.recommend.recommend import recommend
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.base.messages import english
 from whichgpu.catalog.store import Catalog
-from whichgpu.decide.configurations.capacity_bound import stands
+from whichgpu.decide.configurations.capacity_bound import safe_rates
 from whichgpu.decide.framework_support import runs_frameworks
 from whichgpu.decide.requirements import Requirements
 from whichgpu.decide.work import work_of
@@ -36,7 +36,7 @@ TOKENS, FIRST = np.array([0.02, 0.025, 0.05]), np.array([0.1, 0.1, 0.1])
 
 
 def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
-    rate, _ = stands(SERVICE, BATCHES, TOKENS, FIRST)
+    rate, _ = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     full = BATCHES / (FIRST + 300 * TOKENS)
     assert (rate < full).all()
     assert (np.diff(rate) > 0).all()
@@ -45,17 +45,17 @@ def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
 @pytest.mark.parametrize(("field", "tight", "loose"), [("tpot_max", 0.03, 0.06), ("ttft_max", 0.11, 5.0)])
 def test_looser_objectives_never_bear_less(field: str, tight: float, loose: float) -> None:
     constraints: list[dict[str, Any]] = [{field: tight}, {field: loose}]
-    one, two = (stands(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in constraints)
+    one, two = (safe_rates(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in constraints)
     assert one <= two
 
 
 def test_a_higher_percentile_bears_less() -> None:
-    calm, strict = (stands(replace(SERVICE, percentile=p), BATCHES, TOKENS, FIRST)[0][1:] for p in (50, 99))
+    calm, strict = (safe_rates(replace(SERVICE, percentile=p), BATCHES, TOKENS, FIRST)[0][1:] for p in (50, 99))
     assert (strict < calm).all()
 
 
 def test_first_tokens_wait_longer_the_busier_a_copy() -> None:
-    _, told = stands(SERVICE, BATCHES, TOKENS, FIRST)
+    _, told = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     assert (told >= FIRST).all()
     assert (np.diff(told) > 0).all()
 

@@ -17,7 +17,7 @@ from whichgpu.api.workloads.serve import serve
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
-from whichgpu.decide.configurations.capacity_bound import at_load, hopes, stands
+from whichgpu.decide.configurations.capacity_bound import rate_bounds, safe_rates, tpot_at_rate
 from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.decide.configurations.simulate import _fewest
 from whichgpu.decide.requirements import Requirements
@@ -47,8 +47,8 @@ def test_hope_is_never_below_what_is_sure(step: float, growth: float, first: flo
     batches = np.array([1.0, 4.0, 16.0, 64.0])
     tokens = np.array([step * growth**power for power in range(4)])
     reading = np.full(4, first)
-    sure, _ = stands(work, batches, tokens, reading)
-    assert (hopes(work, batches, tokens, reading) >= sure).all()
+    sure, _ = safe_rates(work, batches, tokens, reading)
+    assert (rate_bounds(work, batches, tokens, reading) >= sure).all()
 
 
 def test_the_answer_was_simulated_and_keeps_its_objective() -> None:
@@ -168,6 +168,6 @@ def test_a_light_load_is_served_in_small_batches() -> None:
     "generate",
               ttft=0.1, capacity=3.0, curve=curve)  # fmt: skip
     work = Workload("serve", "m", rate=1.0, seq_in=500, seq_out=200)
-    assert at_load(work, way, 0.005) == 0.01
-    assert at_load(work, way, 0.5) == 0.02
-    assert at_load(work, way, 100.0) == 0.05
+    assert tpot_at_rate(work, way, 0.005) == 0.01
+    assert tpot_at_rate(work, way, 0.5) == 0.02
+    assert tpot_at_rate(work, way, 100.0) == 0.05

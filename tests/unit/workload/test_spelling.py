@@ -8,7 +8,6 @@ import pytest
 
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import english
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Dlrm, Mlp, Patches, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import (
     echo,
@@ -23,7 +22,7 @@ from whichgpu.workload.spelling import (
     to_query,
     to_toml,
 )
-from whichgpu.workload.workload import FIELDS, Parallel, Workload
+from whichgpu.workload.workload import FIELDS, KINDS, Parallel, Workload
 
 LLAMA = Transformer(
     "llama", "llama", 4096, 32, 32, 8, 128, 14336, 128256, True, "rms", "silu", False, True, 0, max_context=131072

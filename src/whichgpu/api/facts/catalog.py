@@ -1,16 +1,18 @@
-"""Verbs about facts: each finds them in the catalog and returns them as values."""
+"""Verbs `gpus`, `instances`, `cpus`, `regions` and `check`: rows of the catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.catalog import CpusRequest, GpusRequest, InstancesRequest, RegionsRequest, StatusRequest
+from whichgpu.api.request.load import CompareRequest
+from whichgpu.api.request.read import read, workload
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
+from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
 from whichgpu.base.version import __version__
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from whichgpu.api.facts.relative_speed import RelativeAnswer
     from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
+RELATIVE = "relative."  # Prefix of sort fields that compare speeds.
 T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
@@ -105,68 +108,106 @@ class FactReport:
     catalog_digest: str
 
 
-def gpus(
-    names: Sequence[str] | str | None = (),
+def gpus(request: GpusRequest, context: Context) -> GpusAnswer:
+    """GPUs that match a request, with their speed relative to one of them if requested."""
+    from whichgpu.api.facts.relative_speed import relative
+
+    values = read(GpusRequest, request, context.spell)
+    names, sort, against = (values.pop(name, None) for name in ("names", "sort", "relative_to"))
+    by_speed = against is not None and (sort or "").lstrip("-").startswith(RELATIVE)
+    answer = select_gpus(names or (), GpuFilter(**values, as_of=context.as_of), None if by_speed else sort, context.catalog)
+    if against is None:
+        return answer
+    return replace(answer, relative=relative([gpu.id for gpu in answer.gpus], against, context.catalog))
+
+
+def select_gpus(
+    names: Sequence[str] = (),
     filter: GpuFilter = GpuFilter(),  # noqa: B008 - frozen
     sort: str | None = None,
     catalog: Catalog | None = None,
 ) -> GpusAnswer:
-    """GPUs by name (a family name means all its variants), filtered and ordered."""
-    catalog, names = catalog or Catalog(), _listed(names)
+    """GPUs by name (a family name selects all its variants), filtered and sorted."""
+    catalog = catalog or Catalog()
     names = join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False)))
     rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
     found = sort_rows([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
-    return GpusAnswer(_some(found, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in found)))
+    return GpusAnswer(_not_empty(found, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in found)))
 
 
-def instances(
-    names: Sequence[str] | str | None = (),
+def instances(request: InstancesRequest, context: Context) -> InstancesAnswer:
+    """Machines that match a request, and the parts of the name if it names one machine."""
+    values = read(InstancesRequest, request, context.spell)
+    names, sort, gpu = (values.pop(name, None) for name in ("names", "sort", "gpu"))
+    if gpu is not None:
+        values["gpu_ids"] = frozenset(match.id for match in find_gpus(context.catalog, gpu))
+    if "provider" in values:
+        values["provider"] = find_provider(context.catalog, values["provider"])
+    return select_instances(names or (), InstanceFilter(**values, as_of=context.as_of), sort, context.catalog)
+
+
+def select_instances(
+    names: Sequence[str] = (),
     filter: InstanceFilter = InstanceFilter(),  # noqa: B008 - frozen
     sort: str | None = None,
     catalog: Catalog | None = None,
 ) -> InstancesAnswer:
-    """Machines by name or by the beginning of one, filtered and ordered."""
-    catalog, names = catalog or Catalog(), _listed(names)
+    """Machines by name or by the beginning of one, filtered and sorted."""
+    catalog = catalog or Catalog()
     rows = _named(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
     found = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
     parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
     cited = catalog.cited_sources(*(row.sources for row in found), *(part.sources for part in parts))
     undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
-    return InstancesAnswer(_some(found, "instance", rows, filter.conditions()), parts, undated, cited)
+    return InstancesAnswer(_not_empty(found, "instance", rows, filter.conditions()), parts, undated, cited)
 
 
-def cpus(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> CpusAnswer:
+def cpus(request: CpusRequest, context: Context) -> CpusAnswer:
     """Host processors by name or by words of it."""
-    catalog, names = catalog or Catalog(), _listed(names)
+    catalog, values = context.catalog, read(CpusRequest, request, context.spell)
+    names = values.get("names", ())
     rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
-    found = sort_rows(rows, sort, Cpu)
-    return CpusAnswer(_some(found, "cpu", rows, {}), catalog.cited_sources(*(row.sources for row in found)))
+    found = sort_rows(rows, values.get("sort"), Cpu)
+    return CpusAnswer(_not_empty(found, "cpu", rows, {}), catalog.cited_sources(*(row.sources for row in found)))
 
 
-def regions(
-    names: Sequence[str] | str | None = (),
-    provider: str | None = None,
-    sort: str | None = None,
-    as_of: date | None = None,
-    catalog: Catalog | None = None,
-) -> RegionsAnswer:
+def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
     """Regions by name, city, country or provider, open on a day."""
-    catalog, names = catalog or Catalog(), _listed(names)
+    catalog, values = context.catalog, read(RegionsRequest, request, context.spell)
+    names, day = values.get("names", ()), context.as_of
+    provider = find_provider(catalog, values["provider"]) if "provider" in values else None
     rows = _named(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
-    wishes: dict[str, Callable[[Region], bool]] = {}
+    tests: dict[str, Callable[[Region], bool]] = {}
     if provider:
-        wanted = find_provider(catalog, provider)
-        wishes["provider"] = lambda row: row.provider == wanted
-    if as_of:
-        wishes["as_of"] = lambda row: is_open(row, as_of)
-    found = sort_rows([row for row in rows if all(test(row) for test in wishes.values())], sort, Region)
-    return RegionsAnswer(_some(found, "region", rows, wishes), catalog.cited_sources(*(row.sources for row in found)))
+        tests["provider"] = lambda row: row.provider == provider
+    if day:
+        tests["as_of"] = lambda row: is_open(row, day)
+    found = sort_rows([row for row in rows if all(test(row) for test in tests.values())], values.get("sort"), Region)
+    return RegionsAnswer(_not_empty(found, "region", rows, tests), catalog.cited_sources(*(row.sources for row in found)))
 
 
-def compare(names: Sequence[str] | str, catalog: Catalog | None = None) -> Comparison:
-    """GPUs and machines side by side; a family name means all its variants."""
-    catalog, names = catalog or Catalog(), _listed(names)
+def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
+    """Result of every integrity check on the catalog."""
+    return check_catalog(context.catalog.folder, context.today)
+
+
+def compare(request: CompareRequest, context: Context) -> Comparison:
+    """GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
+    answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
+    fields = request.keys() - {"names"}
+    if {"task", "model"} <= fields:
+        from whichgpu.api.workloads.side_by_side import compare_speed
+
+        speeds = compare_speed(answer.compared, workload(request, context.spell), context.catalog)
+        return replace(answer, speed=speeds)
+    if fields:
+        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
+    return answer
+
+
+def compare_hardware(names: Sequence[str], catalog: Catalog) -> Comparison:
+    """GPUs and machines side by side; a family name selects all its variants."""
     columns: dict[str, Compared] = {}
     for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
         for column in _compared(catalog, name):
@@ -215,27 +256,16 @@ def row_id(row: Row) -> str:
     return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id
 
 
-def catalog_check(folder: Path | None = None, today: date | None = None) -> CheckReport:
-    """Every integrity check on the bundled catalog or on another folder of the same tables."""
-    return check_catalog(Catalog(folder).folder, today or date.today())
-
-
-def _listed(names: Sequence[str] | str | None) -> Sequence[str]:
-    """A single name is a list of one: in Python a text is a sequence of letters, which nobody means."""
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
-    """What the names mean, each once, in the order named."""
+    """Rows the names select, each once, in the order named."""
     return tuple({id(row): row for name in names for row in find(name)}.values())
 
 
-def _some(found: tuple[T, ...], what: str, rows: Sequence[T], wishes: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
+def _not_empty(found: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
+    """Return the rows found, or raise an error that says how many rows each filter alone leaves."""
     if not found:
         alone = tuple(
-            msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, wishes).items()
+            msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, tests).items()
         )
         message = msg(f"error.no-{what}", n=len(rows))
         if alone and rows:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.catalog import EnginesRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
@@ -45,16 +48,18 @@ class EnginesAnswer(Displayable):
     sources: tuple[Source, ...]
 
 
-def engines(names: Sequence[str] | str | None = (), sort: str | None = None, catalog: Catalog | None = None) -> EnginesAnswer:
+def engines(request: EnginesRequest, context: Context) -> EnginesAnswer:
     """Engines by name or synonym, by the beginning of one (`tensorrt`), or by what they do (`train`, `serve`)."""
-    catalog = catalog or Catalog()
+    catalog, values = context.catalog, read(EnginesRequest, request, context.spell)
+    names = values.get("names", ())
     if not catalog.engines:
         raise NoAnswer("no-engine", msg("error.no-engine"), msg("hint.nothing-known"))
-    asked = (names,) if isinstance(names, str) else tuple(names or ())
-    chosen = {engine.id: engine for name in asked for engine in _named(catalog, name)}.values() if asked else catalog.engines
+    chosen = {engine.id: engine for name in names for engine in _named(catalog, name)}.values() if names else catalog.engines
     evidence = _evidence()
     rows = sort_rows(
-        [EngineRow(**asdict(engine), evidence=_read(evidence.get(engine.id, {}))) for engine in chosen], sort, EngineRow
+        [EngineRow(**asdict(engine), evidence=_read(evidence.get(engine.id, {}))) for engine in chosen],
+        values.get("sort"),
+        EngineRow,
     )
     return EnginesAnswer(rows, catalog.cited_sources(*((*row.sources, *row.evidence.sources) for row in rows)))
 

@@ -1,10 +1,13 @@
-"""The verb `models`: what can be named without a file, and how large it is."""
+"""The verb `models`: built-in models and their sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.catalog import ModelsRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UnknownName
 from whichgpu.base.messages import msg
@@ -51,13 +54,14 @@ class ModelsAnswer(Displayable):
     sources: tuple[Source, ...]
 
 
-def models(names: Sequence[str] = (), sort: str | None = None, catalog: Catalog | None = None) -> ModelsAnswer:
+def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     """Built-in models by name, by the words or the beginning of one (`llama`, `qwen 3`), or by kind."""
-    catalog = catalog or Catalog()
+    catalog, values = context.catalog, read(ModelsRequest, request, context.spell)
+    names = values.get("names", ())
     if not catalog.models:
         raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
     chosen = {model.id: model for name in names for model in _named(catalog, name)}.values() if names else catalog.models
-    rows = sort_rows([_row(model, catalog) for model in chosen], sort, ModelRow)
+    rows = sort_rows([_row(model, catalog) for model in chosen], values.get("sort"), ModelRow)
     return ModelsAnswer(rows, catalog.cited_sources(*(row.sources for row in rows)))
 
 

@@ -30,8 +30,8 @@ from whichgpu.base.names import nearest
 from whichgpu.base.units import parse_whole_number
 from whichgpu.decide.plan.question import SETTINGS, OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
 from whichgpu.decide.requirements import Requirements
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.spelling import ALIASES, from_texts
+from whichgpu.workload.workload import KINDS
 
 MAX_BYTES = 1 << 22  # of a plan file
 MAX_QUOTA = 10**9  # GPUs, more than there are

@@ -8,7 +8,10 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
-from whichgpu.api.prices.offers import offers
+from whichgpu.api.context import Context
+from whichgpu.api.prices.offers import list_offers
+from whichgpu.api.request.offers import BuyRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.dates import first_day
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
@@ -111,19 +114,15 @@ class BuyAnswer(Displayable):
     assumptions: tuple[Message, ...]  # what no input changes
 
 
-def buy(
-    names: Sequence[str] | str,
-    inputs: BuyInputs = BuyInputs(),  # noqa: B008 - frozen
-    as_of: date | None = None,
-    catalog: Catalog | None = None,
-    overlay: Path | None = None,
-) -> BuyAnswer:
-    """What so many of each GPU cost to own, and from which use on that is cheaper than renting them."""
-    catalog = catalog or Catalog()
-    day = as_of or catalog.as_known or date.today()
+def buy(request: BuyRequest, context: Context) -> BuyAnswer:
+    """Cost of owning each GPU, and the use from which that is cheaper than renting it."""
+    values = read(BuyRequest, request, context.spell)
+    names, overlay, catalog = values.pop("names", ()), values.pop("prices", None), context.catalog
+    inputs = BuyInputs(**values)
+    day = context.as_of or catalog.as_known or date.today()
     exchanger = Exchanger(day, catalog.exchange)
     currency = exchanger.check(inputs.currency) if inputs.currency else DOLLAR
-    asked = [split_count(name) for name in split_names(names)]
+    asked = [split_count(name) for name in names]
     if not asked:
         raise UsageError(
             "missing-argument", msg("error.missing-argument", name="GPU"), msg("hint.see-help", command="whichgpu buy")
@@ -243,7 +242,7 @@ def _rent(
         gpus=(1.0, float(max(count, 8))),
     )
     try:
-        found = offers(query, day, catalog, overlay).offers
+        found = list_offers(query, day, catalog, overlay).offers
     except NoAnswer:
         return None
     markets = {one.id for one in catalog.providers if one.kind == MARKETPLACE} if not split_names(inputs.provider) else set()

@@ -10,8 +10,11 @@ from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 
+from whichgpu.api.context import Context
 from whichgpu.api.prices.history import USUAL_TERMS, asked
 from whichgpu.api.prices.store import no_store, wish_of
+from whichgpu.api.request.catalog import DiffRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.dates import first_day, parse_as_of
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import DataError, UnknownName
@@ -90,20 +93,11 @@ class WatchAnswer:
     first: bool  # nobody looked at these before, so that there is nothing to compare with
 
 
-def catalog_diff(
-    a: str,
-    b: str,
-    *,
-    gpu: str | None = None,
-    provider: str | None = None,
-    today: date | None = None,
-    catalog: Catalog | None = None,
-    folder: Path | None = None,
-) -> DiffAnswer:
-    """What is different between two days (2026-08-01) or two looks (@12)."""
-    catalog, day = catalog or Catalog(), today or date.today()
-    wish = wish_of(catalog, gpu, provider)
-    before, after = (_moment(text, catalog, wish, day, folder) for text in (a, b))
+def diff(request: DiffRequest, context: Context) -> DiffAnswer:
+    """Price changes between two days (2026-08-01) or two snapshots (@12) of the user's own store."""
+    values, catalog = read(DiffRequest, request, context.spell), context.catalog
+    a, b, wish = values["a"], values["b"], wish_of(catalog, values.get("gpu"), values.get("provider"))
+    before, after = (_moment(text, catalog, wish, context.today) for text in (a, b))
     names = {found.id: found.name for found in catalog.gpus}
     changes = [_changed(before.get(key), after.get(key), names) for key in {**before, **after}]
     found = sorted((row for row in changes if row), key=lambda row: (row.provider, row.instance, row.region, row.term))
@@ -154,7 +148,7 @@ def catalog_watch(
     )
 
 
-def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date, folder: Path | None) -> dict[object, Observation]:
+def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date) -> dict[object, Observation]:
     """Offers at a moment, by what makes them the same offer."""
     if not text.startswith("@"):
         day = parse_as_of(text, today)
@@ -164,10 +158,10 @@ def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date, folder: 
             if asked(row.provider, row.instance, row.term, wish)
             for run in row.observations()
         ]
-        with open_for_reading(folder) as connection:
+        with open_for_reading() as connection:
             seen += [] if connection is None else offers_on(connection, day, catalog.known_by, wish, also_ended=True)
         return {(*one.observation.key, one.observation.currency): one.observation for one in prices_on_day(seen, day)}
-    with open_for_reading(folder) as connection:
+    with open_for_reading() as connection:
         if connection is None:
             raise no_store()
         number = parse_whole_number(text[1:], 10**10)

@@ -1,4 +1,4 @@
-"""The verb about how prices went."""
+"""The verb `history`: prices of a GPU over time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 
+from whichgpu.api.context import Context
 from whichgpu.api.prices.store import wish_of
+from whichgpu.api.request.catalog import HistoryRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer
@@ -66,22 +68,12 @@ class HistoryAnswer(Displayable):
     trends: tuple[Trend, ...]  # of a summary: each term from its first day until now
 
 
-def catalog_history(
-    gpu: str,
-    *,
-    provider: str | None = None,
-    region: str | None = None,
-    instance: str | None = None,
-    terms: tuple[str, ...] = USUAL_TERMS,
-    every: bool = False,
-    as_of: date | None = None,
-    catalog: Catalog | None = None,
-    folder: Path | None = None,
-) -> HistoryAnswer:
-    """How prices of a GPU went: the lowest of each provider and term, or every price there was; up to a day."""
-    catalog = catalog or Catalog()
-    wish = wish_of(catalog, gpu, provider, region, instance, terms)
-    found = (_until(run, as_of) for run in _all_runs(catalog, wish, folder))
+def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
+    """Prices of a GPU over time up to a day: the lowest of each provider and term, or every price."""
+    values, catalog, as_of = read(HistoryRequest, request, context.spell), context.catalog, context.as_of
+    every, terms = values.get("every", False), values.get("term") or USUAL_TERMS
+    wish = wish_of(catalog, values["gpu"], values.get("provider"), values.get("region"), values.get("instance"), terms)
+    found = (_until(run, as_of) for run in _all_runs(catalog, wish))
     seen = sorted((run for run in found if run is not None), key=lambda run: (run.observed, run.last_observed))
     names = {found.id: found.name for found in catalog.gpus}
     without_rate: Counter[str] = Counter()
@@ -112,12 +104,12 @@ def _amount(row: HistoryRow) -> Decimal:
     return row.price_per_gpu_hour.amount
 
 
-def _all_runs(catalog: Catalog, wish: OfferQuery, folder: Path | None) -> Iterator[Observation]:
+def _all_runs(catalog: Catalog, wish: OfferQuery) -> Iterator[Observation]:
     for row in catalog.prices(wish.gpus):
         if asked(row.provider, row.instance, row.term, wish):
             yield from (run for run in row.observations() if wish.region in (None, run.region))
-    if catalog.folder == DATA_DIR or folder is not None:
-        with open_for_reading(folder) as connection:
+    if catalog.folder == DATA_DIR:
+        with open_for_reading() as connection:
             if connection is not None:
                 yield from price_history(connection, wish, catalog.known_by)
 

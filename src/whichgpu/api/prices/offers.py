@@ -8,12 +8,15 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.offers import OffersRequest
+from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.currency import DOLLAR, Exchanger
+from whichgpu.catalog.currency import DOLLAR, Exchanger, parse_rates
 from whichgpu.catalog.host import Region, Source
 from whichgpu.catalog.live.overlay import apply_overlay, overlay_path, read_overlay
 from whichgpu.catalog.live.stored_offers import last_snapshot, live_offers
@@ -49,7 +52,17 @@ class OffersAnswer(Displayable):
     sources: tuple[Source, ...]
 
 
-def offers(
+def offers(request: OffersRequest, context: Context) -> OffersAnswer:
+    """Offers that match a request as of the context's day."""
+    values = read(OffersRequest, request, context.spell)
+    values.pop("per", None)
+    prices = values.pop("prices", None)
+    if "exchange_rate" in values:
+        values["exchange_rate"] = parse_rates(values["exchange_rate"])
+    return list_offers(OffersQuery(**values), context.as_of, context.catalog, prices)
+
+
+def list_offers(
     query: OffersQuery = OffersQuery(),  # noqa: B008 - frozen
     as_of: date | None = None,
     catalog: Catalog | None = None,

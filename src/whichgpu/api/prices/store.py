@@ -8,6 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import TextIO
 
+from whichgpu.api.context import Context
+from whichgpu.api.request.catalog import StatusRequest
 from whichgpu.base.display import Displayable
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
@@ -92,11 +94,10 @@ class StatusAnswer(Displayable):
     live: LiveStatus
 
 
-def catalog_status(catalog: Catalog | None = None, today: date | None = None) -> StatusAnswer:
-    """How much there is and how old it is."""
-    catalog = catalog or Catalog()
-    found = read_status(catalog, bundled=catalog.folder == DATA_DIR)
-    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(today))
+def status(request: StatusRequest, context: Context) -> StatusAnswer:  # noqa: ARG001
+    """Size, age and digest of the catalog, and the age of the user's own price store."""
+    found = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
+    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(context.today))
 
 
 def catalog_refresh(

@@ -7,10 +7,9 @@ from shlex import join
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.measure.bench.runnable import why_not_runnable
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, to_argv
-from whichgpu.workload.workload import Parallel, Workload
+from whichgpu.workload.workload import KINDS, Parallel, Workload
 
 
 def verify_command(told: Workload, shape: Shape, batch: int) -> tuple[str, Message]:

@@ -74,7 +74,7 @@ def flag_of(name: str) -> str:
 
 @cache
 def fields_of(request: type) -> Mapping[str, Field]:
-    """The fields of a request by name, in the order they are declared."""
+    """Fields of a request by name, in the order of declaration; a function in place of a `Field` is called with the name."""
     found: dict[str, Field] = {}
     aliases: dict[str, list[str]] = {}
     for name, hint in request.__annotations__.items():
@@ -82,11 +82,20 @@ def fields_of(request: type) -> Mapping[str, Field]:
             case (Alias(of=field),):
                 aliases.setdefault(field, []).append(name)
             case (Field() as declared,):
-                help = declared.help or f"option.{name.replace('_', '-')}"
-                found[name] = replace(declared, name=name, help=help)
+                found[name] = declared
+            case (declare,) if callable(declare):
+                found[name] = declare(name)
             case _:
                 raise TypeError(f"{request.__name__}.{name} has no Field")
-    return {name: replace(field, aliases=(*field.aliases, *aliases.get(name, ()))) for name, field in found.items()}
+    return {
+        name: replace(
+            field,
+            name=name,
+            help=field.help or f"option.{name.replace('_', '-')}",
+            aliases=(*field.aliases, *aliases.get(name, ())),
+        )
+        for name, field in found.items()
+    }
 
 
 @cache

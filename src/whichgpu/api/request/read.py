@@ -79,14 +79,14 @@ def _takes(field: Field, value: Any) -> bool:
 
 def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (), **usual: Any) -> ParsedWorkload:
     """The workload a request spells: its own fields, the degrees of a layout put together, LoRA's rank where it is left out."""
-    from whichgpu.workload.kinds import LAYOUT
+    from whichgpu.workload.parallel import LAYOUT_FIELDS
     from whichgpu.workload.spelling import from_values
     from whichgpu.workload.workload import FIELDS
 
     own = {name: python_number(value) for name, value in values.items() if name in FIELDS and name not in without}
     if values.get("lora") and own.get("lora_rank") is None:
         own["lora_rank"] = DEFAULT_LORA_RANK
-    degrees = {name: python_number(values[name]) for name in LAYOUT if name in values}
+    degrees = {name: python_number(values[name]) for name in LAYOUT_FIELDS if name in values}
     if degrees:
         stated = [f"{name}={str(value).lower()}" for name, value in degrees.items()]
         own["parallel"] = ",".join([*_layout(own.get("parallel")), *stated])

@@ -9,10 +9,11 @@ from whichgpu.api.request.limits import parse_candidates
 from whichgpu.api.request.load import OWN_MEASUREMENTS
 from whichgpu.api.request.offers import MarketFields
 from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName, NameList, Price, Size
-from whichgpu.api.request.workload import WorkloadFields, work_field
+from whichgpu.api.request.workload import WorkloadFields
 from whichgpu.base.kinds import Flag
 from whichgpu.catalog.select import parse_span
 from whichgpu.workload.kinds import Model
+from whichgpu.workload.workload import KINDS
 
 TIME, MONEY, SIZE = Quantity("s"), Quantity(""), Quantity("B")
 
@@ -44,7 +45,7 @@ class ConstraintFields(MarketFields, total=False):
 class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     """Which GPU, which offer, which layout, at what cost, and why."""
 
-    task: Annotated[str, Field(work_field("task").kind, "TASK", argument=True, required=True, example="serve")]
+    task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="serve")]
     model: Annotated[ModelName | None, Field(Model(), "MODEL", argument=True, example="llama-3.1-8b")]
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]

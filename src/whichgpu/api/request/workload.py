@@ -1,4 +1,4 @@
-"""The fields of a workload as requests spell them; how each is read is told by `workload.kinds.KINDS`."""
+"""Fields of a workload in requests. `Workload` declares how each is read; the types here are for type checkers and editors."""
 
 from collections.abc import Mapping
 from keyword import iskeyword
@@ -8,83 +8,84 @@ from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Alias, Field
 from whichgpu.api.request.types import Count, Duration, NameList, Rate
 from whichgpu.base.kinds import Flag
-from whichgpu.workload.kinds import KINDS, SWITCHES, Layout
+from whichgpu.workload.kinds import Layout
 from whichgpu.workload.spelling import ALIASES
+from whichgpu.workload.workload import Workload
 
-DEFAULT_LORA_RANK = 16  # of --lora alone
 
-
-def work_field(name: str, metavar: str = "N", example: str = "") -> Field:
-    """A field of a workload, with its short names and the help that goes by its name."""
-    short = tuple(alias for alias, field in ALIASES.items() if field == name and iskeyword(alias))
-    kind, help = KINDS[name], f"option.workload-{name.replace('_', '-')}"
+def work_field(name: str) -> Field:
+    """Field of a workload as `Workload` declares it, with the help message that goes by its name."""
+    declared = Workload.__dataclass_fields__[name].metadata
+    kind, help = declared["kind"], f"option.workload-{name.replace('_', '-')}"
     if isinstance(kind, Flag):
         return Field(kind, "", help, has_negative=True)
-    return Field(kind, metavar, help, example, short)
+    short = tuple(alias for alias, field in ALIASES.items() if field == name and iskeyword(alias))
+    return Field(kind, declared["metavar"], help, declared["example"], short)
 
 
-def _degree(name: str) -> Field:
-    kind = Flag() if name in SWITCHES else Layout.ZERO if name == "zero" else Layout.DEGREES
-    return Field(kind, "" if name in SWITCHES else "N", f"option.workload-{name}")
+def degree(name: str) -> Field:
+    """Field of one degree or switch of the layout."""
+    kind = Layout().kind_of(name)
+    return Field(kind, "" if isinstance(kind, Flag) else "N", f"option.workload-{name}")
 
 
 class ServingFields(TypedDict, total=False):
     """How a model is served."""
 
-    rate: Annotated[Rate | None, work_field("rate", "N/s", "5/s")]
-    seq_in: Annotated[int | str | None, work_field("seq_in", example="2048")]
-    seq_out: Annotated[int | str | None, work_field("seq_out", example="256")]
+    rate: Annotated[Rate | None, work_field]
+    seq_in: Annotated[int | str | None, work_field]
+    seq_out: Annotated[int | str | None, work_field]
     out: Annotated[int | str | None, Alias("seq_out")]
-    ttft_max: Annotated[Duration | None, work_field("ttft_max", "TIME", "500ms")]
+    ttft_max: Annotated[Duration | None, work_field]
     ttft: Annotated[Duration | None, Alias("ttft_max")]
-    tpot_max: Annotated[Duration | None, work_field("tpot_max", "TIME", "50ms")]
+    tpot_max: Annotated[Duration | None, work_field]
     tpot: Annotated[Duration | None, Alias("tpot_max")]
-    percentile: Annotated[float | str | None, work_field("percentile")]
-    engine: Annotated[str | None, work_field("engine", "NAME")]
-    precision: Annotated[str | None, work_field("precision", "NAME")]
-    kv_precision: Annotated[str | None, work_field("kv_precision", "NAME")]
-    year: Annotated[int | str | None, work_field("year", "YEAR")]
+    percentile: Annotated[float | str | None, work_field]
+    engine: Annotated[str | None, work_field]
+    precision: Annotated[str | None, work_field]
+    kv_precision: Annotated[str | None, work_field]
+    year: Annotated[int | str | None, work_field]
 
 
 class LayoutFields(TypedDict, total=False):
     """How work is split over GPUs."""
 
-    parallel: Annotated[str | Mapping[str, Any] | None, work_field("parallel", "tp=N,…")]
-    dp: Annotated[int | str | None, _degree("dp")]
-    tp: Annotated[int | str | None, _degree("tp")]
-    pp: Annotated[int | str | None, _degree("pp")]
-    ep: Annotated[int | str | None, _degree("ep")]
-    cp: Annotated[int | str | None, _degree("cp")]
-    sp: Annotated[bool | None, _degree("sp")]
-    zero: Annotated[int | str | None, _degree("zero")]
-    chunks: Annotated[int | str | None, _degree("chunks")]
-    threads: Annotated[bool | None, _degree("threads")]
+    parallel: Annotated[str | Mapping[str, Any] | None, work_field]
+    dp: Annotated[int | str | None, degree]
+    tp: Annotated[int | str | None, degree]
+    pp: Annotated[int | str | None, degree]
+    ep: Annotated[int | str | None, degree]
+    cp: Annotated[int | str | None, degree]
+    sp: Annotated[bool | None, degree]
+    zero: Annotated[int | str | None, degree]
+    chunks: Annotated[int | str | None, degree]
+    threads: Annotated[bool | None, degree]
 
 
 class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
     """What is run."""
 
-    nodes: Annotated[int | str | None, work_field("nodes")]
-    batch: Annotated[int | str | None, work_field("batch", example="256")]
-    micro_batch: Annotated[int | str | None, work_field("micro_batch")]
-    image: Annotated[int | str | None, work_field("image", example="224")]
-    memory_format: Annotated[str | None, work_field("memory_format", "NAME")]
-    optimizer: Annotated[str | None, work_field("optimizer", "NAME")]
-    optimizer_fused: Annotated[bool | None, work_field("optimizer_fused")]
-    include_optimizer_step: Annotated[bool | None, work_field("include_optimizer_step")]
-    checkpointing: Annotated[str | bool | None, work_field("checkpointing", "NAME")]
+    nodes: Annotated[int | str | None, work_field]
+    batch: Annotated[int | str | None, work_field]
+    micro_batch: Annotated[int | str | None, work_field]
+    image: Annotated[int | str | None, work_field]
+    memory_format: Annotated[str | None, work_field]
+    optimizer: Annotated[str | None, work_field]
+    optimizer_fused: Annotated[bool | None, work_field]
+    include_optimizer_step: Annotated[bool | None, work_field]
+    checkpointing: Annotated[str | bool | None, work_field]
     lora: Annotated[bool | None, Field(Flag(), help="option.workload-lora")]
-    lora_rank: Annotated[int | str | None, work_field("lora_rank", example="16")]
-    lora_targets: Annotated[NameList | None, work_field("lora_targets", "NAMES")]
-    qlora: Annotated[bool | None, work_field("qlora")]
-    attention: Annotated[str | None, work_field("attention", "NAME")]
-    accumulation: Annotated[int | str | None, work_field("accumulation")]
-    epochs: Annotated[float | str | None, work_field("epochs", example="3")]
-    steps: Annotated[Count | None, work_field("steps")]
-    tokens: Annotated[Count | None, work_field("tokens", example="300B")]
-    samples: Annotated[Count | None, work_field("samples", example="1281167")]
-    host_speed: Annotated[float | str | None, work_field("host_speed")]
-    interconnect: Annotated[str | None, work_field("interconnect", "NAME")]
-    network: Annotated[str | None, work_field("network", "NAME")]
-    network_gbps: Annotated[float | str | None, work_field("network_gbps")]
-    method: Annotated[str | None, work_field("method", "NAME")]
+    lora_rank: Annotated[int | str | None, work_field]
+    lora_targets: Annotated[NameList | None, work_field]
+    qlora: Annotated[bool | None, work_field]
+    attention: Annotated[str | None, work_field]
+    accumulation: Annotated[int | str | None, work_field]
+    epochs: Annotated[float | str | None, work_field]
+    steps: Annotated[Count | None, work_field]
+    tokens: Annotated[Count | None, work_field]
+    samples: Annotated[Count | None, work_field]
+    host_speed: Annotated[float | str | None, work_field]
+    interconnect: Annotated[str | None, work_field]
+    network: Annotated[str | None, work_field]
+    network_gbps: Annotated[float | str | None, work_field]
+    method: Annotated[str | None, work_field]

@@ -18,7 +18,7 @@ from whichgpu.base.files import user_path
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.decide.plan.question import PlanQuestion, parse_owned
-from whichgpu.workload.kinds import KINDS
+from whichgpu.workload.workload import KINDS
 
 if TYPE_CHECKING:
     from whichgpu.decide.plan.plan_answer import PlanAnswer

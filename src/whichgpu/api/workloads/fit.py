@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from whichgpu.api.context import Context
 from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.request.load import FitRequest
+from whichgpu.api.request.read import read, workload
 from whichgpu.api.workloads.concurrency import with_offline_batch
 from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
@@ -118,7 +121,20 @@ def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | 
     return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
 
 
-def fit(
+def fit(request: FitRequest, context: Context) -> FitAnswer:
+    """Memory a model needs, and which GPUs have it."""
+    names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
+    parsed = workload({"task": "serve", **request}, context.spell, without=("gpu",))
+    if "task" not in request:
+        parsed = ParsedWorkload(parsed.workload, parsed.given - {"task"})
+    filter, catalog = GpuFilter(as_of=context.as_of), context.catalog
+    answer = fit_workload(parsed, names, filter, catalog, helpful=bool(names) or context.wants_remedies)
+    if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
+        answer = fit_workload(parsed, names, filter, catalog)
+    return answer
+
+
+def fit_model(
     model: str | Mapping[str, Any],
     gpu: str | Sequence[str] = (),
     filter: GpuFilter = ANY_GPU,

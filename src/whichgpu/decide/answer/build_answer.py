@@ -31,11 +31,10 @@ from whichgpu.price.billing import billing_on, extras_sources
 from whichgpu.price.run import SPOT_SOURCES
 from whichgpu.workload.context_limit import beyond_context
 from whichgpu.workload.denoisers import counts_steps, denoiser, denoiser_note
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import echo, to_argv
 from whichgpu.workload.unused import unused
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import KINDS, Workload
 
 PAGE = "/recommend"
 VERIFY_GPU = "whichgpu measure"  # measures the GPU itself, if there is no step to run

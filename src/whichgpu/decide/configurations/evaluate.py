@@ -1,6 +1,5 @@
-"""From a request and groups of GPUs to the best way of each: which of the three kinds of work it is.
-
-What was worked out a moment ago is not worked out again: people ask the same with another rank, provider or rate.
+"""The best configuration of each group of GPUs, by the kind of work; results are cached, since a question is often repeated
+with another rank, provider or rate.
 """
 
 from __future__ import annotations
@@ -13,50 +12,50 @@ from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 
-# Outcomes, with all whose identities are parts of their keys.
-Known = tuple[tuple[GroupResult, ...], Any]
-_ALONE, _TOGETHER = LruCache[Known](8192), LruCache[Known](64)
+# Results, together with the objects whose identities are part of their keys.
+Cached = tuple[tuple[GroupResult, ...], Any]
+_BY_GROUP, _BY_GROUPS = LruCache[Cached](8192), LruCache[Cached](64)
 
 
-def best_configurations(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """The best way of each group, or why there is none."""
+def best_configurations(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
+    """Return the best configuration of each group, or why it has none."""
     if not groups:
         return []
-    if asked.workload.generating and asked.shape.is_generative:
-        return _generated(asked, groups)
-    key = _work(asked), tuple(_key(group) for group in groups)
-    return list(_TOGETHER.get(key, lambda: (tuple(_stepped(asked, groups)), (asked, groups)))[0])
+    if request.workload.generating and request.shape.is_generative:
+        return _generation(request, groups)
+    key = _request_key(request), tuple(_group_key(group) for group in groups)
+    return list(_BY_GROUPS.get(key, lambda: (tuple(_steps(request, groups)), (request, groups)))[0])
 
 
-def _generated(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Groups do not look at one another here, nor at the rate: each is known by itself."""
-    from whichgpu.decide.configurations.generating import generate  # each kind is loaded when it is asked for
+def _generation(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
+    """Results of generation, cached by group: they depend neither on the other groups nor on the rate."""
+    from whichgpu.decide.configurations.generating import generate  # imported only for the kind of work asked for
 
-    work = _work(replace(asked, workload=replace(asked.workload, rate=None if asked.workload.rate is None else 1.0)))
-    keys = [(work, _key(group)) for group in groups]
-    known = [_ALONE.peek(key) for key in keys]  # taken out at once: what is put in may push them out
-    new = [group for group, one in zip(groups, known, strict=True) if one is None]
-    told = iter(generate(asked, new))
-    found = [one or ((next(told),), (asked, group)) for group, one in zip(groups, known, strict=True)]
-    for key, one in zip(keys, found, strict=True):
-        _ALONE.put(key, one)
-    return [one[0][0] for one in found]
+    rate = None if request.workload.rate is None else 1.0
+    work = _request_key(replace(request, workload=replace(request.workload, rate=rate)))
+    keys = [(work, _group_key(group)) for group in groups]
+    cached = [_BY_GROUP.peek(key) for key in keys]  # Read all at once, since storing may evict some of them.
+    new = iter(generate(request, [group for group, one in zip(groups, cached, strict=True) if one is None]))
+    results = [one or ((next(new),), (request, group)) for group, one in zip(groups, cached, strict=True)]
+    for key, one in zip(keys, results, strict=True):
+        _BY_GROUP.put(key, one)
+    return [one[0][0] for one in results]
 
 
-def _stepped(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    if asked.workload.training and asked.shape.is_transformer:
+def _steps(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
+    if request.workload.training and request.shape.is_transformer:
         from whichgpu.decide.configurations.training import train
 
-        return train(asked, groups)
-    from whichgpu.decide.configurations.fixed_batch import pass_through
+        return train(request, groups)
+    from whichgpu.decide.configurations.fixed_batch import evaluate_batches
 
-    return pass_through(asked, groups)
-
-
-def _work(asked: WorkloadRequest) -> Hashable:
-    """All but the model's name, which may be a whole config: its shape stands for it."""
-    return replace(asked.workload, model=""), asked.given, id(asked.shape), id(asked.calibration)
+    return evaluate_batches(request, groups)
 
 
-def _key(group: Group) -> Hashable:
+def _request_key(request: WorkloadRequest) -> Hashable:
+    """Everything but the model's name, which may be a whole config: its shape identifies it."""
+    return replace(request.workload, model=""), request.given, id(request.shape), id(request.calibration)
+
+
+def _group_key(group: Group) -> Hashable:
     return id(group.gpu), group.per_machine, group.machines, group.fabric

@@ -1,255 +1,246 @@
-"""Language models that answer: the tensor degree, copies and batch of each group that get most done within the objectives."""
+"""Generation with language models: the tensor degree, replicas and batch of each group with the highest throughput."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from whichgpu.base.figure import Figure
-from whichgpu.decide.configurations.capacity_bound import hopes, stands
+from whichgpu.decide.configurations.capacity_bound import rate_bounds, safe_rates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
-from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.configurations.groups import Group, solve_by_class
 from whichgpu.estimate.fit import required_memory, verdict
 from whichgpu.estimate.group.layouts import divides_evenly
-from whichgpu.estimate.group.step import Devices, evaluate_group
+from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline import CONCURRENCY
-from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
 from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
-DEGREES = (1, 2, 4, 8, 16)
-TOGETHER = 1024  # tokens of prompts that a step reads for the price of one prompt at the very best (assumed): a bound on hopes
-STRAIGHT = 1e-3  # how far off a line the need may be and still be read off it
+DEGREES = (1, 2, 4, 8, 16)  # of tensor parallelism
+PREFILL_TOKENS = 1024  # prompt tokens that a step reads in the time of one prompt, at the very best (assumed): for upper bounds
+LINEARITY = 1e-3  # largest relative error at which memory between two batches is interpolated
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """One copy of the model on so many GPUs, at every batch: seconds between tokens and to the first, [groups, batches]."""
+class ReplicaTimes:
+    """One replica in a layout, at every batch: times and floors in seconds, [devices, batches]."""
 
     parallel: Parallel
-    seconds: Floats
-    first: Floats
-    compute: Floats  # whether arithmetic bounds rather than bandwidth
-    floor: Floats  # seconds at the least
-    need: Floats  # low, value, high of the bytes each GPU must hold, [3, batches]
+    tpot: Floats
+    ttft: Floats
+    compute: Floats  # 1 if compute-bound, 0 if memory-bound
+    floor: Floats  # least seconds between tokens that physics allows
+    need: Floats  # low, value, high of the bytes on each GPU, [3, batches]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.parallel.tp * self.parallel.pp
 
 
-def generate(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """The best way of each group."""
-    found: dict[int, GroupResult] = {}
-    classes: dict[str, list[int]] = defaultdict(list)
-    for place, group in enumerate(groups):
-        classes[asked.precision_on(group.gpu)].append(place)
-    for precision, places in classes.items():
-        workload = with_precision(asked.workload, precision)
-        found |= zip(places, _of_class(asked, workload, [groups[place] for place in places]), strict=True)
-    return [found[place] for place in range(len(groups))]
+def generate(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
+    """Return the best configuration of each group."""
+
+    def solve(precision: str, members: list[Group]) -> list[GroupResult]:
+        return _of_precision(request, with_precision(request.workload, precision), members)
+
+    return solve_by_class(groups, lambda group: request.precision_on(group.gpu), solve)
 
 
 def with_precision(workload: Workload, precision: str) -> Workload:
-    """The request in another precision, its cache with it."""
+    """Return a workload in another precision, its KV cache with it."""
     if precision == workload.precision:
         return workload
     return replace(workload, precision=precision, kv_precision={"fp32": "fp32"}.get(precision, "fp16"))
 
 
-def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
-    shape = as_transformer(asked.shape)
+def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
+    shape = as_transformer(request.shape)
     kinds = {group.kind: group for group in groups}
-    devices, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
-    sizes = _batches(workload, asked.given)
-    most = max(group.gpus for group in groups)
-    room = np.array([usable_bytes(group.gpu, workload) for group in devices], dtype=float)
-    copies, smallest = [], {}
-    for tp, pp in _degrees(asked, workload, shape, groups):
+    devices, device_of = list(kinds.values()), {kind: at for at, kind in enumerate(kinds)}
+    sizes = _batches(workload, request.given)
+    usable = np.array([usable_bytes(group.gpu, workload) for group in devices], dtype=float)
+    max_gpus = max(group.gpus for group in groups)
+    replicas, smallest = [], {}
+    for tp, pp in _degrees(request, workload, shape, groups):
         need = _need(workload, shape, tp, pp, sizes)
         smallest[tp * pp] = need[1, 0]
-        if tp * pp <= most and need[1, 0] <= room.max():
-            copies.append(_timed(asked, workload, shape, devices, tp, pp, sizes, need))
-    told: list[GroupResult] = []
+        if tp * pp <= max_gpus and need[1, 0] <= usable.max():
+            replicas.append(_replica_times(request, workload, shape, devices, tp, pp, sizes, need))
+    results: list[GroupResult] = []
     for group in groups:
-        place = of[group.kind]
-        least = min((need for size, need in smallest.items() if size <= group.gpus), default=np.inf)
-        told.append(_best(asked, workload, group, place, room[place], copies, sizes, least))
-    return told
+        device = device_of[group.kind]
+        least = min((need for gpus, need in smallest.items() if gpus <= group.gpus), default=np.inf)
+        results.append(_best(request, workload, group, device, usable[device], replicas, sizes, least))
+    return results
 
 
-def _degrees(asked: WorkloadRequest, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
-    """Tensor degrees within a machine, and stages over several; the degree asked for, where one is."""
+def _degrees(request: WorkloadRequest, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
+    """Tensor degrees within a machine and pipeline stages over several; the tensor degree given, if one is."""
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
-    if "parallel" in asked.given and workload.parallel != Parallel():
+    if "parallel" in request.given and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
-    found = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
+    degrees = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
     if machines > 1:
-        found += [(tp, pp) for tp in (8,) for pp in (2, 4, 8) if pp <= machines and divides_evenly(workload, shape, tp, pp, 1)]
-    return found or [(1, 1)]
+        degrees += [(8, pp) for pp in (2, 4, 8) if pp <= machines and divides_evenly(workload, shape, 8, pp, 1)]
+    return degrees or [(1, 1)]
 
 
 def _batches(workload: Workload, given: frozenset[str]) -> Floats:
-    """Sequences in hand of one copy: all of these, or the request's own where it names one and no rate."""
+    """Running sequences of one replica that are tried; shares of the batch given, if there is one and no rate."""
     if workload.traits.offline and "batch" not in given:
         return CONCURRENCY
     if "batch" in given and workload.rate is None:
-        own = float(workload.batch or 1)
-        return np.unique(np.maximum(1.0, np.ceil(own / np.array(DEGREES, dtype=float))))
+        batch = float(workload.batch or 1)
+        return np.unique(np.maximum(1.0, np.ceil(batch / np.array(DEGREES, dtype=float))))
     return BATCHES
 
 
-def _laid(workload: Workload, tp: int, pp: int, batch: float) -> Workload:
+def _replica_workload(workload: Workload, tp: int, pp: int, batch: float) -> Workload:
     return replace(workload, gpus=tp * pp, nodes=pp, parallel=Parallel(tp=tp, pp=pp), batch=int(batch), micro_batch=None)
 
 
 def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Floats) -> Floats:
-    """Bytes at each batch: counted at the ends and the middle, read off the line between where it is one, else halved on."""
-    counted: dict[int, Floats] = {}
+    """Low, value and high of the bytes on each GPU at each batch, interpolated where the need is linear."""
+    exact: dict[int, Floats] = {}
 
-    def at(place: int) -> Floats:
-        if place not in counted:
-            one = _laid(workload, tp, pp, sizes[place])
+    def at(index: int) -> Floats:
+        if index not in exact:
+            one = _replica_workload(workload, tp, pp, sizes[index])
             figure = required_memory(estimate_memory(one, shape), one)
-            counted[place] = np.array([figure.low, figure.value, figure.high])
-        return counted[place]
+            exact[index] = np.array([figure.low, figure.value, figure.high])
+        return exact[index]
 
     def fill(low: int, high: int) -> None:
         middle = (low + high) // 2
         share = (sizes[middle] - sizes[low]) / (sizes[high] - sizes[low]) if high > low else 0.0
         line = at(low) + (at(high) - at(low)) * share
-        if low < middle and np.max(np.abs(line - at(middle)) / at(middle)) > STRAIGHT:
+        if low < middle and np.max(np.abs(line - at(middle)) / at(middle)) > LINEARITY:
             fill(low, middle)
             fill(middle, high)
 
     fill(0, len(sizes) - 1)
-    places = sorted(counted)
-    points = np.stack([counted[place] for place in places])
-    return np.stack([np.interp(sizes, sizes[places], column) for column in points.T])
+    indices = sorted(exact)
+    points = np.stack([exact[index] for index in indices])
+    return np.stack([np.interp(sizes, sizes[indices], column) for column in points.T])
 
 
-def _timed(
-    asked: WorkloadRequest,
-    workload: Workload,
-    shape: Transformer,
-    devices: Sequence[Group],
-    tp: int,
-    pp: int,
-    sizes: Floats,
+def _replica_times(
+    request: WorkloadRequest, workload: Workload, shape: Transformer, devices: Sequence[Group], tp: int, pp: int, sizes: Floats,
     need: Floats,
-) -> Copies:
-    one, gpus = _laid(workload, tp, pp, 1), [group.gpu for group in devices]
+) -> ReplicaTimes:  # fmt: skip
+    one, gpus = _replica_workload(workload, tp, pp, 1), [group.gpu for group in devices]
+    step: TimeGrid | GroupGrid
     if tp * pp == 1:
-        grid = evaluate_grid(one, shape, gpus, sizes, asked.calibration)
-        wall, first, floor = grid.seconds.wall, grid.ttft, grid.floor
-        flops, moved = grid.flop_seconds, grid.byte_seconds
+        step = evaluate_grid(one, shape, gpus, sizes, request.calibration)
+        wall, first = step.seconds.wall, step.ttft
     else:
-        told = evaluate_group(one, shape, Devices.of(gpus, [group.fabric for group in devices], asked.calibration), sizes)
-        wall, first, floor = told.breakdown.wall, told.ttft, told.floor
-        flops, moved = told.flop_seconds, told.byte_seconds
+        fabrics = [group.fabric for group in devices]
+        step = evaluate_group(one, shape, Devices.of(gpus, fabrics, request.calibration), sizes)
+        wall, first = step.breakdown.wall, step.ttft
     assert first is not None
-    shaped = np.broadcast_to
+    compute = np.asarray(step.flop_seconds >= step.byte_seconds, dtype=float)
     size = (len(gpus), len(sizes))
-    compute = shaped(np.asarray(flops >= moved, dtype=float), size)
-    return Copies(one.parallel, shaped(wall, size), shaped(first, size), compute, shaped(floor, size), need)
+    tpot, ttft, compute, floor = (np.broadcast_to(values, size) for values in (wall, first, compute, step.floor))
+    return ReplicaTimes(one.parallel, tpot, ttft, compute, floor, need)
 
 
 def _best(
-    asked: WorkloadRequest,
-    workload: Workload,
-    group: Group,
-    place: int,
-    room: float,
-    copies: Sequence[Copies],
-    sizes: Floats,
-    least: float,
-) -> GroupResult:
-    """Of all degrees and batches the one that gets most done."""
+    request: WorkloadRequest, workload: Workload, group: Group, device: int, usable: float, replicas: Sequence[ReplicaTimes],
+    sizes: Floats, least: float,
+) -> GroupResult:  # fmt: skip
+    """The degree and batch with the highest throughput, or capacity at a rate; `least` is the smallest need in bytes."""
     best: Configuration | None = None
-    reason = Infeasibility("memory", least / room - 1.0) if np.isfinite(least) else Infeasibility("layout", np.inf)
-    for one in copies:
-        taken = one.parallel.tp * one.parallel.pp
-        if taken > group.gpus or group.gpus % taken or one.parallel.tp > group.per_machine:
+    reason = Infeasibility("memory", least / usable - 1.0) if np.isfinite(least) else Infeasibility("layout", np.inf)
+    for replica in replicas:
+        if replica.gpus > group.gpus or group.gpus % replica.gpus or replica.parallel.tp > group.per_machine:
             continue
-        fitting = one.need[2] <= room
-        if not fitting.any() and one.need[1, 0] <= room:
-            fitting[0] = True  # tight: usable memory lies within the estimate's range
+        fitting = replica.need[2] <= usable
+        if not fitting.any() and replica.need[1, 0] <= usable:
+            fitting[0] = True  # A tight fit: usable memory lies within the range of the need.
         if not fitting.any():
             continue
-        dp = group.gpus // taken
-        own = fitting if workload.rate is not None or "batch" not in asked.given else fitting & _share(workload, dp, sizes)
-        seconds, first = one.seconds[place], one.first[place]
-        rate = sizes / seconds * dp
-        capacity, most, read = None, None, 0.0
-        if workload.serving:
-            within = own | _within(one.need[0], room, workload) if workload.rate is not None else own
-            read = _read(workload, sizes, seconds, one.first[place])
-            most = float(np.where(within, _hoped(workload, sizes, seconds, first, read), 0.0).max()) * dp
-            capacity, first = stands(workload, sizes, seconds, first)
-            missed = own & (capacity <= 0)
-            if not (own & (capacity > 0)).any():
-                if missed.any() and not isinstance(best, Configuration):
-                    reason = Infeasibility("latency", _off(workload, seconds, first, own))
-                continue
-            capacity = capacity * dp
-        if not own.any():
-            continue
-        score = np.where(own, capacity if capacity is not None and workload.rate is not None else rate, -1.0)
-        if capacity is not None:
-            score = np.where(capacity > 0, score, -1.0)
-        at = int(np.argmax(score))
-        way = _way(workload, one, at, place, dp, sizes, room, rate, first, capacity, fitting)
-        if most is not None:
-            way = replace(way, rate_bound=max(most, way.capacity or 0.0), prefill=read)
-        if best is None or _better(way, best, workload):
-            best = way
+        dp = group.gpus // replica.gpus
+        found = _of_replica(request, workload, replica, device, dp, usable, sizes, fitting)
+        if isinstance(found, Infeasibility):
+            reason = found if best is None else reason
+        elif found is not None and (best is None or _better(found, best, workload)):
+            best = found
     return best or reason
 
 
-def _read(workload: Workload, sizes: Floats, seconds: Floats, first: Floats) -> float:
-    """Seconds of one prompt: a first token takes it and a step, a later one a step and its share of the prompts that come in."""
+def _of_replica(
+    request: WorkloadRequest, workload: Workload, replica: ReplicaTimes, device: int, dp: int, usable: float, sizes: Floats,
+    fitting: np.ndarray,
+) -> GroupResult | None:  # fmt: skip
+    """The best batch of `dp` replicas, or the objective they miss; None if the batch given fits none."""
+    allowed = fitting
+    if workload.rate is None and "batch" in request.given:
+        allowed = fitting & (sizes == max(1.0, np.ceil((workload.batch or 1) / dp)))
+    if not allowed.any():
+        return None
+    tpot, ttft = replica.tpot[device], replica.ttft[device]
+    rate = sizes / tpot * dp
+    if not workload.serving:
+        at = int(np.argmax(np.where(allowed, rate, -1.0)))
+        return _configuration(workload, replica, at, device, dp, sizes, usable, rate, fitting)
+    prefill = _prefill(workload, sizes, tpot, ttft)
+    reachable = allowed | _reachable(replica.need[0], usable, workload) if workload.rate is not None else allowed
+    bound = float(np.where(reachable, _rate_bounds(workload, sizes, tpot, ttft, prefill), 0.0).max()) * dp
+    capacity, ttft = safe_rates(workload, sizes, tpot, ttft)
+    capacity = capacity * dp
+    if not (allowed & (capacity > 0)).any():
+        return Infeasibility("latency", _shortfall(workload, tpot, ttft, allowed))
+    score = np.where(allowed & (capacity > 0), capacity if workload.rate is not None else rate, -1.0)
+    at = int(np.argmax(score))
+    one = _configuration(workload, replica, at, device, dp, sizes, usable, rate, fitting)
+    sustained = float(capacity[at])
+    return replace(one, ttft=float(ttft[at]), capacity=sustained, rate_bound=max(bound, sustained), prefill=prefill)
+
+
+def _prefill(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats) -> float:
+    """Seconds of one prompt: a first token takes it and a step, a later one a step and its share of arriving prompts."""
     apart = 1.0 - sizes / max(1, workload.seq_out or 1)
-    place = int(np.argmax(np.abs(apart)))
-    return max(0.0, float((first[place] - seconds[place]) / apart[place])) if apart[place] else 0.0
+    at = int(np.argmax(np.abs(apart)))
+    return max(0.0, float((ttft[at] - tpot[at]) / apart[at])) if apart[at] else 0.0
 
 
-def _hoped(workload: Workload, sizes: Floats, seconds: Floats, first: Floats, read: float) -> Floats:
-    """Requests a second at the most: prompts so short that a step takes several are read for the price of one, at best."""
-    together = max(1, TOGETHER // max(1, workload.seq_in or 1))
-    spared = read * (1.0 - 1.0 / together)
-    return hopes(workload, sizes, seconds - spared * sizes / max(1, workload.seq_out or 1), first, together)
+def _rate_bounds(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats, prefill: float) -> Floats:
+    """Upper bounds on requests a second, with prompts so short that a step reads several in the time of one, at best."""
+    at_once = max(1, PREFILL_TOKENS // max(1, workload.seq_in or 1))
+    saved = prefill * (1.0 - 1.0 / at_once)
+    return rate_bounds(workload, sizes, tpot - saved * sizes / max(1, workload.seq_out or 1), ttft, at_once)
 
 
-def _within(least: Floats, room: float, workload: Workload) -> np.ndarray:
-    """Batches a server may reach: what they need at the least fits, answers being half written, and the size after those.
+def _reachable(low_need: Floats, usable: float, workload: Workload) -> np.ndarray:
+    """Batches a server may reach: their least need fits with half-written answers; and one batch size more.
 
-    A server fills what its cache holds by pages, whatever the range of the count: a batch is never ruled out by its high end.
+    A server fills its KV cache by blocks, whatever the range of the need: a batch is never ruled out by its high end.
     """
     length = float((workload.seq_in or 1) + (workload.seq_out or 0))
     written = ((workload.seq_in or 1) + 0.5 * (workload.seq_out or 0)) / length
-    weights = least[0] - (least[-1] - least[0]) / max(BATCHES[-1] - BATCHES[0], 1.0) * (len(least) > 1)
-    fits: np.ndarray = weights + (least - weights) * written <= room
+    weights = low_need[0] - (low_need[-1] - low_need[0]) / max(BATCHES[-1] - BATCHES[0], 1.0) * (len(low_need) > 1)
+    fits: np.ndarray = weights + (low_need - weights) * written <= usable
     reached = fits.copy()
     reached[1:] |= fits[:-1]
     return reached
 
 
-def _share(workload: Workload, dp: int, sizes: Floats) -> np.ndarray:
-    mine: np.ndarray = sizes == max(1.0, np.ceil((workload.batch or 1) / dp))
-    return mine
-
-
-def _off(workload: Workload, seconds: Floats, first: Floats, own: np.ndarray) -> float:
-    """How far the best batch is from its objectives."""
-    worst = np.zeros_like(seconds)
+def _shortfall(workload: Workload, tpot: Floats, ttft: Floats, allowed: np.ndarray) -> float:
+    """The share by which the best batch misses its objectives."""
+    worst = np.zeros_like(tpot)
     if workload.tpot_max is not None:
-        worst = np.maximum(worst, seconds / workload.tpot_max)
+        worst = np.maximum(worst, tpot / workload.tpot_max)
     if workload.ttft_max is not None:
-        worst = np.maximum(worst, first / workload.ttft_max)
-    return float(worst[own].min()) - 1.0
+        worst = np.maximum(worst, ttft / workload.ttft_max)
+    return float(worst[allowed].min()) - 1.0
 
 
 def _better(one: Configuration, other: Configuration, workload: Workload) -> bool:
@@ -258,19 +249,19 @@ def _better(one: Configuration, other: Configuration, workload: Workload) -> boo
     return one.rate > other.rate
 
 
-def _way(
-    workload: Workload, one: Copies, at: int, place: int, dp: int, sizes: Floats, room: float, rate: Floats,
-    first: Floats, capacity: Floats | None, fitting: np.ndarray,
+def _configuration(
+    workload: Workload, replica: ReplicaTimes, at: int, device: int, dp: int, sizes: Floats, usable: float, rate: Floats,
+    fitting: np.ndarray,
 ) -> Configuration:  # fmt: skip
-    low, value, high = (float(one.need[row, at]) for row in range(3))
-    parallel = replace(one.parallel, dp=dp)
-    curve = tuple((int(sizes[b] * dp), float(one.seconds[place, b]), float(rate[b])) for b in range(len(sizes)) if fitting[b])
+    """The configuration of `dp` replicas at one batch; what a service adds is left out."""
+    low, value, high = replica.need[:, at].tolist()
+    tpot, floor = replica.tpot[device], replica.floor[device]
+    curve = tuple((int(sizes[b] * dp), float(tpot[b]), float(rate[b])) for b in np.flatnonzero(fitting).tolist())
     return Configuration(
-        precision=workload.precision or "bf16", parallel=parallel, batch=int(sizes[at] * dp), micro_batch=None, accumulation=1,
-        checkpointing="none", seconds=float(one.seconds[place, at]), rate=float(rate[at]), unit="output tokens/s",
-        need=int(value), usable=int(room), fits=verdict(Figure(value, low, high, "byte", "modelled"), int(room)),
-        bound="compute" if one.compute[place, at] else "bandwidth", kind="generate",
-        ttft=float(first[at]) if workload.serving else None,
-        capacity=None if capacity is None else float(capacity[at]), floor=float(one.floor[place, at]),
-        min_tpot=float(one.floor[place, 0]), curve=curve,
+        precision=workload.precision or "bf16", parallel=replace(replica.parallel, dp=dp), batch=int(sizes[at] * dp),
+        micro_batch=None, accumulation=1, checkpointing="none", seconds=float(tpot[at]), rate=float(rate[at]),
+        unit="output tokens/s", need=int(value), usable=int(usable),
+        fits=verdict(Figure(value, low, high, "byte", "modelled"), int(usable)),
+        bound="compute" if replica.compute[device, at] else "bandwidth", kind="generate",
+        floor=float(floor[at]), min_tpot=float(floor[0]), curve=curve,
     )  # fmt: skip

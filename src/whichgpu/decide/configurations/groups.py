@@ -1,8 +1,11 @@
-"""Groups of GPUs that offers hold: a kind of GPU, how many of them, and how they reach one another."""
+"""Groups of GPUs that offers hold: a kind of GPU, how many of them, and how they are linked."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,14 +17,16 @@ from whichgpu.decide.market import Market
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.table import Ints
 
-MOST_MACHINES = 16
+MAX_MACHINES = 16  # of one group
 _SLICES = LruCache[tuple[Gpu, Gpu]](512)  # with the GPU whose identity is part of the key
 _FABRICS = LruCache[tuple[Fabric, Gpu, Instance | None]](4096)
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs that work as one: those of `machines` machines with `per_machine` each; or a `share` of one."""
+    """GPUs that work as one: those of `machines` machines with `per_machine` each, or a `share` of one GPU."""
 
     gpu: Gpu
     per_machine: int
@@ -31,23 +36,23 @@ class Group:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """Number of GPUs."""
         return self.per_machine * self.machines
 
     @property
     def size(self) -> float:
-        """GPUs as they are counted and paid for: less than one of a slice."""
+        """GPUs as they are paid for: less than one for a slice."""
         return self.gpus * self.share
 
     @property
     def kind(self) -> tuple[str, float, Fabric]:
-        """What time depends on beside the number of GPUs."""
+        """What times depend on besides the number of GPUs."""
         return self.gpu.id, self.share, self.fabric
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Every group, and the offers that hold each: pairs of a group's place and an offer's."""
+    """Every group, and the offers that hold each, as pairs of a group's index and an offer's."""
 
     groups: tuple[Group, ...]
     group_of: Ints
@@ -55,60 +60,64 @@ class Groups:
     left: int = 0  # offers whose machines cannot make up the number of GPUs
 
 
-def groups_of(found: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
-    """Groups of the offers left; `several` machines together where the span asks for more GPUs than one holds.
+def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
+    """Return the groups of the offers; of `several` machines if the span asks for more GPUs than one machine has.
 
-    Where copies of the work may stand `beside` one another, a machine may have fewer GPUs than are asked for in all.
+    If replicas of the work may run `beside` each other, a machine may have fewer GPUs than are asked for in all.
     """
-    table = found.table.taken(found.rows)
+    table = market.table.taken(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
-    words, gpus = table.words, catalog.gpu_by_id
-    size = len(words)
+    size = len(table.words)
     codes = (table.column("provider") * size + table.column("instance")) * size + table.column("gpu")
-    pairs = np.stack([codes.astype(np.float64), table.gpus])
-    unique, first, of = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
-    of = of.reshape(-1)
-    places: dict[tuple[object, ...], int] = {}
+    kinds = np.stack([codes.astype(np.float64), table.gpus])
+    _, first, kind_of = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+    kind_of = kind_of.reshape(-1)
+    index: dict[tuple[object, ...], int] = {}
     groups: list[Group] = []
-    holding: list[list[int]] = []
-    for kind in range(unique.shape[1]):
-        row = int(first[kind])
-        gpu, count = gpus[table.word("gpu", row)], max(1, int(table.gpus[row]))
+    of_kind: list[list[int]] = []  # groups of each kind of machine
+    for row in first.tolist():
+        gpu, count = catalog.gpu_by_id[table.word("gpu", row)], max(1, int(table.gpus[row]))
         share = min(1.0, float(table.gpus[row]))
         fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
-        mine = []
-        for copies in _copies(count, share, span, several, beside):
-            key = (
-                gpu.id,
-                share,
-                count,
-                copies,
-                fabric.name,
-                round(fabric.link_bandwidth),
-                round(fabric.network_bandwidth) if copies > 1 else 0,
-            )
-            if key not in places:
-                places[key] = len(groups)
-                groups.append(Group(sliced(gpu, share), count, copies, fabric, share))
-            mine.append(places[key])
-        holding.append(mine)
-    many = np.array([len(mine) for mine in holding], dtype=np.int64)
-    ends, counts = np.cumsum(many), many[of]
-    offers = np.repeat(np.arange(len(of)), counts)
+        own = []
+        for together in _machine_counts(count, share, span, several, beside):
+            network = round(fabric.network_bandwidth) if together > 1 else 0
+            key = (gpu.id, share, count, together, fabric.name, round(fabric.link_bandwidth), network)
+            if key not in index:
+                index[key] = len(groups)
+                groups.append(Group(sliced(gpu, share), count, together, fabric, share))
+            own.append(index[key])
+        of_kind.append(own)
+    many = np.array([len(own) for own in of_kind], dtype=np.int64)
+    ends, counts = np.cumsum(many), many[kind_of]
+    offers = np.repeat(np.arange(len(kind_of)), counts)
     within = np.arange(len(offers)) - np.repeat(np.cumsum(counts) - counts, counts)
-    held = np.array([place for mine in holding for place in mine], dtype=np.int64)
-    return Groups(tuple(groups), held[(ends - many)[of[offers]] + within], offers, int((counts == 0).sum()))
+    flat = np.array([at for own in of_kind for at in own], dtype=np.int64)
+    return Groups(tuple(groups), flat[(ends - many)[kind_of[offers]] + within], offers, int((counts == 0).sum()))
+
+
+def solve_by_class(
+    groups: Sequence[Group], class_of: Callable[[Group], Key], solve: Callable[[Key, list[Group]], Sequence[Result]]
+) -> list[Result]:
+    """Return a result of each group, solved together with all others of its class."""
+    classes: dict[Key, list[int]] = defaultdict(list)
+    for at, group in enumerate(groups):
+        classes[class_of(group)].append(at)
+    results: dict[int, Result] = {}
+    for key, members in classes.items():
+        results |= zip(members, solve(key, [groups[at] for at in members]), strict=True)
+    return [results[at] for at in range(len(groups))]
 
 
 def _fabric(gpu: Gpu, machine: Instance | None) -> Fabric:
-    """Worked out once for a GPU in a machine; both are kept, so that their identities stay theirs."""
+    """The links of a GPU in a machine, cached with both, whose identities are the key."""
     return _FABRICS.get((id(gpu), id(machine)), lambda: (fabric_of(gpu, machine), gpu, machine))[0]
 
 
 def sliced(gpu: Gpu, share: float) -> Gpu:
-    """A slice of a GPU as one of its own: its share of memory, bandwidth and arithmetic, as providers describe theirs.
+    """Return a slice of a GPU as a GPU with its share of memory, bandwidth and compute, as providers describe slices.
 
-    The same slice of the same GPU is the same object, so that what is known of it is found again.
+    The same slice of the same GPU is the same object, so that what is cached by identity is found again.
     """
     return gpu if share >= 1.0 else _SLICES.get((id(gpu), share), lambda: (_sliced(gpu, share), gpu))[0]
 
@@ -125,11 +134,11 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
     )
 
 
-def _copies(count: int, share: float, span: tuple[float, float], several: bool, beside: bool) -> list[int]:
-    """How many machines may stand together: powers of two within the span; slices stand alone."""
+def _machine_counts(count: int, share: float, span: tuple[float, float], several: bool, beside: bool) -> list[int]:
+    """How many machines with `count` GPUs may work together: powers of two within the span; slices work alone."""
     low, high = span
     if not several or share < 1.0:
         least = 0.0 if beside and share >= 1.0 else low
         return [1] if least <= count * share <= high else []
     alone = [1] if beside and count < low else []
-    return alone + [copies for copies in (1, 2, 4, 8, MOST_MACHINES) if low <= count * copies <= high]
+    return alone + [machines for machines in (1, 2, 4, 8, MAX_MACHINES) if low <= count * machines <= high]

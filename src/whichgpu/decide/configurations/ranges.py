@@ -1,4 +1,4 @@
-"""How sure a way's seconds are: the range of its evidence, as `estimate` tells it."""
+"""The 90% range of a configuration's time, from the evidence behind it, as `estimate` gives it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOUR
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Factors of the low and high end of a time, and what stands behind it."""
+    """Factors of the low and high end of a time, and the evidence behind them."""
 
     low: float
     high: float
@@ -25,30 +25,30 @@ class TimeRange:
     tier: str
 
     def seconds(self, value: float) -> Figure:
-        """A time with its range."""
+        """Return a time with its range."""
         return Figure(value, value * self.low, value * self.high, "s", self.basis, self.sources)
 
     def rate(self, value: float, unit: str) -> Figure:
-        """A speed with its range."""
+        """Return a speed with its range."""
         return Figure(value, value / self.high, value / self.low, unit, self.basis, self.sources)
 
 
-def time_range(asked: WorkloadRequest, group: Group, way: Configuration) -> TimeRange:
-    """Of one way on one group."""
-    engine, gpu, fitted = asked.workload.engine or default_engine(), group.gpu, asked.calibration
-    alone_tier = fitted.tier(engine, gpu, way.kind, asked.workload.precision or "")
-    tier: str = alone_tier
-    low, high = fitted.log_range(alone_tier, way.kind, gpu.id, engine)
-    basis: Basis = BASIS_BY_TIER.get(alone_tier, "modelled")
-    sources = (CALIBRATION_SOURCE, *fitted.sources_of(engine, gpu.id))
-    if way.parallel.tp * way.parallel.pp > 1 or (group.gpus > 1 and asked.workload.training):
+def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> TimeRange:
+    """Return the range of a configuration's time on a group."""
+    engine, gpu, calibration = request.workload.engine or default_engine(), group.gpu, request.calibration
+    gpu_tier = calibration.tier(engine, gpu, one.kind, request.workload.precision or "")
+    tier: str = gpu_tier
+    low, high = calibration.log_range(gpu_tier, one.kind, gpu.id, engine)
+    basis: Basis = BASIS_BY_TIER.get(gpu_tier, "modelled")
+    sources = (CALIBRATION_SOURCE, *calibration.sources_of(engine, gpu.id))
+    if one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and request.workload.training):
         groups = load_group_calibration()
-        alone = (low, high) if tier in OTHER_KINDS else None
-        tier = together = groups.tier(engine, gpu)
-        low, high = groups.log_range(together, way.kind)
-        if alone:
-            low, high = min(low, alone[0]), max(high, alone[1])
-        basis = "modelled" if together == "group-other" else "calibrated"
+        tier = group_tier = groups.tier(engine, gpu)
+        group_low, group_high = groups.log_range(group_tier, one.kind)
+        # A GPU of an unmeasured kind is at least as uncertain in a group as alone.
+        wider = gpu_tier in OTHER_KINDS
+        low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)
+        basis = "modelled" if group_tier == "group-other" else "calibrated"
         sources = (*sources, GROUP_SOURCE)
-    least = way.floor / way.seconds if way.seconds else 0.0  # no time beats physics, however wide its range
-    return TimeRange(min(1.0, max(exp(low), least)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)
+    floor = one.floor / one.seconds if one.seconds else 0.0  # No time beats physics, however wide its range.
+    return TimeRange(min(1.0, max(exp(low), floor)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)

@@ -1,11 +1,11 @@
-"""Where no model is named: how fast groups of GPUs are at the reference mix of a task, against one V100."""
+"""The speed of groups of GPUs at the reference mix of a task, relative to one V100, if no model is named."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from functools import cache
 from math import exp, log
 
 import numpy as np
@@ -15,7 +15,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
-from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.configurations.groups import Group, solve_by_class
 from whichgpu.decide.configurations.mix_amounts import UNIT, indices
 from whichgpu.estimate.fit import required_memory, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
@@ -29,84 +29,86 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
 
-BASE = "v100-sxm-16gb"
+BASE_GPU = "v100-sxm-16gb"
 
 
 def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
-    """Each group's speed: the weighted geometric mean over the mix of how many times one V100 it is."""
+    """Return each group's speed: the weighted geometric mean over the mix of its speed relative to one V100."""
     names = indices(task, day)
     items = [item for item in catalog.reference_mix if item.index in names]
-    gains = np.zeros(len(groups))
-    needs: list[list[GroupResult | None]] = []
+    log_speeds = np.zeros(len(groups))
+    shortages: list[list[Infeasibility | None]] = []
     for item in items:
-        told, refused = _item(item, groups, catalog, calibration)
-        gains += item.weight / len(names) * told
-        needs.append(refused)
-    found: list[GroupResult] = []
-    first: dict[str, tuple[Workload, Figure]] = {}  # by precision: what the first of the mix asks for, and its memory
-    for place, group in enumerate(groups):
-        refusals = [one[place] for one in needs]
-        if all(refusals) or not np.isfinite(gains[place]):
-            found.append(next((one for one in refusals if one is not None), Infeasibility("memory", np.inf)))
+        found = _item_results(item, groups, catalog, calibration)
+        log_speeds += item.weight / len(names) * np.array([speed for speed, _ in found])
+        shortages.append([short for _, short in found])
+    needs: dict[str, tuple[Workload, Figure]] = {}  # workload and memory of the mix's first item, by precision
+    results: list[GroupResult] = []
+    for at, group in enumerate(groups):
+        short = [one[at] for one in shortages]
+        if all(short) or not np.isfinite(log_speeds[at]):
+            results.append(next((one for one in short if one is not None), Infeasibility("memory", np.inf)))
             continue
         precision = _precision(items[0], group.gpu)
-        if precision not in first:
-            workload, shape = _asked(items[0], precision, catalog)
-            first[precision] = workload, required_memory(estimate_memory(workload, shape), workload)
-        found.append(_way(*first[precision], group, exp(float(gains[place]))))
-    return found
+        if precision not in needs:
+            workload, shape = _workload(items[0], precision, catalog)
+            needs[precision] = workload, required_memory(estimate_memory(workload, shape), workload)
+        results.append(_configuration(*needs[precision], group, exp(float(log_speeds[at]))))
+    return results
 
 
-def _way(workload: Workload, need: Figure, group: Group, speed: float) -> Configuration:
-    room = usable_bytes(group.gpu, workload)
+def _configuration(workload: Workload, need: Figure, group: Group, speed: float) -> Configuration:
+    usable = usable_bytes(group.gpu, workload)
     return Configuration(
         precision=workload.precision or "", parallel=Parallel(dp=group.gpus), batch=(workload.batch or 1) * group.gpus,
         micro_batch=None, accumulation=1, checkpointing="none", seconds=1.0 / speed, rate=speed, unit=UNIT, need=int(need.value),
-        usable=room, fits=verdict(need, room), bound="compute", kind="train" if workload.training else "forward",
+        usable=usable, fits=verdict(need, usable), bound="compute", kind="train" if workload.training else "forward",
     )  # fmt: skip
 
 
 def _precision(item: MixItem, gpu: Gpu) -> str:
-    able = (name for name in item.precisions if computes_fast(gpu, name))
-    return next(able, item.precisions[-1])
+    return next((name for name in item.precisions if computes_fast(gpu, name)), item.precisions[-1])
 
 
-def _asked(item: MixItem, precision: str, catalog: Catalog) -> tuple[Workload, Shape]:
+def _workload(item: MixItem, precision: str, catalog: Catalog) -> tuple[Workload, Shape]:
     shape = find_model(item.request["model"], catalog)
     return fill_defaults(from_object({**item.request, "precision": precision}).workload, shape), shape
 
 
-def _item(
+def _item_results(
     item: MixItem, groups: Sequence[Group], catalog: Catalog, calibration: Calibration
-) -> tuple[np.ndarray, list[GroupResult | None]]:
-    """Log of the speed against one V100, and which groups lack the memory."""
-    base = catalog.gpu_by_id[BASE]
-    workload, shape = _asked(item, _precision(item, base), catalog)
-    alone = float(evaluate_grid(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
-    classes: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-    asked: dict[str, Workload] = {}
-    for place, group in enumerate(groups):
-        precision = _precision(item, group.gpu)
-        if precision not in asked:
-            asked[precision] = _asked(item, precision, catalog)[0]
-        own = asked[precision]
-        classes[precision, group.gpus if own.training else 1, group.machines if own.training else 1].append(place)
-    told = np.full(len(groups), -np.inf)
-    refused: list[GroupResult | None] = [None] * len(groups)
-    least = {precision: replace(own, batch=1) for precision, own in asked.items()}  # a smaller batch is the usual way out
-    needs = {precision: required_memory(estimate_memory(own, shape), own) for precision, own in least.items()}
-    for (precision, gpus, machines), places in classes.items():
-        own, chosen = asked[precision], [groups[place] for place in places]
+) -> list[tuple[float, Infeasibility | None]]:
+    """The log of each group's speed relative to one V100 (minus infinity if unknown), and its lack of memory, if any."""
+    base = catalog.gpu_by_id[BASE_GPU]
+    workload, shape = _workload(item, _precision(item, base), catalog)
+    base_seconds = float(evaluate_grid(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
+    training = workload.training
+
+    @cache
+    def by_precision(precision: str) -> tuple[Workload, Figure]:
+        own, _ = _workload(item, precision, catalog)
+        smallest = replace(own, batch=1)  # A group that lacks memory for the item's batch can run a smaller one.
+        return own, required_memory(estimate_memory(smallest, shape), smallest)
+
+    def solve(key: tuple[str, int, int], members: list[Group]) -> list[tuple[float, Infeasibility | None]]:
+        precision, gpus, machines = key
+        own, need = by_precision(precision)
+        devices = [one.gpu for one in members]
         if gpus == 1:
-            wall = evaluate_grid(own, shape, [one.gpu for one in chosen], calibration=calibration).seconds.wall[:, 0]
+            wall = evaluate_grid(own, shape, devices, calibration=calibration).seconds.wall[:, 0]
         else:
             many = replace(own, gpus=gpus, nodes=machines, parallel=Parallel(dp=gpus), batch=(own.batch or 1) * gpus)
-            devices = Devices.of([one.gpu for one in chosen], [one.fabric for one in chosen], calibration)
-            wall = evaluate_group(many, shape, devices).breakdown.wall[:, 0]
-        for place, group, seconds in zip(places, chosen, wall.tolist(), strict=True):
-            if np.isfinite(seconds) and seconds > 0:
-                told[place] = log(group.gpus * alone / seconds)
-            room = usable_bytes(group.gpu, own)
-            if needs[precision].low > room:
-                refused[place] = Infeasibility("memory", needs[precision].value / room - 1.0)
-    return told, refused
+            fabrics = [one.fabric for one in members]
+            wall = evaluate_group(many, shape, Devices.of(devices, fabrics, calibration)).breakdown.wall[:, 0]
+        results: list[tuple[float, Infeasibility | None]] = []
+        for group, seconds in zip(members, wall.tolist(), strict=True):
+            known = np.isfinite(seconds) and seconds > 0
+            usable = usable_bytes(group.gpu, own)
+            short = Infeasibility("memory", need.value / usable - 1.0) if need.low > usable else None
+            results.append((log(group.gpus * base_seconds / seconds) if known else -np.inf, short))
+        return results
+
+    def class_of(group: Group) -> tuple[str, int, int]:
+        return _precision(item, group.gpu), group.gpus if training else 1, group.machines if training else 1
+
+    return solve_by_class(groups, class_of, solve)

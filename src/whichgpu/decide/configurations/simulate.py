@@ -1,7 +1,7 @@
-"""A server's iterations simulated for the few groups that may be the answer: what rate a copy bears, and what users wait.
+"""Simulation of one replica's server for the few groups that may be the answer: the rate it sustains, and its latencies.
 
-Queueing formulas say at the least and at the most how many copies a rate takes; in between, simulation settles it. Requests are
-drawn from a fixed seed, so the same question always gets the same answer.
+Queueing formulas bound the number of replicas that a rate needs; in between, simulation decides. Requests are drawn with a
+fixed seed, so the same question always gets the same answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from whichgpu.decide.configurations.configuration import (
 )
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.growth import most_borne
+from whichgpu.decide.configurations.growth import highest_rate
 from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
@@ -44,129 +44,125 @@ from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-# Drawn for one try, with a seed whose draw is like many: in windows of every length as many come as Poisson says (a test holds
-# it to that). Against 20,000 requests on 230 servers its 95th percentiles were 0.95 to 1.02 for nine in ten of them.
+# Requests of one simulation, and a seed whose draw is typical: in windows of every length as many arrive as a Poisson process has
+# (tested). Its 95th percentiles were 0.95 to 1.02 of those of 20,000 requests, for nine in ten of 230 servers.
 REQUESTS, TYPICAL = 400, 498
-WIDEST = 512  # sequences at once a table is made for; more than that no objective is kept with
-FINE = 64  # rows: between these, products grow in a line, save for the leap after each
-# Of what saturates it by formula, since flooded servers answered 0.82 of that or more: above, it may go well for long, but what
-# once piles up is never worked off.
+MAX_BATCH = 512  # running sequences a step table covers; no objective is kept with more
+TABLE_ROWS = 64  # resolution of step tables: in between, GEMM times are linear save for the step after each
+# Largest share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond it a queue
+# once built up is never worked off.
 BUSIEST = 0.82
-LEEWAY = 1.03  # times both, where steps are read off few points: what is hoped for is no less than what will be found
-CAREFUL = 0.95  # times both, where nothing is simulated (set after rates told without it were refused when asked for)
-FARTHEST = 2.0  # times the copies the formulas ask for, where even these fail
-# What a request says of its load and the run: no step is longer by it, so servers are shared by requests that differ in these.
+BOUND_LEEWAY = 1.03  # factor on rate and objective for upper bounds, whose steps are interpolated between few batches
+FORMULA_LEEWAY = 0.95  # the same if nothing is simulated (set after rates given without it failed when asked for)
+MAX_REPLICAS_FACTOR = 2.0  # times the replicas by formulas that are tried if fewer fail
+# Fields of a request about its load and run: no step time depends on them, so requests that differ in these share servers.
 UNTIMED: dict[str, Any] = {
     "model": "", "gpu": None, "rate": None, "seq_in": None, "seq_out": None, "ttft_max": None, "tpot_max": None, "percentile": 95,
     "samples": None,
 }  # fmt: skip
-# Seconds of steps, with the GPU and the corrections whose identities are parts of the key.
-Timed = tuple[Floats, Floats, Gpu, Calibration]
-_TIMED = LruCache[Timed](256)
+# Decode and mixed step times, with the GPU and the calibration whose identities are part of the key.
+CachedStepTimes = tuple[Floats, Floats, Gpu, Calibration]
+_STEP_TIMES = LruCache[CachedStepTimes](256)
 
 
 class Simulator:
-    """Simulates copies for one question; groups whose copies are alike share them, and what was tried is not tried again."""
+    """Simulates replicas for one question; groups with equal replicas share their servers and simulations."""
 
-    def __init__(self, asked: WorkloadRequest) -> None:
-        self._asked = asked
-        self._copies: dict[Hashable, _Copy | None] = {}  # None where there is no room for a cache
+    def __init__(self, request: WorkloadRequest) -> None:
+        assert request.workload.rate is not None
+        self._request, self._workload, self._rate = request, request.workload, request.workload.rate
+        self._replicas: dict[Hashable, UntimedReplica | None] = {}  # None if no KV cache fits
         self._servers: dict[Hashable, tuple[Server, ServiceTimes]] = {}
-        self._tried: dict[Hashable, ReplicaSimulation | None] = {}
+        self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
 
-    def bounded(self, group: Group, way: Configuration) -> GroupResult:
-        """The way with as few copies as formulas about the steps it was chosen by allow: no simulation will do with fewer."""
-        if (copy := self._copy(group, way)) is None:
+    def bounded(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a configuration with as few replicas as formulas about its own steps allow; simulation never needs fewer."""
+        if (replica := self._replica(group, one)) is None:
             return Infeasibility("memory", 0.0)
-        if way.parallel.pp > 1:
-            return replace(way, capacity=way.rate_bound)
-        copies = self._least(way, _hoped(copy, way), LEEWAY)
-        return Infeasibility("latency", 0.0) if copies is None else replace(way, capacity=_shared(self._rate / copies))
+        if one.parallel.pp > 1:
+            return replace(one, capacity=one.rate_bound)
+        replicas = self._fewest_by_formula(one, _fastest_times(replica, one), BOUND_LEEWAY)
+        return Infeasibility("latency", 0.0) if replicas is None else self._with_replicas(one, replicas)
 
-    def simulated(self, group: Group, way: Configuration) -> GroupResult:
-        """The way with the fewest copies that keep the objectives."""
-        self.prepare([(group, way)])
-        if (key := _key(group, way)) not in self._servers:
+    def simulated(self, group: Group, one: Configuration) -> GroupResult:
+        """Return a configuration with the fewest replicas that keep the objectives in simulation."""
+        self.prepare([(group, one)])
+        if (key := _replica_key(group, one)) not in self._servers:
             return Infeasibility("memory", 0.0)
-        server, pace = self._servers[key]
+        server, times = self._servers[key]
 
-        def tried(copies: int) -> ReplicaSimulation | None:
-            rate = self._rate / copies / way.parallel.dp
-            if (key, rate) not in self._tried:
-                self._tried[key, rate] = _tried(self._asked.workload, server, pace, rate)
-            return self._tried[key, rate]
+        def simulation(replicas: int) -> ReplicaSimulation | None:
+            rate = self._rate / replicas / one.parallel.dp
+            if (key, rate) not in self._simulations:
+                self._simulations[key, rate] = _simulate(self._workload, server, times, rate)
+            return self._simulations[key, rate]
 
-        least = self._least(way, pace)
-        copies = None if least is None else _fewest(least, self._range(way)[1], lambda count: tried(count) is not None)
-        if copies is None:
+        least = self._fewest_by_formula(one, times)
+        most = self._replica_range(one)[1]
+        replicas = None if least is None else _fewest(least, most, lambda count: simulation(count) is not None)
+        if replicas is None:
             return Infeasibility("latency", 0.0)
-        served = tried(copies)
-        assert served is not None
-        sure = time_range(self._asked, group, way)
-        told = served.ttft, served.tpot
+        found = simulation(replicas)
+        assert found is not None
+        evidence = time_range(self._request, group, one)
+        waits = found.ttft, found.tpot
         fast, slow = (
-            scaled_waits(pace, served.rate, self._asked.workload.percentile, told, factor, REQUESTS)
-            for factor in (sure.low, sure.high)
+            scaled_waits(times, found.rate, self._workload.percentile, waits, factor, REQUESTS)
+            for factor in (evidence.low, evidence.high)
         )
-        borne = self._borne(way, server, pace, copies)
-        return replace(
-            way, capacity=_shared(self._rate / copies), simulation=replace(served, fast=fast, slow=slow), max_rate=borne
-        )
+        max_rate = self._max_rate(one, server, times, replicas)
+        found = replace(found, fast=fast, slow=slow)
+        return replace(self._with_replicas(one, replicas), simulation=found, max_rate=max_rate)
 
-    def _borne(self, way: Configuration, server: Server, pace: ServiceTimes, copies: int) -> float:
-        """Requests a second that a copy bears: by formula, which knows nothing of first tokens; these are simulated."""
-        workload, lanes = self._asked.workload, copies * way.parallel.dp
+    def _max_rate(self, one: Configuration, server: Server, times: ServiceTimes, replicas: int) -> float:
+        """Requests a second one replica sustains: by formulas, and by simulation if there is an objective of TTFT."""
+        workload, servers = self._workload, replicas * one.parallel.dp
 
         def may_hold(rate: float) -> bool:
-            return _may_hold(workload, pace, rate / lanes, CAREFUL)
+            return _may_hold(workload, times, rate / servers, FORMULA_LEEWAY)
 
         def holds(rate: float) -> bool:
-            return workload.ttft_max is None or _tried(workload, server, pace, rate / lanes) is not None
+            return workload.ttft_max is None or _simulate(workload, server, times, rate / servers) is not None
 
-        return most_borne(self._rate, may_hold, holds) / copies
+        return highest_rate(self._rate, may_hold, holds) / replicas
 
     def prepare(self, candidates: Iterable[tuple[Group, Configuration]]) -> None:
-        """Make the servers of candidates that will be asked for; those alike but for the GPU are worked out in one go."""
-        alike: dict[Hashable, dict[Hashable, _Copy]] = defaultdict(dict)
-        for group, way in candidates:
-            key = _key(group, way)
-            if key not in self._servers and (copy := self._copy(group, way)) is not None:
-                alike[replace(copy.workload, model=""), copy.lane.max_batched_tokens][key] = copy
-        for copies in alike.values():
-            made = _servers(self._asked, list(copies.values()))
-            self._servers |= {key: (one, _pace(self._asked.workload, one)) for key, one in zip(copies, made, strict=True)}
+        """Make the servers of candidates to be simulated; those that differ only in the GPU are timed together."""
+        alike: dict[Hashable, dict[Hashable, UntimedReplica]] = defaultdict(dict)
+        for group, one in candidates:
+            key = _replica_key(group, one)
+            if key not in self._servers and (replica := self._replica(group, one)) is not None:
+                alike[replace(replica.workload, model=""), replica.batch_limits.max_batched_tokens][key] = replica
+        for replicas in alike.values():
+            servers = _servers(self._request, list(replicas.values()))
+            for key, server in zip(replicas, servers, strict=True):
+                self._servers[key] = server, ServiceTimes.of(server, *_lengths(self._workload))
 
-    @property
-    def _rate(self) -> float:
-        assert self._asked.workload.rate is not None
-        return self._asked.workload.rate
+    def _replica(self, group: Group, one: Configuration) -> UntimedReplica | None:
+        key = _replica_key(group, one)
+        if key not in self._replicas:
+            self._replicas[key] = _replica(self._request, group, one)
+        return self._replicas[key]
 
-    def _copy(self, group: Group, way: Configuration) -> _Copy | None:
-        key = _key(group, way)
-        if key not in self._copies:
-            self._copies[key] = _copy(self._asked, group, way)
-        return self._copies[key]
+    def _with_replicas(self, one: Configuration, replicas: int) -> Configuration:
+        """The configuration with the capacity that makes a rate need just so many replicas."""
+        return replace(one, capacity=self._rate / replicas * (1 + 1e-9))
 
-    def _range(self, way: Configuration) -> tuple[int, int]:
-        """Copies at the least and at the most that are thought of."""
-        fewest, sure = (
-            max(way.min_replicas, ceil(self._rate / each - 1e-9)) for each in (way.rate_bound or inf, way.capacity or inf)
+    def _replica_range(self, one: Configuration) -> tuple[int, int]:
+        """Fewest and most replicas that are tried."""
+        fewest, safe = (
+            max(one.min_replicas, ceil(self._rate / each - 1e-9)) for each in (one.rate_bound or inf, one.capacity or inf)
         )
-        return fewest, ceil(sure * FARTHEST + 0.5)
+        return fewest, ceil(safe * MAX_REPLICAS_FACTOR + 0.5)
 
-    def _least(self, way: Configuration, pace: ServiceTimes, leeway: float = 1.0) -> int | None:
-        """Copies that may hold by formula."""
-        workload, lanes = self._asked.workload, way.parallel.dp
-        return _fewest(*self._range(way), lambda count: _may_hold(workload, pace, self._rate / count / lanes, leeway))
-
-
-def _shared(rate: float) -> float:
-    """What a copy stands that gets just so much."""
-    return rate * (1 + 1e-9)
+    def _fewest_by_formula(self, one: Configuration, times: ServiceTimes, leeway: float = 1.0) -> int | None:
+        """Fewest replicas that may keep the objectives by formula."""
+        workload, dp = self._workload, one.parallel.dp
+        return _fewest(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
 
 
 def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
-    """The least number of copies that holds: sought in longer and longer strides from the fewest, then between the last two.
+    """The least count that holds: searched in doubling strides from the fewest, then between the last two.
 
     >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
     (4, 7, None)
@@ -182,118 +178,103 @@ def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
     return found
 
 
-def _load(workload: Workload, rate: float) -> Load:
-    prompts, outputs = Lengths(float(workload.seq_in or 1), 0.0), Lengths(float(workload.seq_out or 1), 0.0)
-    return Load(rate=rate, prompts=prompts, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
+def _lengths(workload: Workload) -> tuple[float, float]:
+    """Input and output tokens of a request."""
+    return float(workload.seq_in or 1), float(workload.seq_out or 1)
 
 
-def _means(workload: Workload) -> MeanLengths:
-    return MeanLengths(float(workload.seq_in or 1), float(workload.seq_out or 1))
+def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
+    """Service times from the steps of the screen, at best: prompts are read in the shadow of decode steps."""
+    inputs, outputs = _lengths(replica.workload)
+    batches = np.array([batch / one.parallel.dp for batch, _, _ in one.curve])
+    tpot = np.array([seconds for _, seconds, _ in one.curve])
+    steps = tpot - one.prefill * batches / outputs
+    hidden = steps * ceil(inputs / replica.batch_limits.max_batched_tokens)
+    prefill = np.maximum(0.0, one.prefill - hidden)
+    return ServiceTimes(MeanLengths(inputs, outputs), replica.batch_limits, one.parallel.pp, batches, steps, prefill)
 
 
-def _pace(workload: Workload, server: Server) -> ServiceTimes:
-    means = _means(workload)
-    return ServiceTimes.of(server, means.prompt, means.output)
+def _may_hold(workload: Workload, times: ServiceTimes, rate: float, leeway: float) -> bool:
+    """Whether the queue is stable and the TPOT objective kept by formula, so that a simulation is worthwhile."""
+    limit = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
+    return rate <= leeway * BUSIEST * times.saturation and tpot_tail(times, rate, workload.percentile) < limit
 
 
-def _hoped(copy: _Copy, way: Configuration) -> ServiceTimes:
-    """The pace of the steps a way was chosen by, at the best: prompts are read in the shade of others' steps."""
-    means = _means(copy.workload)
-    places = np.array([batch / way.parallel.dp for batch, _, _ in way.curve])
-    seconds = np.array([one for _, one, _ in way.curve])
-    steps = seconds - way.prefill * places / means.output
-    shade = steps * ceil(means.prompt / copy.lane.max_batched_tokens)
-    return ServiceTimes(means, copy.lane, way.parallel.pp, places, steps, np.maximum(0.0, way.prefill - shade))
+def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: float) -> ReplicaSimulation | None:
+    """Latencies of one server at a rate; None if an objective fails or the queue grows.
 
-
-def _may_hold(workload: Workload, pace: ServiceTimes, rate: float, leeway: float) -> bool:
-    """Whether a simulation is worth the while: the queue comes to rest, and by formula the objective is kept."""
-    most = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
-    return rate <= leeway * BUSIEST * pace.saturation and tpot_tail(pace, rate, workload.percentile) < most
-
-
-def _tried(workload: Workload, server: Server, pace: ServiceTimes, rate: float) -> ReplicaSimulation | None:
-    """What users of one copy wait under a load; None where the objectives fail or the queue grows.
-
-    Between tokens it is the longer of what a simulation and formulas say: where many are at work, few hundred requests are few
-    sequences one after the other; where few are, formulas know less of it.
+    TPOT is the longer of simulation and formula: with many running, a few hundred requests are only a few sequences in a row;
+    with few running, the formula is less exact.
     """
-    load = _load(workload, rate)
+    inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
+    load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
-    lengths = round(load.prompts.mean), round(load.outputs.mean)
-    outcome = (
-        simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.batch_limits)
-        if server.stages == 1
-        else None
-    )
+    outcome = None
+    if server.stages == 1:
+        lengths = round(inputs.mean), round(outputs.mean)
+        outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.batch_limits)
     outcome = outcome or server.run(load.arrivals())
     if outcome.refused:
         return None
-    told = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
-    if told.growing or (goals.any and not goals.hold(told)):
+    found = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
+    if found.growing or (goals.any and not goals.hold(found)):
         return None
-    return ReplicaSimulation(
-        load.rate, told.ttft.at[0], max(told.tpot.at[0], tpot_tail(pace, load.rate, goals.percentile)), told.requests
-    )
+    tpot = max(found.tpot.at[0], tpot_tail(times, load.rate, goals.percentile))
+    return ReplicaSimulation(load.rate, found.ttft.at[0], tpot, found.requests)
 
 
-def _key(group: Group, way: Configuration) -> Hashable:
-    """What copies that behave alike have in common."""
-    return group.kind, way.precision, way.parallel.tp, way.parallel.pp, group.machines > 1
+def _replica_key(group: Group, one: Configuration) -> Hashable:
+    """What equal replicas have in common."""
+    return group.kind, one.precision, one.parallel.tp, one.parallel.pp, group.machines > 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
-    """One copy of the model on its GPUs, not yet timed."""
+class UntimedReplica:
+    """One replica of the model on its GPUs, not yet timed."""
 
     workload: Workload
     group: Group
     limits: SchedulerLimits
-    lane: SchedulerLimits
+    batch_limits: SchedulerLimits  # of the batch of one pipeline stage
 
 
-def _copy(asked: WorkloadRequest, group: Group, way: Configuration) -> _Copy | None:
-    """None where there is no room for a cache."""
-    shape = as_transformer(asked.shape)
-    tp, pp = way.parallel.tp, way.parallel.pp
-    base = with_precision(asked.workload, way.precision)
-    one = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
+def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> UntimedReplica | None:
+    """None if no KV cache fits."""
+    shape = as_transformer(request.shape)
+    tp, pp = one.parallel.tp, one.parallel.pp
+    base = with_precision(request.workload, one.precision)
+    workload = replace(base, gpus=tp * pp, nodes=min(pp, group.machines), parallel=Parallel(tp=tp, pp=pp), batch=None)
     try:
-        limits = scheduler_limits(one, shape, group.gpu, None, _context(one))
+        limits = scheduler_limits(workload, shape, group.gpu, None, _context(workload))
     except NoAnswer:
         return None
-    lane = batch_limits(limits, pp)
-    most = min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens), WIDEST)
-    return _Copy(one, group, limits, replace(lane, max_sequences=most))
+    each = batch_limits(limits, pp)
+    sequences = min(each.max_sequences, max(1, each.cache_tokens // each.block_tokens), MAX_BATCH)
+    return UntimedReplica(workload, group, limits, replace(each, max_sequences=sequences))
 
 
 def _context(workload: Workload) -> int:
     return (workload.seq_in or 1) + (workload.seq_out or 0)
 
 
-def _steps(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> EngineSteps:
-    """Of one layout on each of these groups' GPUs."""
-    gpus = [group.gpu for group in groups]
-    devices = Devices.of(gpus, [group.fabric for group in groups], asked.calibration)
-    return EngineSteps(workload, as_transformer(asked.shape), gpus[0], None, devices)
-
-
-def _servers(asked: WorkloadRequest, copies: Sequence[_Copy]) -> Iterator[Server]:
-    """Copies of one layout as the simulator wants them: their steps are timed on all GPUs at once, or were a moment ago."""
-    workload, lane, shape = replace(copies[0].workload, **UNTIMED), copies[0].lane, as_transformer(asked.shape)
-    pp, context = workload.parallel.pp, 1 << (_context(copies[0].workload) - 1).bit_length()
-    wanted = StepQueries(TableSizes(WIDEST, max(lane.max_batched_tokens, 2), context), pp, FINE)
+def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> Iterator[Server]:
+    """Servers of replicas in one layout, whose steps are timed on all GPUs at once unless cached."""
+    first, shape = replicas[0], as_transformer(request.shape)
+    workload, max_tokens = replace(first.workload, **UNTIMED), first.batch_limits.max_batched_tokens
+    pp, context = workload.parallel.pp, 1 << (_context(first.workload) - 1).bit_length()
+    queries = StepQueries(TableSizes(MAX_BATCH, max(max_tokens, 2), context), pp, TABLE_ROWS)
     keys = [
-        (workload, shape, id(copy.group.gpu), copy.group.fabric, id(asked.calibration), lane.max_batched_tokens, context)
-        for copy in copies
+        (workload, shape, id(one.group.gpu), one.group.fabric, id(request.calibration), max_tokens, context) for one in replicas
     ]
-    known = [_TIMED.peek(key) for key in keys]  # taken out at once: what is put in may push them out
-    new = [copy.group for copy, one in zip(copies, known, strict=True) if one is None]
+    cached = [_STEP_TIMES.peek(key) for key in keys]  # Read all at once, since storing may evict some of them.
+    new = [one.group for one, times in zip(replicas, cached, strict=True) if times is None]
     timed: Iterator[tuple[Floats, Floats]] = iter(())
     if new:
-        steps = _steps(asked, workload, new)
-        timed = zip(steps.decode_on_each(*wanted.decode), steps.mixed_on_each(*wanted.mixed), strict=True)
-    for copy, key, one in zip(copies, keys, known, strict=True):
-        told = one or (*next(timed), copy.group.gpu, asked.calibration)
-        _TIMED.put(key, told)
-        yield Server(StepTables.from_values(wanted.table_values(*told[:2])), copy.limits, copy.lane, 1, pp)
+        gpus = [group.gpu for group in new]
+        devices = Devices.of(gpus, [group.fabric for group in new], request.calibration)
+        steps = EngineSteps(workload, shape, gpus[0], None, devices)
+        timed = zip(steps.decode_on_each(*queries.decode), steps.mixed_on_each(*queries.mixed), strict=True)
+    for one, key, known in zip(replicas, keys, cached, strict=True):
+        times = known or (*next(timed), one.group.gpu, request.calibration)
+        _STEP_TIMES.put(key, times)
+        yield Server(StepTables.from_values(queries.table_values(*times[:2])), one.limits, one.batch_limits, 1, pp)

@@ -1,16 +1,16 @@
-"""Training steps: the layout, micro-batch and checkpointing of each group that get most done in the memory there is."""
+"""Training of transformers: the layout, micro-batch and checkpointing of each group with the highest throughput that fit."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
-from whichgpu.decide.configurations.groups import Group
+from whichgpu.decide.configurations.groups import Group, solve_by_class
 from whichgpu.estimate.fit import adapts_by_default, verdict
 from whichgpu.estimate.group.layout_memory import LayoutMemory
 from whichgpu.estimate.group.layout_times import LayoutTimes, micro_batch_sizes
@@ -23,21 +23,20 @@ from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.training_defaults import default_batch, pipeline_passes
 from whichgpu.workload.workload import Parallel, Workload
 
-SURE = 0.08  # half the width of the range of a need that is read off lines
-STAGES = (2, 4, 8, 16)
-# Stages of ZeRO: the second sends no more than the first and holds less, so the first is never the better one.
-SHARDS = (0, 2, 3)
+NEED_RANGE = 0.08  # half the width of the range of an interpolated memory need, as a share
+STAGES = (2, 4, 8, 16)  # of pipelines
+ZERO_STAGES = (0, 2, 3)  # Stage 2 sends no more than stage 1 and stores less, so stage 1 is never better.
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """A layout with a micro-batch for every device: steps of `batch` in all."""
+class ScreenedStep:
+    """A layout with micro-batch and checkpointing, and the seconds of its step on every device."""
 
     parallel: Parallel
     checkpointing: str
     micro: float
     rounds: float
-    need: float
+    need: float  # bytes on each GPU
     seconds: Floats  # by device
 
     @property
@@ -46,92 +45,91 @@ class Try:
         return self.micro * self.rounds * self.parallel.dp
 
 
-def train(asked: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """The best way of each group, for models made of layers."""
-    found: dict[int, GroupResult] = {}
-    classes: dict[str, list[int]] = defaultdict(list)
-    for place, group in enumerate(groups):
-        classes[asked.precision_on(group.gpu)].append(place)
-    for precision, places in classes.items():
-        workload = replace(asked.workload, precision=precision)
-        found |= zip(places, _of_class(asked, workload, [groups[place] for place in places]), strict=True)
-    return [found[place] for place in range(len(groups))]
+def train(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
+    """Return the best configuration of each group."""
+
+    def solve(precision: str, members: list[Group]) -> list[GroupResult]:
+        return _of_precision(request, replace(request.workload, precision=precision), members)
+
+    return solve_by_class(groups, lambda group: request.precision_on(group.gpu), solve)
 
 
-def _of_class(asked: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
-    shape = as_transformer(asked.shape)
-    needs = LayoutMemory(workload, shape)
+def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence[Group]) -> list[GroupResult]:
+    shape = as_transformer(request.shape)
+    memory = LayoutMemory(workload, shape)
     kinds = {group.kind: group for group in groups}
-    chosen, of = list(kinds.values()), {key: place for place, key in enumerate(kinds)}
-    devices = Devices.of([group.gpu for group in chosen], [group.fabric for group in chosen], asked.calibration)
-    room = np.array([usable_bytes(group.gpu, workload) for group in chosen], dtype=float)
+    representatives, device_of = list(kinds.values()), {kind: at for at, kind in enumerate(kinds)}
+    fabrics = [group.fabric for group in representatives]
+    devices = Devices.of([group.gpu for group in representatives], fabrics, request.calibration)
+    usable = np.array([usable_bytes(group.gpu, workload) for group in representatives], dtype=float)
     sizes = sorted({(group.gpus, group.machines) for group in groups})
-    tried: dict[tuple[int, int], list[Try]] = {}
-    least: dict[tuple[int, int], float] = {}
-    like: LayoutTimes | None = None
-    own = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
-    if "batch" in asked.given and not workload.micro_batch:
-        own = _all_micro(workload.batch or 1, {gpus for gpus, _ in sizes})
-    for gpus, machines in sizes:
-        screen = LayoutTimes(workload, shape, devices, gpus, machines, like, own)
-        like = like or screen
-        mine = np.array(sorted({of[group.kind] for group in groups if group.gpus == gpus}))
-        tried[gpus, machines], least[gpus, machines] = _tries(asked, workload, shape, needs, screen, gpus, machines, room, mine)
+    steps: dict[tuple[int, int], list[ScreenedStep]] = {}
+    smallest: dict[tuple[int, int], float] = {}
+    first: LayoutTimes | None = None
+    micro_batches = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
+    if "batch" in request.given and not workload.micro_batch:
+        micro_batches = _all_micro_batches(workload.batch or 1, {gpus for gpus, _ in sizes})
+    for size in sizes:
+        times = LayoutTimes(workload, shape, devices, *size, first, micro_batches)
+        first = first or times
+        own = np.array(sorted({device_of[group.kind] for group in groups if group.gpus == size[0]}))
+        steps[size], smallest[size] = _steps(request, workload, shape, memory, times, *size, usable[own])
+    adapts = adapts_by_default(workload, request.given)
     return [
-        _best(workload, shape, of[group.kind], room, tried[group.gpus, group.machines],
-              least[group.gpus, group.machines], adapts_by_default(workload, asked.given))
+        _best(workload, shape, device_of[group.kind], usable, steps[size], smallest[size], adapts)
         for group in groups
-    ]  # fmt: skip
+        for size in [(group.gpus, group.machines)]
+    ]
 
 
-def _all_micro(batch: int, sizes: Iterable[int]) -> Floats:
-    """Whatever micro-batch some number of copies on so many GPUs may take of a batch."""
-    copies = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
+def _all_micro_batches(batch: int, sizes: Iterable[int]) -> Floats:
+    """Every micro-batch that some number of data-parallel replicas on so many GPUs may have."""
+    replicas = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
     found: Floats = np.unique(
-        np.concatenate([micro_batch_sizes(batch // dp) for dp in copies if batch >= dp and batch % dp == 0])
+        np.concatenate([micro_batch_sizes(batch // dp) for dp in replicas if batch >= dp and batch % dp == 0])
     )
     return found
 
 
-def _tries(
-    asked: WorkloadRequest, workload: Workload, shape: Transformer, needs: LayoutMemory, screen: LayoutTimes, gpus: int,
-    machines: int, room: Floats, mine: np.ndarray,
-) -> tuple[list[Try], float]:  # fmt: skip
-    """Copies and shards first; tensor degrees only where some device of this size holds none of those."""
-    found: list[Try] = []
-    least = np.inf
-    lacking = room[mine]
-    for layouts in _families(asked, workload, shape, gpus, machines):
-        for parallel in layouts:
-            for checkpointing in _checkpointings(asked, workload):
-                micro, rounds = _micro(asked, workload, parallel)
-                if not len(micro):
-                    continue
-                need = needs.of(parallel, checkpointing, micro, rounds)
-                least = min(least, float(need.min()))
-                fitting = need <= lacking.max()
-                if fitting.any():
-                    seconds = screen.seconds(parallel, checkpointing, micro[fitting], rounds[fitting])
-                    told = zip(micro[fitting], rounds[fitting], need[fitting], seconds.T, strict=True)
-                    found += [
-                        Try(parallel, checkpointing, float(size), float(times), float(held), by) for size, times, held, by in told
-                    ]
-        smallest = min((one.need for one in found), default=np.inf)
-        lacking = room[mine][room[mine] < smallest]
-        if not len(lacking):
+def _steps(
+    request: WorkloadRequest, workload: Workload, shape: Transformer, memory: LayoutMemory, times: LayoutTimes, gpus: int,
+    machines: int, usable: Floats,
+) -> tuple[list[ScreenedStep], float]:  # fmt: skip
+    """Steps that fit some device, and the smallest need of all.
+
+    Data parallelism, ZeRO and pipelines come first; tensor parallelism only if some device holds none of those.
+    """
+    steps: list[ScreenedStep] = []
+    smallest = np.inf
+    unserved = usable
+    for layouts in _families(request, workload, shape, gpus, machines):
+        for parallel, checkpointing in product(layouts, _checkpointings(request, workload)):
+            micro, rounds = _micro(request, workload, parallel)
+            if not len(micro):
+                continue
+            need = memory.of(parallel, checkpointing, micro, rounds)
+            smallest = min(smallest, float(need.min()))
+            fitting = need <= unserved.max()
+            if fitting.any():
+                seconds = times.seconds(parallel, checkpointing, micro[fitting], rounds[fitting])
+                columns = zip(micro[fitting].tolist(), rounds[fitting].tolist(), need[fitting].tolist(), seconds.T, strict=True)
+                steps += [ScreenedStep(parallel, checkpointing, *column) for column in columns]
+        fits = min((one.need for one in steps), default=np.inf)
+        unserved = usable[usable < fits]
+        if not len(unserved):
             break
-    return found, least
+    return steps, smallest
 
 
 def _families(
-    asked: WorkloadRequest, workload: Workload, shape: Transformer, gpus: int, machines: int
+    request: WorkloadRequest, workload: Workload, shape: Transformer, gpus: int, machines: int
 ) -> Iterator[list[Parallel]]:
-    if "parallel" in asked.given:
+    if "parallel" in request.given:
         yield [workload.parallel] if workload.gpus == gpus else []
         return
-    shards = SHARDS if gpus > 1 else (0,)
+    zero_stages = ZERO_STAGES if gpus > 1 else (0,)
     per_machine = gpus // machines
-    yield [*(Parallel(dp=gpus, zero=zero) for zero in shards), *_pipelines(workload, shape, gpus, machines)]
+    yield [*(Parallel(dp=gpus, zero=stage) for stage in zero_stages), *_pipelines(workload, shape, gpus, machines)]
     degrees = [tp for tp in (2, 4, 8) if tp <= per_machine and divides_evenly(workload, shape, tp, 1, 1)]
     yield [
         Parallel(dp=gpus // tp, tp=tp, sp=True, zero=zero)
@@ -141,26 +139,26 @@ def _families(
 
 
 def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int) -> list[Parallel]:
-    """Stages over machines, whose network would be slow to shards; tensor ranks within each."""
-    found = []
+    """Stages over machines, since ZeRO over their network is slow; tensor parallelism within each."""
+    layouts = []
     for pp in (stages for stages in STAGES if stages <= machines and machines % stages == 0):
         for tp in (degree for degree in (1, gpus // machines) if divides_evenly(workload, shape, degree, pp, 1)):
             dp = gpus // (tp * pp)
-            found += [Parallel(dp=dp, tp=tp, pp=pp, sp=tp > 1, zero=zero) for zero in ((0, 1) if dp > 1 else (0,))]
-    return list(dict.fromkeys(found))
+            layouts += [Parallel(dp=dp, tp=tp, pp=pp, sp=tp > 1, zero=zero) for zero in ((0, 1) if dp > 1 else (0,))]
+    return list(dict.fromkeys(layouts))
 
 
-def _checkpointings(asked: WorkloadRequest, workload: Workload) -> tuple[str, ...]:
-    return (workload.checkpointing,) if "checkpointing" in asked.given else ("none", "full")
+def _checkpointings(request: WorkloadRequest, workload: Workload) -> tuple[str, ...]:
+    return (workload.checkpointing,) if "checkpointing" in request.given else ("none", "full")
 
 
-def _micro(asked: WorkloadRequest, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
-    """Sequences at a time and passes of a step: of the batch asked for, or the defaults every command shares."""
-    if "batch" not in asked.given:
-        passes = workload.accumulation if "accumulation" in asked.given else None
-        if "micro_batch" in asked.given and workload.micro_batch is not None:
+def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
+    """Micro-batches and passes of a step: of the batch given, or the defaults every command shares."""
+    if "batch" not in request.given:
+        passes = workload.accumulation if "accumulation" in request.given else None
+        if "micro_batch" in request.given and workload.micro_batch is not None:
             return np.array([float(workload.micro_batch)]), np.array([float(passes or pipeline_passes(parallel.pp))])
-        usual = default_batch(asked.shape, parallel.dp, passes, parallel.pp)
+        usual = default_batch(request.shape, parallel.dp, passes, parallel.pp)
         return np.array([float(usual.micro_batch)]), np.array([float(usual.accumulation)])
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
@@ -172,33 +170,28 @@ def _micro(asked: WorkloadRequest, workload: Workload, parallel: Parallel) -> tu
     return micro, share / micro
 
 
-def _preferred(tries: Sequence[Try]) -> list[Try]:
-    """One configuration per layout, chosen as the training defaults do; every one of a pipeline, whose passes must fill it."""
-    best: dict[Parallel, Try] = {}
-    for one in sorted(tries, key=lambda one: (one.checkpointing == "none", one.micro)):
-        best[one.parallel] = one
-    return [one for one in tries if one.parallel.pp > 1 or best[one.parallel] is one]
+def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
+    """One step per layout, chosen as the training defaults do; all of a pipeline, whose passes must fill it."""
+    ordered = sorted(steps, key=lambda one: (one.checkpointing == "none", one.micro))
+    best = {one.parallel: one for one in ordered}
+    return [one for one in steps if one.parallel.pp > 1 or best[one.parallel] is one]
 
 
 def _best(
-    workload: Workload,
-    shape: Transformer,
-    place: int,
-    room: Floats,
-    tried: Sequence[Try],
-    least: float,
+    workload: Workload, shape: Transformer, device: int, usable: Floats, steps: Sequence[ScreenedStep], smallest: float,
     by_defaults: bool = False,
-) -> GroupResult:
-    mine = float(room[place])
-    held = [one for one in tried if one.need * (1 + SURE) <= mine] or [one for one in tried if one.need <= mine]
-    if not held:
-        return Infeasibility("memory" if np.isfinite(least) else "layout", least / mine - 1.0)
-    one = max(_preferred(held) if by_defaults else held, key=lambda one: one.batch / one.seconds[place])
+) -> GroupResult:  # fmt: skip
+    """The step with the highest throughput on a device that fits, preferably with the whole range of its need."""
+    own = float(usable[device])
+    fitting = [one for one in steps if one.need * (1 + NEED_RANGE) <= own] or [one for one in steps if one.need <= own]
+    if not fitting:
+        return Infeasibility("memory" if np.isfinite(smallest) else "layout", smallest / own - 1.0)
+    one = max(_default_steps(fitting) if by_defaults else fitting, key=lambda one: one.batch / one.seconds[device])
     done, unit = work_per_step(replace(workload, batch=int(one.batch)), shape)
-    seconds = float(one.seconds[place])
-    need = Figure(one.need, one.need * (1 - SURE), one.need * (1 + SURE), "byte", "modelled")
+    seconds = float(one.seconds[device])
+    need = Figure(one.need, one.need * (1 - NEED_RANGE), one.need * (1 + NEED_RANGE), "byte", "modelled")
     return Configuration(
         precision=workload.precision or "bf16", parallel=one.parallel, batch=int(one.batch), micro_batch=int(one.micro),
         accumulation=int(one.rounds), checkpointing=one.checkpointing, seconds=seconds, rate=done / seconds, unit=unit,
-        need=int(one.need), usable=int(mine), fits=verdict(need, int(mine)), bound="compute", kind="train",
+        need=int(one.need), usable=int(own), fits=verdict(need, int(own)), bound="compute", kind="train",
     )  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import split_count
-from whichgpu.workload.kinds import KINDS
 from whichgpu.workload.models import own_name
+from whichgpu.workload.workload import KINDS
 
 MONTH = 730.0  # hours
 

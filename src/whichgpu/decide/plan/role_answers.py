@@ -77,7 +77,7 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
             rates[name] = Rates(_money(price * (tp / gpu_pool.pool.size)), _money(cheap * tp) if cheap else None, currency)
         if pools and any(one.spot is not None for one in rates.values()):
             load, fleet = _model_load(model), Fleet(tuple(pools))
-            answers.append(cost_of_policies(fleet, load.load, load.goals, rates, **_sweep_options(plan, progress)))
+            answers.append(cost_of_policies(fleet, load.load, load.objectives, rates, **_sweep_options(plan, progress)))
     return tuple(answers)
 
 

@@ -1,4 +1,4 @@
-"""Roles: which GPUs of a cluster serve which model, whole or one half of it."""
+"""Roles of GPUs: which serve which model, and as prefill workers, decode workers or both."""
 
 from whichgpu.decide.roles.assign import assign_roles
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad

@@ -1,4 +1,4 @@
-"""What is asked of roles: which GPUs there are or may be rented, and which models they are to serve."""
+"""GPUs that are owned or may be rented, and the models they are to serve."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class GpuKind:
-    """GPUs of one kind: how many there are (None: as many as paid for), in machines of so many, at so much a GPU and hour.
+    """GPUs of one kind: how many there are (None: no limit), their price per GPU and hour, and GPUs in a machine.
 
-    With `machines` they are taken machine by machine, as clouds rent them; otherwise GPU by GPU.
+    With `machines` they are rented by the machine, otherwise by the GPU.
     """
 
     gpu: Gpu
@@ -37,13 +37,13 @@ class GpuKind:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """A model with its load and objectives. `workload` has its defaults filled in; lengths are the load's."""
+    """A model with its load and objectives. `workload` has its defaults filled in; lengths are those of the load."""
 
     name: str
     workload: Workload
     shape: Transformer
     load: Load
-    goals: Objectives
+    objectives: Objectives
 
     def __post_init__(self) -> None:
         if not (isfinite(self.load.rate) and self.load.rate > 0):

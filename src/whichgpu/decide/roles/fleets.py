@@ -1,4 +1,4 @@
-"""From what was chosen to a fleet that can be simulated, and to groups that can be shown."""
+"""Assignments as fleets to simulate, and as groups of the answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.decide.roles.assignment import Assignment, ReplicaCount
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.max_rate import max_rate
-from whichgpu.decide.roles.role_replicas import RoleReplica, port_for, server_for, step_time, workload_for
+from whichgpu.decide.roles.role_replicas import ROLES, RoleReplica, port_for, server_for, step_time, workload_for
 from whichgpu.decide.roles.roles_answer import RoleGroup
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.serving_answer import StepRange
@@ -18,12 +18,12 @@ from whichgpu.estimate.serving.serving_answer import StepRange
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAssignment:
-    """An assignment with what each model's fleet bears by simulation."""
+    """An assignment with the simulated capacity of each model's fleet, in requests per second."""
 
     assignment: Assignment
     fleets: Mapping[str, Fleet]
-    borne: Mapping[str, float]
-    times: float  # the load, as the hardest model allows
+    capacities: Mapping[str, float]
+    times: float  # capacity as a multiple of the load, of the model with the least
 
 
 def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Fleet:
@@ -31,14 +31,14 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
     of = {kind.gpu.id: kind for kind in kinds}
     stations = tuple(
         ReplicaPool(
-            cache=one.copy.precision,
-            name=f"{one.copy.gpu} {one.copy.role}",
-            server=server_for(served, of[one.copy.gpu], one.copy.degree),
+            cache=one.replica.precision,
+            name=f"{one.replica.gpu} {one.replica.role}",
+            server=server_for(served, of[one.replica.gpu], one.replica.degree),
             replicas=one.count,
-            role=one.copy.role,
-            gpus=one.copy.degree,
-            weight=one.copy.capacity,
-            port=port_for(served, of[one.copy.gpu], one.copy.degree),
+            role=one.replica.role,
+            gpus=one.replica.degree,
+            weight=one.replica.capacity,
+            port=port_for(served, of[one.replica.gpu], one.replica.degree),
         )
         for one in chosen
     )
@@ -46,58 +46,56 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
 
 
 def simulate_assignment(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> SimulatedAssignment:
-    """What it bears, model by model: they share no GPUs, so each is simulated by itself."""
+    """Simulate the capacity of each model, one by one since they share no GPUs."""
     fleets: dict[str, Fleet] = {}
-    borne: dict[str, float] = {}
+    capacities: dict[str, float] = {}
     for one in served:
         chosen = found.of(one.name)
         if not chosen:
-            borne[one.name] = 0.0
+            capacities[one.name] = 0.0
             continue
         fleets[one.name] = fleet_for(one, chosen, kinds)
-        borne[one.name] = max_rate(fleets[one.name], one.load, one.goals, estimated_capacity(chosen))
-    return SimulatedAssignment(found, fleets, borne, min(borne[one.name] / one.load.rate for one in served))
+        capacities[one.name] = max_rate(fleets[one.name], one.load, one.objectives, estimated_capacity(chosen))
+    return SimulatedAssignment(found, fleets, capacities, min(capacities[one.name] / one.load.rate for one in served))
 
 
 def estimated_capacity(chosen: Sequence[ReplicaCount]) -> float:
-    """Requests a second the program thinks a model's copies bear."""
-    total = {role: sum(one.count * one.copy.capacity for one in chosen if one.copy.role == role) for role in ROLES}
+    """Capacity of a model's replicas by the program, in requests per second."""
+    total = {role: sum(one.count * one.replica.capacity for one in chosen if one.replica.role == role) for role in ROLES}
     return total["both"] + min(total["prefill"], total["decode"])
 
 
-ROLES = ("both", "prefill", "decode")
-
-
 def role_groups(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> tuple[RoleGroup, ...]:
-    """To be shown: by model, readers before writers."""
+    """Groups of the answer by model, prefill before decode workers."""
     of, models = {kind.gpu.id: kind for kind in kinds}, {one.name: one for one in served}
-    order = {"both": 0, "prefill": 1, "decode": 2}
-    chosen = sorted(found.chosen, key=lambda one: (list(models).index(one.copy.model), order[one.copy.role], one.copy.gpu))
-    return tuple(_group(one, models[one.copy.model], of[one.copy.gpu]) for one in chosen)
+    chosen = sorted(
+        found.chosen, key=lambda one: (list(models).index(one.replica.model), ROLES.index(one.replica.role), one.replica.gpu)
+    )
+    return tuple(_group(one, models[one.replica.model], of[one.replica.gpu]) for one in chosen)
 
 
 def _group(one: ReplicaCount, served: ModelLoad, kind: GpuKind) -> RoleGroup:
-    copy, lane = one.copy, server_for(served, kind, one.copy.degree).batch_limits
+    replica, lane = one.replica, server_for(served, kind, one.replica.degree).batch_limits
     return RoleGroup(
-        model=copy.model, role=copy.role, gpu=copy.gpu, gpus=one.count * copy.degree, copies=one.count,
-        tensor_parallel=copy.degree, precision=workload_for(served, kind, copy.degree).precision or copy.precision,
+        model=replica.model, role=replica.role, gpu=replica.gpu, gpus=one.count * replica.degree, copies=one.count,
+        tensor_parallel=replica.degree, precision=workload_for(served, kind, replica.degree).precision or replica.precision,
         max_batch=lane.max_sequences, max_batched_tokens=lane.max_batched_tokens,
-        bears=rate_figure(one.count * copy.capacity, step_time(served, kind, copy.degree)), because=_because(copy, kind),
+        bears=rate_figure(one.count * replica.capacity, step_time(served, kind, replica.degree)), because=_because(replica, kind),
     )  # fmt: skip
 
 
-def _because(copy: RoleReplica, kind: GpuKind) -> Message:
-    return msg(f"roles.because-{copy.role}", gpu=kind.gpu.name, rate=f"{copy.capacity:.3g}", model=copy.model)
+def _because(replica: RoleReplica, kind: GpuKind) -> Message:
+    return msg(f"roles.because-{replica.role}", gpu=kind.gpu.name, rate=f"{replica.capacity:.3g}", model=replica.model)
 
 
-def rate_figure(rate: float, like: Figure) -> Figure:
-    """A rate that falls as steps take longer."""
-    return StepRange(like).rate(rate)
+def rate_figure(rate: float, step: Figure) -> Figure:
+    """A rate with the range of a step time, which it falls with."""
+    return StepRange(step).rate(rate)
 
 
 def widest_range(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Figure:
-    """Of the times of its copies, the one least sure."""
+    """The step time with the widest range among replicas, with the sources of all."""
     of = {kind.gpu.id: kind for kind in kinds}
-    likes = [step_time(served, of[one.copy.gpu], one.copy.degree) for one in chosen]
-    found = max(likes, key=lambda one: one.high / one.low)
-    return replace(found, sources=tuple(dict.fromkeys(source for one in likes for source in one.sources)))
+    steps = [step_time(served, of[one.replica.gpu], one.replica.degree) for one in chosen]
+    found = max(steps, key=lambda one: one.high / one.low)
+    return replace(found, sources=tuple(dict.fromkeys(source for one in steps for source in one.sources)))

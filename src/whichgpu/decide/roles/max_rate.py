@@ -1,4 +1,4 @@
-"""The requests a second a fleet bears: the most at which its objectives hold and its queue does not grow, by simulation."""
+"""The capacity of a fleet by simulation: the highest rate at which its objectives hold and its queue does not grow."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.summary import summarise
 from whichgpu.workload.traces.reader import Trace
 
-LEAST, MOST = 600, 24_000  # requests simulated at a rate
-BEYOND = 20  # of them that lie beyond the percentile asked
-EMPTY = 0.3  # of them that come first and find less to wait for than those after them
+MIN_REQUESTS, MAX_REQUESTS = 600, 24_000  # simulated at a rate
+BEYOND = 20  # requests at least beyond the percentile
+WARM_UP = 0.3  # share of the requests, from the first, that find emptier batches and are not counted
 FACTOR = 1.6  # from one guess to the next
-GUESSES = 8
+MAX_GUESSES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """How many times as long as a request stays is simulated at a rate, and halvings that narrow the last factor."""
+    """Simulated time as a multiple of a request's latency, and bisections of the last factor."""
 
-    stays: float
-    halvings: int
+    latencies: float
+    bisections: int
 
 
-ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # to 6% and 3%
+ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # capacity to 6% and to 3%
 
 
 def at_even_rate(load: Load) -> Load:
-    """The same requests coming at random at an even rate: a trace's beginning has a rate of its own, and its lengths change.
+    """The load with a trace's requests in random order at an even rate, since rate and lengths of a trace change over time.
 
-    Its order is kept where prompts that begin alike follow one another.
+    The order is kept if the trace has shared prefixes, which follow one another.
     """
     trace = load.trace
     if trace is None:
@@ -47,40 +47,40 @@ def at_even_rate(load: Load) -> Load:
     return replace(load, trace=mixed)
 
 
-def objectives_hold(fleet: Fleet, load: Load, goals: Objectives, rate: float, care: SearchEffort = FINE) -> bool:
-    """Whether the objectives hold at a rate, once batches have filled: requests come for several times as long as one stays."""
-    count = round(max(LEAST, BEYOND / max(1e-3, 1.0 - goals.percentile / 100.0)))
+def objectives_hold(fleet: Fleet, load: Load, objectives: Objectives, rate: float, effort: SearchEffort = FINE) -> bool:
+    """Whether the objectives hold at a rate, over several times the latency of a request."""
+    count = round(max(MIN_REQUESTS, BEYOND / max(1e-3, 1.0 - objectives.percentile / 100.0)))
     while True:
         part = load.at(rate, count)
         outcome = simulate_fleet(fleet, part.arrivals(), load.hash_tokens)
-        if share_within_objectives(outcome, goals, EMPTY) < goals.percentile / 100.0:
+        if share_within_objectives(outcome, objectives, WARM_UP) < objectives.percentile / 100.0:
             return False
         served = outcome.served
-        late = slice(int(EMPTY * count), None)
-        stay = float(np.mean((served.finished - served.arrived)[late][served.answered[late]]))
-        wanted = min(MOST, round(care.stays * stay * rate))
-        if wanted <= 1.2 * count:
+        late = slice(int(WARM_UP * count), None)
+        latency = float(np.mean((served.finished - served.arrived)[late][served.answered[late]]))
+        needed = min(MAX_REQUESTS, round(effort.latencies * latency * rate))
+        if needed <= 1.2 * count:
             return not summarise(served, part).growing
-        count = wanted
+        count = needed
 
 
-def max_rate(fleet: Fleet, load: Load, goals: Objectives, guess: float, care: SearchEffort = FINE) -> float:
-    """The most of a steady load; 0 where the objectives do not hold at a small part of the guess."""
+def max_rate(fleet: Fleet, load: Load, objectives: Objectives, guess: float, effort: SearchEffort = FINE) -> float:
+    """The highest rate at which a steady load's objectives hold; 0 if they fail at a small part of the guess."""
     load = at_even_rate(load)
     low = high = guess
-    if objectives_hold(fleet, load, goals, guess, care):
-        for _ in range(GUESSES):
+    if objectives_hold(fleet, load, objectives, guess, effort):
+        for _ in range(MAX_GUESSES):
             low, high = high, high * FACTOR
-            if not objectives_hold(fleet, load, goals, high, care):
+            if not objectives_hold(fleet, load, objectives, high, effort):
                 break
     else:
-        if not objectives_hold(fleet, load, goals, guess / FACTOR**GUESSES, care):
+        if not objectives_hold(fleet, load, objectives, guess / FACTOR**MAX_GUESSES, effort):
             return 0.0
-        for _ in range(GUESSES):
+        for _ in range(MAX_GUESSES):
             low, high = low / FACTOR, low
-            if objectives_hold(fleet, load, goals, low, care):
+            if objectives_hold(fleet, load, objectives, low, effort):
                 break
-    for _ in range(care.halvings):
+    for _ in range(effort.bisections):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if objectives_hold(fleet, load, goals, middle, care) else (low, middle)
+        low, high = (middle, high) if objectives_hold(fleet, load, objectives, middle, effort) else (low, middle)
     return low

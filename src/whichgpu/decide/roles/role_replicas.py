@@ -1,4 +1,4 @@
-"""One copy of a model on GPUs of one kind, in each role: whether it can be, and how many requests a second it bears."""
+"""Replicas of a model on GPUs of one kind in each role: whether they are possible, and their capacity."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
+from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.base.units import format_seconds
@@ -24,17 +25,19 @@ from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.workload import Parallel, Workload
 
-DEGREES = (1, 2, 4, 8, 16)
-WIDER = 4  # times the smallest degree that fits, beyond which none is tried
+DEGREES = (1, 2, 4, 8, 16)  # tensor-parallel sizes considered
+MAX_WIDER = 4  # multiple of the smallest size that fits, beyond which none is tried
 ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
-# Copies side by side beyond which sharing a load helps little more: many small waits even out, large batches do by themselves.
-POOL: Mapping[Role, int] = {"both": 2, "prefill": 4, "decode": 1}
-QUICK = 1e-6  # of the time of an engine that is to be in nobody's way
+# Replicas simulated side by side, beyond which sharing a load gains little: prefill queues average out, decode batches are large.
+MAX_POOL: Mapping[Role, int] = {"both": 2, "prefill": 4, "decode": 1}
+FAST = 1e-6  # factor on the step times of the other role's engine, so that it does not limit
+PHASE_GAIN = 1.5  # assumed factor from aggregated capacity to that of one phase, as a first guess
+Reasons = dict[tuple[str, str], Message]  # by model and GPU
 
 
 @dataclass(frozen=True, slots=True)
 class RoleCase:
-    """A copy to be tried: a model on so many GPUs of a kind, in a role, beside up to so many of its like."""
+    """A replica to simulate: a model on `degree` GPUs of a kind in a role, beside at most `beside` equal ones."""
 
     served: ModelLoad
     kind: GpuKind
@@ -45,10 +48,9 @@ class RoleCase:
 
 @dataclass(frozen=True, slots=True)
 class RoleReplica:
-    """What one copy bears: requests a second with its objectives kept, 0 where it never keeps them.
+    """A replica in a role with its capacity in requests per second, 0 if it never meets its objectives.
 
-    `alone` is the time it takes for what its role is judged by, of a mean request with nobody else there: seconds to the first
-    token where it reads, between tokens where it writes.
+    `first_alone` and `token_alone` are the seconds to the first token and per output token of a mean request on an idle engine.
     """
 
     model: str
@@ -68,29 +70,31 @@ def role_replicas(
     ray: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     budget: float | None = None,
-) -> tuple[list[RoleReplica], dict[tuple[str, str], Message]]:
-    """Every copy that can be, with what it bears; and by model and GPU why there is none."""
+) -> tuple[list[RoleReplica], Reasons]:
+    """Every possible replica with its capacity, and the reasons of models and GPUs without any."""
     cases: list[RoleCase] = []
-    reasons: dict[tuple[str, str], Message] = {}
+    reasons: Reasons = {}
     for one in served:
         for kind in kinds:
-            found = replica_sizes(one, kind)
-            if isinstance(found, Message):
-                reasons[one.name, kind.gpu.id] = found
+            sizes = replica_sizes(one, kind)
+            if isinstance(sizes, Message):
+                reasons[one.name, kind.gpu.id] = sizes
                 continue
-            cases += [RoleCase(one, kind, degree, role, _most(kind, degree, budget)) for degree in found for role in ROLES]
-    told: list[RoleReplica] = run_sweep(simulate_replica, cases, jobs=jobs, ray=ray, progress=progress)
+            cases += [RoleCase(one, kind, size, role, _max_beside(kind, size, budget)) for size in sizes for role in ROLES]
+    replicas: list[RoleReplica] = run_sweep(simulate_replica, cases, jobs=jobs, ray=ray, progress=progress)
     for one in served:
         for kind in kinds:
-            mine = [copy for copy in told if (copy.model, copy.gpu) == (one.name, kind.gpu.id)]
-            if mine and not any(copy.capacity for copy in mine):
-                reasons[one.name, kind.gpu.id] = _too_slow(one, kind, mine)
-    return [copy for copy in told if copy.capacity > 0], reasons
+            mine = [replica for replica in replicas if (replica.model, replica.gpu) == (one.name, kind.gpu.id)]
+            if mine and not any(replica.capacity for replica in mine):
+                first, token = min(each.first_alone for each in mine), min(each.token_alone for each in mine)
+                seconds = {"ttft": format_seconds(first), "tpot": format_seconds(token)}
+                reasons[one.name, kind.gpu.id] = msg("roles.too-slow", model=one.name, gpu=kind.gpu.name, **seconds)
+    return [replica for replica in replicas if replica.capacity > 0], reasons
 
 
-def _most(kind: GpuKind, degree: int, budget: float | None) -> int:
-    """Copies in one role that there may be: half of all."""
-    limits = [2 * max(POOL.values())]
+def _max_beside(kind: GpuKind, degree: int, budget: float | None) -> int:
+    """Replicas in one role at most: half of all that are possible."""
+    limits = [2 * max(MAX_POOL.values())]
     if kind.count is not None:
         limits.append(kind.count // degree)
     if budget is not None and kind.price:
@@ -98,64 +102,58 @@ def _most(kind: GpuKind, degree: int, budget: float | None) -> int:
     return max(1, min(limits) // 2)
 
 
-def _too_slow(served: ModelLoad, kind: GpuKind, mine: list[RoleReplica]) -> Message:
-    first, token = min(copy.first_alone for copy in mine), min(copy.token_alone for copy in mine)
-    return msg(
-        "roles.too-slow", model=served.name, gpu=kind.gpu.name, ttft=format_seconds(first), tpot=format_seconds(token)
-    )  # fmt: skip
-
-
 def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
-    """GPUs a copy may have: from the fewest that hold the model with a request, to a few times as many; or why none do."""
+    """GPUs of a replica: from the fewest that hold the model and a request to a few times as many; or why none do."""
     most = min(kind.per_machine, kind.count or kind.per_machine)
-    able = [degree for degree in DEGREES if degree <= most and divides_evenly(served.workload, served.shape, degree, 1, 1)]
-    found: list[int] = []
+    sizes: list[int] = []
     why: Message = msg("roles.not-cut", model=served.name, gpus=most)
-    for degree in able:
+    for degree in DEGREES:
+        if degree > most or not divides_evenly(served.workload, served.shape, degree, 1, 1):
+            continue
         try:
-            server = server_for(served, kind, degree)
+            tokens = server_for(served, kind, degree).batch_limits.cache_tokens
         except NoAnswer as none:
             why = none.message
             continue
-        if server.batch_limits.cache_tokens < sum(mean_lengths(served.load)):
-            why = msg("roles.no-room", model=served.name, gpu=kind.gpu.name, gpus=degree, tokens=server.batch_limits.cache_tokens)
-            continue
-        found.append(degree)
-    return [degree for degree in found if degree <= WIDER * found[0]] if found else why
+        if tokens >= sum(mean_lengths(served.load)):
+            sizes.append(degree)
+        else:
+            why = msg("roles.no-room", model=served.name, gpu=kind.gpu.name, gpus=degree, tokens=tokens)
+    return [degree for degree in sizes if degree <= MAX_WIDER * sizes[0]] if sizes else why
 
 
 def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
-    """What one copy bears among its like, by simulation; the other half of the work takes no time. The load has its own seed."""
-    served, kind = case.served, case.kind
+    """Simulate the capacity of one replica among its equals, with the other role infinitely fast. The load has its own seed."""
+    served, kind, role = case.served, case.kind, case.role
     server, workload = server_for(served, kind, case.degree), workload_for(served, kind, case.degree)
-    goals, quick = served.goals, server.scaled(QUICK)
-    guess = screen_load(server, served.load).saturation * (1.0 if case.role == "both" else 1.5)
-    pool = min(case.beside, POOL[case.role])
+    objectives, fast = served.objectives, server.scaled(FAST)
+    guess = screen_load(server, served.load).saturation * (1.0 if role == "both" else PHASE_GAIN)
+    size = min(case.beside, MAX_POOL[role])
     if kind.count is None:
-        pool = min(pool, round(served.load.rate / guess))
-    pool = max(1, pool)
-    stations: tuple[ReplicaPool, ...] = (ReplicaPool("copy", server, pool),)
-    if case.role == "prefill":
-        stations = ReplicaPool("copy", server, pool, "prefill"), ReplicaPool("rest", quick, pool, "decode")
-        goals = replace(goals, tpot_max=None, latency_max=None)
-    if case.role == "decode":
-        stations = ReplicaPool("rest", quick, pool, "prefill"), ReplicaPool("copy", server, pool, "decode")
-        goals = replace(goals, ttft_max=None, latency_max=None)
+        size = min(size, round(served.load.rate / guess))
+    size = max(1, size)
+    pools = [ReplicaPool("copy", server, size, role)]
+    if role == "prefill":
+        pools.append(ReplicaPool("rest", fast, size, "decode"))
+        objectives = replace(objectives, tpot_max=None, latency_max=None)
+    if role == "decode":
+        pools.insert(0, ReplicaPool("rest", fast, size, "prefill"))
+        objectives = replace(objectives, ttft_max=None, latency_max=None)
     prompt, output = mean_lengths(served.load)
     return RoleReplica(
         model=served.name,
         gpu=kind.gpu.id,
         degree=case.degree,
-        role=case.role,
+        role=role,
         precision=workload.kv_precision or workload.precision or "bf16",
-        capacity=max_rate(Fleet(stations), served.load, goals, guess * pool, ROUGH) / pool,
+        capacity=max_rate(Fleet(tuple(pools)), served.load, objectives, guess * size, ROUGH) / size,
         first_alone=server.steps.mixed(max(1, min(round(prompt), server.batch_limits.max_batched_tokens)), 0.0, 0, 0.0),
         token_alone=server.steps.decode(1, prompt + output / 2),
     )
 
 
 def workload_for(served: ModelLoad, kind: GpuKind, degree: int) -> Workload:
-    """The request on so many GPUs of a kind, in the precision such GPUs have units for, with the load's mean lengths."""
+    """The workload of one replica, in a precision the GPU has units for and with the load's mean lengths."""
     prompt, output = mean_lengths(served.load)
     precision = usual_precision(served.workload.precision or "bf16", kind.gpu, language=True)
     sized = replace(
@@ -165,33 +163,24 @@ def workload_for(served: ModelLoad, kind: GpuKind, degree: int) -> Workload:
     return with_precision(sized, precision)
 
 
+_SERVERS = LruCache[tuple[object, Server]](max_size=256)
+
+
 def server_for(served: ModelLoad, kind: GpuKind, degree: int) -> Server:
-    """The engine of one copy."""
-    return _server(workload_for(served, kind, degree), served, kind)
-
-
-_KNOWN: dict[tuple[object, ...], tuple[object, Server]] = {}
-MOST_KNOWN = 256
-
-
-def _server(workload: Workload, served: ModelLoad, kind: GpuKind) -> Server:
-    """Made once for equal work on these very GPUs; they are kept with it, so that their identities stay theirs."""
-    kept = (served.shape, kind.gpu, kind.instance)
-    key = (workload, longest_request(served.load), *map(id, kept))
-    if key not in _KNOWN:
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = kept, server_of(workload, served.shape, kind.gpu, kind.instance, longest=longest_request(served.load))
-    return _KNOWN[key][1]
+    """The engine of one replica, cached. Objects known by their identity are cached along, so that it stays theirs."""
+    workload, longest = workload_for(served, kind, degree), longest_request(served.load)
+    identified = (served.shape, kind.gpu, kind.instance)
+    key = (workload, longest, *map(id, identified))
+    return _SERVERS.get(key, lambda: (identified, server_of(workload, *identified, longest=longest)))[1]
 
 
 def port_for(served: ModelLoad, kind: GpuKind, degree: int) -> Port:
-    """What a copy sends and takes."""
+    """The network port a replica sends and receives KV caches by."""
     return port_of(workload_for(served, kind, degree), served.shape, kind.gpu, degree, kind.instance)
 
 
 def step_time(served: ModelLoad, kind: GpuKind, degree: int) -> Figure:
-    """A time whose range is that of the copy's steps."""
+    """The time of a step of a replica, for its range."""
     workload = replace(workload_for(served, kind, degree), task="serve", batch=8)
     if degree == 1:
         return estimate_time(workload, served.shape, kind.gpu).time

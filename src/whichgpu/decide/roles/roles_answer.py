@@ -1,4 +1,4 @@
-"""The answers about roles: groups of GPUs with their roles, what they bear, and why the rest have none."""
+"""Answers about roles: groups of GPUs with their role and capacity, and why the other GPUs are idle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.estimate.serving.fleet.fleet_answer import FleetAnswer
 
 @dataclass(frozen=True, slots=True)
 class RoleGroup:
-    """Equal copies of a model on GPUs of one kind. `max_rate` is what all of them would by themselves, each alone in its role."""
+    """Equal replicas of a model on GPUs of one kind. `bears` is the capacity of all of them in their role."""
 
     model: str
     role: str  # both, prefill, decode
@@ -38,7 +38,7 @@ class IdleGpus:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
-    """How a model is served: the most it bears with its objectives kept, and how it fares at the rate asked."""
+    """The capacity of a model's fleet, and its simulation at the requested rate."""
 
     model: str
     rate: float
@@ -49,7 +49,7 @@ class ModelRoles:
 
 @dataclass(frozen=True, slots=True)
 class ComparedServing:
-    """A way considered, with how many times the whole load it bears by simulation."""
+    """One kind of serving considered, with its simulated capacity as a multiple of the load."""
 
     name: str
     times: float
@@ -58,7 +58,7 @@ class ComparedServing:
 
 @dataclass(frozen=True, slots=True)
 class RolesAnswer:
-    """Every GPU's role, or the reason it has none. `times` is how many times the load asked is borne."""
+    """Every GPU's role, or the reason it has none. `times` is the capacity as a multiple of the load."""
 
     sentence: Message
     times: Figure
@@ -72,19 +72,19 @@ class RolesAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A way to serve one model with rented GPUs: what it costs an hour and bears, by simulation."""
+    """One way to serve a model with rented GPUs: its cost per hour and simulated capacity."""
 
     name: str
     in_halves: bool
     gpus: tuple[tuple[str, int], ...]
-    cost: Money  # an hour
+    cost: Money  # per hour
     bears: Figure
     groups: tuple[RoleGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DesignsAnswer:
-    """Ways compared at equal cost, or at equal load, best first."""
+    """Designs compared at equal cost, or at equal load, best first."""
 
     sentence: Message
     best: Design

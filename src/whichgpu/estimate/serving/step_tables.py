@@ -116,6 +116,8 @@ class StepTables:
     Arguments beyond the tables' ends are extrapolated.
     """
 
+    # Slots are also what names a result in the disk cache.
+    __slots__ = ("_ahead", "_attention", "_beside", "_chunks", "_contexts", "_own", "_reaches", "_rows", "_tokens")
     _contexts: list[float]
     _reaches: list[float]
     _chunks: list[float]
@@ -128,18 +130,22 @@ class StepTables:
 
     def __init__(self, steps: StepTimes, sizes: TableSizes, stages: int = 1) -> None:
         queries = StepQueries(sizes, stages)
-        vars(self).update(queries.table_values(steps.decode(*queries.decode), steps.mixed(*queries.mixed)))
+        self._set(queries.table_values(steps.decode(*queries.decode), steps.mixed(*queries.mixed)))
 
     @staticmethod
     def from_values(values: Mapping[str, Any]) -> StepTables:
         """Tables of the values `StepQueries.table_values` gives."""
         tables = StepTables.__new__(StepTables)
-        vars(tables).update(values)
+        tables._set(values)
         return tables
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
 
     def scaled(self, factor: float) -> StepTables:
         """Tables with every step so many times as long."""
-        values = dict(vars(self))
+        values = {name: getattr(self, name) for name in self.__slots__}
         values |= {name: values[name].scaled(factor) for name in ("_attention", "_beside", "_ahead")}
         values |= {name: [factor * one for one in values[name]] for name in ("_tokens", "_rows", "_own")}
         return StepTables.from_values(values)

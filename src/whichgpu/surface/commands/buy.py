@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from whichgpu.api.prices import buy as verbs
 from whichgpu.api.prices.buy import BuyAnswer, BuyRow
 from whichgpu.api.request.offers import BuyRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount, significant
 from whichgpu.price.own import HOST_LEAST, HOST_SHARE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from whichgpu.api.facts.catalog import check as answer_check
+from whichgpu.api.prices.store import status as answer_status
 from whichgpu.api.request.catalog import DataRequest, StatusRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import msg
 from whichgpu.catalog.checks import CheckReport
 from whichgpu.catalog.live.sources import find_source, source_names
@@ -21,7 +22,7 @@ SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quaranti
 @command("catalog status", StatusRequest, undated="hint.no-as-of-status")
 def status(session: Session, request: Request) -> StatusAnswer:
     """Size, age and digest of the catalog, and the age of what the user's own store holds."""
-    return verbs.status(request, session.context())  # type: ignore[arg-type]
+    return answer_status(request, session.context())  # type: ignore[arg-type]
 
 
 @status.shows
@@ -48,7 +49,7 @@ def show_status(session: Session, answer: StatusAnswer) -> None:
 @command("catalog check", DataRequest, undated="hint.no-as-of-now")
 def check(session: Session, request: Request) -> CheckReport:
     """Every integrity check."""
-    return verbs.check(request, session.context())  # type: ignore[arg-type]
+    return answer_check(request, session.context())  # type: ignore[arg-type]
 
 
 @check.shows

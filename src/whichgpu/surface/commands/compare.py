@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.load import CompareRequest
-from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.codec import Cell
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.load import EstimateRequest
-from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads import estimate_verb as verbs
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.stream import Reply
 from whichgpu.base.errors import UsageError

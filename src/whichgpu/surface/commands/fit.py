@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whichgpu.api.request.load import FitRequest
-from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads import fit as verbs
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg

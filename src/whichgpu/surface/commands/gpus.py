@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from whichgpu.api.facts import catalog as verbs
+from whichgpu.api.facts.catalog import RELATIVE
 from whichgpu.api.request.catalog import GpusRequest
-from whichgpu.api.verbs import catalog as verbs
-from whichgpu.api.verbs.catalog import RELATIVE
 from whichgpu.base.codec import Cell, flat
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word

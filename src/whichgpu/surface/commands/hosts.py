@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import CpusRequest, RegionsRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Cpu, Region
 from whichgpu.surface.cells import sorted_by

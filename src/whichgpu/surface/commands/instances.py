@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import InstancesRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichgpu.api.facts import models as verbs
 from whichgpu.api.request.catalog import ModelsRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import msg
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.sources import say_sources

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from whichgpu.api.prices import offers as verbs
 from whichgpu.api.request.offers import OffersRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.numerals import Numeral

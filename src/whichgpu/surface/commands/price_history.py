@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichgpu.api.prices.changes import diff as answer_diff
+from whichgpu.api.prices.history import history as answer_history
 from whichgpu.api.request.catalog import DiffRequest, HistoryRequest
-from whichgpu.api.verbs import catalog as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
 from whichgpu.base.units import significant
@@ -24,7 +25,7 @@ KINDS = ("new", "gone", "up", "down")
 def history(session: Session, request: Request) -> HistoryAnswer:
     """How prices went."""
     check_plot(request)
-    answer = verbs.history(request, session.context())  # type: ignore[arg-type]
+    answer = answer_history(request, session.context())  # type: ignore[arg-type]
     if path := plot_path(request):
         from whichgpu.surface.charts.price import history_chart
         from whichgpu.surface.charts.vega import write_chart
@@ -67,7 +68,7 @@ def show_history(session: Session, answer: HistoryAnswer) -> None:
 @command("catalog diff", DiffRequest, has_examples=True, undated="hint.no-as-of-diff")
 def diff(session: Session, request: Request) -> DiffAnswer:
     """What changed between two moments."""
-    return verbs.diff(request, session.context())  # type: ignore[arg-type]
+    return answer_diff(request, session.context())  # type: ignore[arg-type]
 
 
 @diff.shows

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount as format_amount
 from whichgpu.base.units import significant

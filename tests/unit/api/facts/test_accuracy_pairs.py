@@ -6,7 +6,7 @@ import pytest
 
 from whichgpu.api.facts.accuracy import accuracy
 from whichgpu.api.facts.sources import sources
-from whichgpu.api.workloads.fit import fit, needs
+from whichgpu.api.workloads.fit import fit_model, needs
 from whichgpu.base.errors import UnknownName
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
@@ -71,7 +71,7 @@ def test_needs_are_those_of_fit() -> None:
 
     asked = from_object({"task": "serve", "model": "llama-3.1-8b", "batch": 7})
     quick = {row.gpu: row for row in needs(asked, ("H100 SXM", "L4")).gpus}
-    for row in fit("llama-3.1-8b", ("H100 SXM", "L4"), batch=7).gpus:
+    for row in fit_model("llama-3.1-8b", ("H100 SXM", "L4"), batch=7).gpus:
         assert (int(quick[row.gpu].needed.value), quick[row.gpu].fits, quick[row.gpu].usable) == (
             row.needed,
             row.fits,

@@ -218,7 +218,7 @@ def test_training_that_cannot_be_counted_is_refused(shape: Transformer, precisio
 
 @pytest.fixture(scope="module")
 def answer() -> FitAnswer:
-    return verbs.fit("mlp:9000x4000x4000x32", ["T4", "A100"], task="train", batch=128)
+    return verbs.fit_model("mlp:9000x4000x4000x32", ["T4", "A100"], task="train", batch=128)
 
 
 def test_the_chart_is_a_stacked_bar_of_parts_with_labels_and_limits(answer: FitAnswer) -> None:
@@ -235,7 +235,7 @@ def test_the_chart_is_a_stacked_bar_of_parts_with_labels_and_limits(answer: FitA
 
 
 def test_a_chart_of_every_gpu_shows_those_near_the_need(catalog: Catalog) -> None:
-    spec = memory_chart(verbs.fit("mlp:90x40", task="train", catalog=catalog), english())
+    spec = memory_chart(verbs.fit_model("mlp:90x40", task="train", catalog=catalog), english())
     assert len(spec["layer"][1]["data"]["values"]) == MOST_BARS
 
 

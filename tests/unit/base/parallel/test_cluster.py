@@ -139,8 +139,8 @@ def test_who_is_connected_already_stays_so(ray: PlayedRay) -> None:
     [
         (RayTaskError("wrapped", ImportError("no", name="highspy")), "ray-lacks", "at local has no highspy"),
         (RayTaskError("wrapped", ImportError("cannot load libsomething")), "ray-lacks", "has no cannot load libsomething"),
-        (RuntimeEnvSetupError("cannot unpack\nat length"), "ray-unreachable", "answers at local: cannot unpack"),
-        (RayError("the node is gone"), "worker-died", "ended from outside"),
+        (RuntimeEnvSetupError("cannot unpack\nat length"), "ray-unreachable", "responds at local: cannot unpack"),
+        (RayError("the node is gone"), "worker-died", "was killed"),
     ],
 )
 def test_a_failure_of_the_cluster_is_told_in_our_words_and_the_cluster_is_stopped(
@@ -179,7 +179,7 @@ def test_a_cluster_that_refuses_is_told_with_its_first_line(
     if mode:
         monkeypatch.setenv(ray_cluster.MODE, mode)
     ray.refused = ConnectionError("nobody there\nTraceback and more")
-    with pytest.raises(NoAnswer, match=f"answers at {address}: nobody there$") as told:
+    with pytest.raises(NoAnswer, match=f"responds at {address}: nobody there$") as told:
         run_sweep(with_seed, ITEMS, ray=address)
     assert told.value.kind == "ray-unreachable"
     assert told.value.hint is not None
@@ -231,7 +231,7 @@ def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, 
 def test_where_nobody_answers_the_reason_is_told(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
-        with pytest.raises(NoAnswer, match="no Ray cluster answers") as told:
+        with pytest.raises(NoAnswer, match="no Ray cluster responds") as told:
             check_ray(f"{host}:{held.getsockname()[1]}")
     assert told.value.kind == "ray-unreachable"
     assert not str(told.value).endswith(": ")

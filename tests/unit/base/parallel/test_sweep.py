@@ -120,7 +120,7 @@ def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> No
 
 
 def test_a_process_that_is_ended_from_outside_is_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(NoAnswer, match="ended from outside"):
+    with pytest.raises(NoAnswer, match="was killed"):
         run_sweep(dying, CASES, keep=keeping(tmp_path), jobs=2)
 
 
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path)
     else:
         folder = tmp_path / "shut"
         folder.mkdir(mode=0o500)
-    with pytest.raises(DataError, match="cannot be kept"):
+    with pytest.raises(DataError, match="cannot be stored"):
         run_sweep(drawn, CASES, keep=keeping(folder))
 
 

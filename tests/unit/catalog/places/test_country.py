@@ -6,7 +6,7 @@ from unicodedata import normalize
 
 import pytest
 
-from whichgpu.api.prices.offers import OffersQuery, offers
+from whichgpu.api.prices.offers import OffersQuery, list_offers
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.messages import language
 from whichgpu.catalog.find import find_regions
@@ -58,10 +58,10 @@ def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalo
 
 
 def test_offers_tell_which_countries_a_union_is(catalog: Catalog) -> None:
-    answer = offers(OffersQuery(gpu="A100", region="EU,Korea"), catalog=catalog)
+    answer = list_offers(OffersQuery(gpu="A100", region="EU,Korea"), catalog=catalog)
     assert answer.countries == {"EU": countries_named("EU")}
-    by_code = offers(OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)
-    by_name = offers(OffersQuery(gpu="A100", region="Germany, Korea"), catalog=catalog)
+    by_code = list_offers(OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)
+    by_name = list_offers(OffersQuery(gpu="A100", region="Germany, Korea"), catalog=catalog)
     assert by_code.matching == by_name.matching
 
 

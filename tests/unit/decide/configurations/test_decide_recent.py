@@ -19,6 +19,6 @@ def test_answers_are_the_same_whatever_is_kept(most: int, monkeypatch: pytest.Mo
         return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in told.candidates]
 
     first = asked()
-    monkeypatch.setattr(simulate, "_TIMED", LruCache[simulate.Timed](most))
+    monkeypatch.setattr(simulate, "_STEP_TIMES", LruCache[simulate.CachedStepTimes](most))
     assert asked() == first
     assert asked() == first

@@ -18,7 +18,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.decide.answer.explain import why_not
 from whichgpu.decide.configurations import training
 from whichgpu.decide.configurations.configuration import Infeasibility
-from whichgpu.decide.configurations.training import Try
+from whichgpu.decide.configurations.training import ScreenedStep
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.training_defaults import STAGE_PASSES
@@ -101,7 +101,7 @@ def test_checkpointing_is_tried_both_ways_unless_it_was_asked_for() -> None:
 
 def test_what_nothing_holds_is_refused_by_memory_and_what_cannot_be_laid_out_by_that(llama: Transformer) -> None:
     room = np.array([10.0, 40.0])
-    tried = [Try(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
+    tried = [ScreenedStep(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
     workload = Workload("train", "m", seq_in=8, precision="bf16")
     assert training._best(workload, llama, 0, room, tried, 20.0) == Infeasibility("memory", 1.0)
     refused = training._best(workload, llama, 0, room, [], np.inf)

@@ -13,7 +13,7 @@ from whichgpu.base.units import GIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations import fixed_batch
 from whichgpu.decide.configurations.configuration import Configuration, Infeasibility, WorkloadRequest
-from whichgpu.decide.configurations.fixed_batch import pass_through
+from whichgpu.decide.configurations.fixed_batch import evaluate_batches
 from whichgpu.estimate.offline import SAMPLES
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.workload.models import find_model
@@ -119,10 +119,10 @@ def test_a_net_too_large_or_a_batch_that_cannot_be_shared_is_refused_on_every_gr
     group = SimpleNamespace(gpu=catalog.gpu_by_id["t4"], gpus=3, machines=1)
     shape = find_model("mlp:100000x100000x100000x10", catalog)
     workload = Workload(task, "m", precision="fp32", batch=30, optimizer="sgd", engine="pytorch")
-    told = pass_through(WorkloadRequest(workload, frozenset({"batch"}), shape, load_calibration(), workload), [group])  # type: ignore[list-item]
+    told = evaluate_batches(WorkloadRequest(workload, frozenset({"batch"}), shape, load_calibration(), workload), [group])  # type: ignore[list-item]
     assert isinstance(told[0], Infeasibility)
     assert told[0].reason == "memory"
     assert told[0].short > 1.0
     odd = Workload("train", "m", precision="fp32", batch=31, optimizer="sgd", engine="pytorch")
-    (refused,) = pass_through(WorkloadRequest(odd, frozenset({"batch"}), shape, load_calibration(), odd), [group])  # type: ignore[list-item]
+    (refused,) = evaluate_batches(WorkloadRequest(odd, frozenset({"batch"}), shape, load_calibration(), odd), [group])  # type: ignore[list-item]
     assert refused == Infeasibility("layout", np.inf)

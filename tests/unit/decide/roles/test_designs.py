@@ -15,7 +15,7 @@ from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.decide.roles.assignment import ReplicaCount
-from whichgpu.decide.roles.designs import MANY, MIN_GAIN, designs
+from whichgpu.decide.roles.designs import MIN_GAIN, UNLIMITED_RATE, designs
 from whichgpu.decide.roles.role_replicas import RoleReplica
 
 module = sys.modules["whichgpu.decide.roles.designs"]  # the package has a function of that name
@@ -42,9 +42,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
         monkeypatch.setattr(module, "role_replicas", role_replicas)
         monkeypatch.setattr(module, "fleet_for", lambda served, chosen, kinds: chosen)
-        monkeypatch.setattr(module, "max_rate", lambda fleet, load, goals, thought: times(fleet) * thinks(fleet))
+        monkeypatch.setattr(module, "max_rate", lambda fleet, load, objectives, estimate: times(fleet) * thinks(fleet))
         monkeypatch.setattr(module, "widest_range", lambda *_: Figure.exact(1.0, "s"))
-        monkeypatch.setattr(module, "rate_figure", lambda rate, like: Figure.exact(rate, "requests/s"))
+        monkeypatch.setattr(module, "rate_figure", lambda rate, step: Figure.exact(rate, "requests/s"))
         monkeypatch.setattr(module, "role_groups", lambda *_: ())
         return sized
 
@@ -58,7 +58,7 @@ def thinks(chosen: Sequence[ReplicaCount]) -> float:
     """What these copies bear at their own capacity, whatever the program was told of it."""
     total = dict.fromkeys(("both", "prefill", "decode"), 0.0)
     for one in chosen:
-        total[one.copy.role] += one.count * CAPACITY[one.copy.gpu, one.copy.role]
+        total[one.replica.role] += one.count * CAPACITY[one.replica.gpu, one.replica.role]
     return total["both"] + min(total["prefill"], total["decode"])
 
 
@@ -90,7 +90,7 @@ def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and
 def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_it_buys(play: Play) -> None:
     sized = play(able(new_both=4.0, old_both=1.0))
     told = designs(RENTED, ONE, budget=6.0)
-    assert sized == [MANY]
+    assert sized == [UNLIMITED_RATE]
     assert [(one.name, one.bears.value) for one in told.designs] == [(NEW, 8.0), (f"{NEW}+{OLD}", 8.0), (OLD, 6.0)]
     assert all(one.cost.amount <= 6 for one in told.designs)
     assert told.sentence.id == "roles.design-budget"

@@ -43,7 +43,7 @@ def served(model: str, rate: float, ttft: float | None = 2.0, tpot: float | None
 
 def counts(found: Assignment | None) -> dict[tuple[str, str, str], int]:
     assert found is not None
-    return {(one.copy.model, one.copy.gpu, one.copy.role): one.count for one in found.chosen}
+    return {(one.replica.model, one.replica.gpu, one.replica.role): one.count for one in found.chosen}
 
 
 def test_halves_are_taken_where_they_bear_more() -> None:
@@ -53,7 +53,7 @@ def test_halves_are_taken_where_they_bear_more() -> None:
     assert counts(found) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
     assert found is not None
     assert found.times == pytest.approx(10)
-    assert counts(best_assignment(options, [kind()], {"m": 1.0}, halves=False)) == {("m", NEW, "both"): 3}
+    assert counts(best_assignment(options, [kind()], {"m": 1.0}, disaggregate=False)) == {("m", NEW, "both"): 3}
 
 
 def test_equals_are_served_whole() -> None:
@@ -131,7 +131,7 @@ def test_gpus_left_over_have_a_reason_for_every_model() -> None:
     reason = english().render
     (idle,) = idle_gpus(found, [kind()], models, known, {("b", NEW): msg("roles.none-hint", reasons="no model")})
     assert (idle.gpu, idle.gpus) == (NEW, 1)
-    assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM a copy, and 1 are left", "no model"]
+    assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM per replica, and 1 are left", "no model"]
 
 
 def test_a_model_goes_on_as_many_gpus_as_hold_it() -> None:
@@ -213,7 +213,7 @@ def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
 def test_bad_clusters_are_refused() -> None:
     one = served("llama-3.1-8b", 1.0)
     for make, words in (
-        (lambda: assign_roles([], [one]), "at least one kind"),
+        (lambda: assign_roles([], [one]), "at least one GPU type"),
         (lambda: assign_roles([kind(NEW, None)], [one]), "how many"),
         (lambda: assign_roles([kind(), kind()], [one]), "twice"),
         (lambda: kind(NEW, 0), "at least one GPU"),

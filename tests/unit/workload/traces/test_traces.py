@@ -74,7 +74,7 @@ BAD = {
     "a column is missing": ("TIMESTAMP,ContextTokens\n2023-11-16 18:17:03,5\n", 1, "GeneratedTokens"),
     "no known column": ("a,b,c\n1,2,3\n", 1, "missing"),
     "unordered": (AZURE + GOOD + "2023-11-16 18:17:02,5,5\n", 3, "earlier"),
-    "no date": (AZURE + GOOD + "yesterday,5,5\n", 3, "yesterday"),
+    "not a date": (AZURE + GOOD + "yesterday,5,5\n", 3, "yesterday"),
     "negative tokens": (AZURE + GOOD + "2023-11-16 18:17:05,-5,5\n", 3, "negative"),
     "no prompt": (AZURE + GOOD + "2023-11-16 18:17:05,0,5\n", 3, "ContextTokens"),
     "half a token": (AZURE + GOOD + "2023-11-16 18:17:05,5,2.5\n", 3, "GeneratedTokens"),

@@ -66,8 +66,8 @@ def gpus(page: Page[State]) -> Shown:
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "rows": None, "error": None, "compared": None}
     try:
         sort = field_named(state.sort, Gpu, language)
-        answer = verbs.gpus(state.name, _filter(state), sort, catalog)
-        basket = verbs.compare(state.compare, catalog) if state.compare else None
+        answer = verbs.select_gpus(state.name, _filter(state), sort, catalog)
+        basket = verbs.compare_hardware(state.compare, catalog) if state.compare else None
         cells = flat_rows(answer.gpus)
         names = chosen(",".join(("name", *state.columns)) if state.columns else None, cells, USUAL, language)
         lines = [one.gpu for one in basket.compared] if basket else _roofed(answer.gpus)

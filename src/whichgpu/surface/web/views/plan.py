@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whichgpu.api.verbs import workloads as verbs
+from whichgpu.api.workloads import estimate_verb as verbs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.offer import TERMS

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.prices.history import HistoryAnswer
+from whichgpu.api.request.catalog import HistoryRequest
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import parse_bytes, parse_seconds
@@ -19,7 +20,7 @@ from whichgpu.surface.commands.offers import headline, money, notes, term_of, tr
 from whichgpu.surface.web.page import Page, Shown, view
 from whichgpu.surface.web.views.chart_parts import coloured, dashed, picture, quantity, tips
 from whichgpu.surface.web.views.forms import Form, day_of, given, problem_of
-from whichgpu.surface.web.views.shared_catalog import lookups
+from whichgpu.surface.web.views.shared_catalog import context_of, lookups
 from whichgpu.surface.web.views.words import words
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class State:
 @view("prices", State)
 def prices(page: Page[State]) -> Shown:
     """Offers of a day, and the history of the first GPU named."""
-    from whichgpu.api.prices.offers import offers
+    from whichgpu.api.prices.offers import list_offers
 
     state, language = page.state, page.language
     gpu = () if state.every_gpu else state.gpu
@@ -68,7 +69,7 @@ def prices(page: Page[State]) -> Shown:
     command = "offers", {"gpu": gpu, "per": state.per, **texts}
     context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
     try:
-        answer = offers(_query(state, gpu, language), day_of(state.as_of), lookups().catalog)
+        answer = list_offers(_query(state, gpu, language), day_of(state.as_of), lookups().catalog)
     except WhichGpuError as error:
         told, status = problem_of(error, language)
         return Shown("prices.html", context | {"error": told}, command, status=status)
@@ -117,14 +118,16 @@ def _query(state: State, gpu: Sequence[str], language: Language) -> OffersQuery:
 
 def _history(gpu: Sequence[str], state: State) -> HistoryAnswer | None:
     """How the first GPU's prices went; None where nothing is known of it."""
-    from whichgpu.api.prices.history import catalog_history
+    from whichgpu.api.prices.history import history
 
     if not gpu:
         return None
     terms = tuple(term for term in state.term if term in TERMS) or ("on-demand", "spot")
-    provider = state.provider[0] if len(state.provider) == 1 else None
+    request: HistoryRequest = {"gpu": gpu[0], "term": terms}
+    if len(state.provider) == 1:
+        request["provider"] = state.provider[0]
     try:
-        return catalog_history(gpu[0], provider=provider, terms=terms, catalog=lookups().catalog)
+        return history(request, context_of())
     except WhichGpuError:
         return None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from whichgpu.api.recommend import recommend_verb as verbs
 from whichgpu.api.request.field import fields_of
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.api.verbs import workloads as verbs
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.offer import TERMS

@@ -278,25 +278,25 @@ def test_a_port_is_the_network_of_its_gpus_or_their_links() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Fleet(()), "at least one station"),
+        (lambda: Fleet(()), "at least one worker group"),
         (lambda: Fleet((station(copies=0),)), "copies"),
         (lambda: Fleet((station(spot=2),)), "spot"),
         (lambda: Fleet((station(weight=float("nan")),)), "weight"),
-        (lambda: Fleet((station("prefill"),)), "each half needs the other"),
-        (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "each half needs the other"),
-        (lambda: Fleet((station(),), FleetRouting("random")), "no way to route"),  # type: ignore[arg-type]
+        (lambda: Fleet((station("prefill"),)), "disaggregated serving needs both"),
+        (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "disaggregated serving needs both"),
+        (lambda: Fleet((station(),), FleetRouting("random")), "unknown routing policy"),  # type: ignore[arg-type]
         (lambda: Fleet((station("all"),)), "no role"),  # type: ignore[arg-type]
-        (lambda: Fleet((station(),), FleetRouting("shares", (10, 5), (), ((1,),) * 3)), "must rise"),
-        (lambda: Fleet((station(),), FleetRouting("shares", (10,), (), ((1.0,),))), "row of shares"),
-        (lambda: Fleet((station(),), FleetRouting("shares", (), (), ((0.0,),))), "some must go"),
-        (lambda: Fleet((station(),), FleetRouting("lengths", (), (10,), ((1.0,), (1.0,)))), "not yet written"),
+        (lambda: Fleet((station(),), FleetRouting("shares", (10, 5), (), ((1,),) * 3)), "must be ascending"),
+        (lambda: Fleet((station(),), FleetRouting("shares", (10,), (), ((1.0,),))), "shares need a row"),
+        (lambda: Fleet((station(),), FleetRouting("shares", (), (), ((0.0,),))), "some of every bucket"),
+        (lambda: Fleet((station(),), FleetRouting("lengths", (), (10,), ((1.0,), (1.0,)))), "not known in advance"),
         (lambda: Fleet((station(),), FleetRouting(), Interruptions(rate=-1)), "rate"),
         (lambda: Fleet((station(),), FleetRouting(), Interruptions(outage=float("inf"))), "outage"),
         (lambda: Fleet((station(),), FleetRouting(), Interruptions(rate=1e9)), "at most"),
         (lambda: simulate_fleet(Fleet((station(),)), requests((2, 5, 5), (1, 5, 5))), "in order of time"),
         (lambda: simulate_fleet(Fleet((station(),)), requests((-1, 5, 5))), "in order of time"),
         (lambda: simulate_fleet(Fleet((station(),)), requests((float("nan"), 5, 5))), "in order of time"),
-        (lambda: simulate_fleet(Fleet((station(),)), requests((0, 0, 5))), "at least one token"),
+        (lambda: simulate_fleet(Fleet((station(),)), requests((0, 0, 5))), "at least one input"),
     ],
 )
 def test_a_fleet_that_cannot_be_is_refused_with_the_reason(make: Any, words: str) -> None:

@@ -1,0 +1,84 @@
+"""The verb `estimate`: time, throughput and memory of one request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from whichgpu.api.context import Context
+from whichgpu.api.request.load import EstimateRequest
+from whichgpu.api.request.read import read, refusal, workload
+from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import InvalidValue
+from whichgpu.base.messages import msg
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.workload.spelling import ParsedWorkload
+
+if TYPE_CHECKING:
+    from whichgpu.api.workloads.estimate import EstimateAnswer
+    from whichgpu.api.workloads.load import LoadOptions
+
+LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # Options of an engine.
+ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
+TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
+HISTOGRAMS = ("in_histogram", "out_histogram")
+_PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
+
+
+def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
+    """Time, throughput and memory of one request, under its load if it has one."""
+    from whichgpu.api.workloads.estimate import estimate_workload
+
+    lookups = context.lookups_for(not request.get("no_own_measurements"))
+    parsed = workload(request, context.spell)
+    load = {name: value for name, value in request.items() if name in (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES, "plot")}
+    chosen = _with_best_layout(parsed, lookups, load, context) if request.get("best_layout") else parsed
+    return _under_load(chosen, lookups, load, context) if load or _has_rate(chosen) else estimate_workload(chosen, lookups)
+
+
+def _with_best_layout(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> ParsedWorkload:
+    """The request in its best layout: for its load if it has one, else for a single step."""
+    from whichgpu.api.workloads.layouts import with_best_layout
+
+    if parsed.workload.serving and (_has_rate(parsed) or "trace" in load):
+        from whichgpu.api.workloads.serving_layouts import with_best_serving_layout
+
+        return with_best_serving_layout(parsed, lookups, load_options(load, context))
+    return with_best_layout(parsed, lookups)
+
+
+def _has_rate(parsed: ParsedWorkload) -> bool:
+    return parsed.workload.serving and parsed.workload.rate is not None
+
+
+def _under_load(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
+    """Estimate of a request under a simulated load."""
+    from whichgpu.api.workloads.serve import serve_workload
+
+    if not parsed.workload.serving:
+        flags = tuple(context.spell(name) for name in load)
+        raise UsageError("usage", msg("error.load-not-served", flags=flags), msg("hint.no-rate"))
+    follow = context.progress
+    return serve_workload(parsed, lookups, load_options(load, context), follow and (lambda done: follow("simulating", done)))
+
+
+def load_options(given: Mapping[str, Any], context: Context) -> LoadOptions:
+    """Load options read from the fields of a request."""
+    from whichgpu.api.workloads.load import LoadOptions
+    from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+
+    values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
+    for name in HISTOGRAMS:
+        if name in values:
+            values[name] = _histogram(name, values[name], context)
+    limits = {name: values.pop(name) for name in (*LIMITS, *ENGINE_SWITCHES) if name in values}
+    return LoadOptions(requests=values.pop("count", None), limits=LimitOverrides(**limits), **values)
+
+
+def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
+    parts = [_PART.fullmatch(part) for part in text.split(",")]
+    found = {float(part[1]): float(part[2]) for part in parts if part}
+    if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
+        raise refusal(context.spell(name), text, InvalidValue(msg("wants.histogram")))
+    return found

@@ -1,0 +1,28 @@
+"""How work is split over GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
+
+    `chunks` of a pipeline stage's layers are interleaved with other stages' (1: plain 1F1B); `threads`: one process drives all
+    replicas, as torch.nn.DataParallel does.
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+    sp: bool = False
+    zero: int = 0
+    chunks: int = 1
+    threads: bool = False
+
+
+LAYOUT_FIELDS = tuple(field.name for field in fields(Parallel))
+LAYOUT_FLAGS = tuple(field.name for field in fields(Parallel) if field.type == "bool")
