@@ -71,7 +71,7 @@ refit: environment
 	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m calibration.refit
 
 docs: environment
-	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs
+	@cd "$(ROOT)" && PYTHONPATH=src:tools "$(BIN)/python" -m reference.glossary && PYTHONPATH=src:tools "$(BIN)/python" -m reference.outputs
 	@cd "$(ROOT)" && NO_MKDOCS_2_WARNING=true "$(BIN)/python" -m mkdocs build --strict --quiet && echo "site/index.html"
 
 benchmarks: environment

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from reference import PAGES, commands, errors, formulas, pages, records, settings
+from reference import PAGES, commands, errors, formulas, glossary, pages, records, settings
 from reference.tongue import Tongue
 
 from tests.surface.cli import call
@@ -230,3 +230,7 @@ def _names(value: Any, inside: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _names(item)
+
+
+def test_the_glossary_page_is_made_from_its_table() -> None:
+    assert glossary.PAGE.read_text(encoding="utf-8") == glossary.page()

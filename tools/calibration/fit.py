@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,14 @@ def main() -> int:
 
 
 def write_summary(folder: Path, ranges: Mapping[str, Any], evidence: Mapping[str, Any], rows: int) -> None:
-    """Write what a fit says of itself: ranges by tier, evidence by engine, and what it was fitted on."""
+    """Write ranges by tier, evidence by engine, and what was fitted when; an unchanged fit keeps its date."""
+    path = folder / "calibration.json"
+    before = json.loads(path.read_bytes()) if path.exists() else {"made": {}}
     made = {"command": "make refit", "evidence": digest(), "rows": rows}
-    text = json.dumps({"evidence": evidence, "made": made, "ranges": ranges}, indent=1, sort_keys=True) + "\n"
-    (folder / "calibration.json").write_text(text, encoding="utf-8")
+    summary = {"evidence": evidence, "ranges": ranges, "made": made}
+    dated = {**before, "made": {name: value for name, value in before["made"].items() if name != "date"}}
+    day = before["made"]["date"] if json.loads(json.dumps(summary)) == dated else date.today().isoformat()
+    path.write_text(json.dumps({**summary, "made": {**made, "date": day}}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def all_ranges(design: Design, held: Held) -> dict[str, Any]:

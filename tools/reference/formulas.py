@@ -49,11 +49,11 @@ def page(tongue: Tongue) -> str:
         if one.part != part:
             part = one.part
             parts.append(heading(2, say(part), anchor(part)))
-        words, _, example = one.docstring().partition("\n>>> ")
+        _, _, example = one.docstring().partition("\n>>> ")
         parts.append(heading(3, say(one.name), anchor(one.name)))
         parts.append(f"```text\n{one.formula}\n```\n\n{text(say(one.symbols))}.\n\n")
         parts.append(say("Source: {source}.", source=text(say(one.source))) + " ")
-        parts.append(say("Code: {home}: {words}", home=code(one.home), words=text(say(" ".join(words.split())))) + "\n")
+        parts.append(say("Code: {home}.", home=code(one.home)) + "\n")
         if example:
             parts.append(f"\n```pycon\n>>> {example.strip()}\n```\n")
     return "".join(parts)

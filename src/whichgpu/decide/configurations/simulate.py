@@ -26,7 +26,6 @@ from whichgpu.decide.configurations.configuration import (
 )
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.growth import highest_rate
 from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
@@ -55,6 +54,9 @@ BUSIEST = 0.82
 BOUND_LEEWAY = 1.03  # factor on rate and objective for upper bounds, whose steps are interpolated between few batches
 FORMULA_LEEWAY = 0.95  # the same if nothing is simulated (set after rates given without it failed when asked for)
 MAX_REPLICAS_FACTOR = 2.0  # times the replicas by formulas that are tried if fewer fail
+# The highest rate that holds: simulations between the rate known to hold and what formulas allow; factor to which the limit of
+# the formulas is located; share of it that is tried second, since they are mostly off by less; largest factor on the known rate.
+RATE_SIMULATIONS, TOLERANCE, NEXT_SHARE, MAX_FACTOR = 3, 1.04, 0.9, 2.0**20
 # Fields of a request about its load and run: no step time depends on them, so requests that differ in these share servers.
 UNTIMED: dict[str, Any] = {
     "model": "", "gpu": None, "rate": None, "seq_in": None, "seq_out": None, "ttft_max": None, "tpot_max": None, "percentile": 95,
@@ -176,6 +178,30 @@ def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
         middle = (failed + found) // 2
         failed, found = (failed, middle) if holds(middle) else (middle, found)
     return found
+
+
+def highest_rate(rate: float, may_hold: Callable[[float], bool], holds: Callable[[float], bool]) -> float:
+    """Return the highest rate known to hold, at least `rate`: the limit of formulas, then reduced by simulation.
+
+    >>> highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: True) > 39.0
+    True
+    >>> 15.0 < highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: rate <= 20.0) <= 20.0
+    True
+    """
+    low, high = rate, 2.0 * rate
+    while may_hold(high) and high < rate * MAX_FACTOR:
+        low, high = high, 2.0 * high
+    while high / low > TOLERANCE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if may_hold(middle) else (low, middle)
+    for limit in (low, NEXT_SHARE * low):
+        if limit <= rate or holds(limit):
+            return max(limit, rate)
+    low, high = rate, NEXT_SHARE * low
+    for _ in range(RATE_SIMULATIONS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _lengths(workload: Workload) -> tuple[float, float]:

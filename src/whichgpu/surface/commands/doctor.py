@@ -64,7 +64,7 @@ def _closing_rows(report: Report, language: Language) -> list[Row]:
     """Findings and verdicts as rows of the same table."""
     rows = [(one.where, one.level, f"{one.what} {one.advice}") for one in finding_texts(report.findings, language)]
     for verdict in report.running or ():
-        words = language.text("diagnose.finding_texts", what=verdict_words(verdict, language), advice=verdict.advice)
+        words = language.text("diagnose.told", what=verdict_words(verdict, language), advice=verdict.advice)
         rows.append((gpu_label([verdict.gpu], language), language.text("doctor.running"), words))
     return rows
 

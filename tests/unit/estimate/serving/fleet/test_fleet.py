@@ -173,7 +173,7 @@ def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None
     alone = fleet_answer(Fleet((station(),)), load.at(5.0), Objectives(), like)
     assert alone.goodput is None
     assert alone.tpot["p50"].high == pytest.approx(1.25 * alone.tpot["p50"].value, rel=0.05)
-    with pytest.raises(NoAnswer, match="refused"):
+    with pytest.raises(NoAnswer):
         fleet_answer(Fleet((station(server=linear(small(32))),)), Load(1.0, Lengths(100), Lengths(9), 50), Objectives(), like)
 
 
@@ -279,13 +279,13 @@ def test_a_port_is_the_network_of_its_gpus_or_their_links() -> None:
     ("make", "words"),
     [
         (lambda: Fleet(()), "at least one worker group"),
-        (lambda: Fleet((station(copies=0),)), "copies"),
+        (lambda: Fleet((station(copies=0),)), "replicas"),
         (lambda: Fleet((station(spot=2),)), "spot"),
         (lambda: Fleet((station(weight=float("nan")),)), "weight"),
         (lambda: Fleet((station("prefill"),)), "disaggregated serving needs both"),
         (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "disaggregated serving needs both"),
         (lambda: Fleet((station(),), FleetRouting("random")), "unknown routing policy"),  # type: ignore[arg-type]
-        (lambda: Fleet((station("all"),)), "no role"),  # type: ignore[arg-type]
+        (lambda: Fleet((station("all"),)), "unknown role"),  # type: ignore[arg-type]
         (lambda: Fleet((station(),), FleetRouting("shares", (10, 5), (), ((1,),) * 3)), "must be ascending"),
         (lambda: Fleet((station(),), FleetRouting("shares", (10,), (), ((1.0,),))), "shares need a row"),
         (lambda: Fleet((station(),), FleetRouting("shares", (), (), ((0.0,),))), "some of every bucket"),
