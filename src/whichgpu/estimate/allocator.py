@@ -1,9 +1,9 @@
-"""A replay of PyTorch's CUDA caching allocator: what a sequence of births and deaths makes it hold.
+"""Replay of PyTorch's CUDA caching allocator for a sequence of allocations and frees.
 
 The rules are those of `c10/cuda/CUDACachingAllocator.cpp` (PyTorch 2.x, default settings): sizes round up to 512 bytes; requests
-up to 1 MiB are cut from 2 MiB segments, those below 10 MiB from 20 MiB segments, larger ones get a segment of their own rounded
-up to 2 MiB; the smallest free block that is large enough is taken; what remains of it stays free if it is at least 512 bytes
-(small pool) or more than 1 MiB (large pool); free neighbours within a segment merge; segments are never given back.
+up to 1 MiB come from 2 MiB segments, those below 10 MiB from 20 MiB segments, larger ones get their own segment rounded up to
+2 MiB; the smallest free block that is large enough is used and split if at least 512 bytes (small pool) or more than 1 MiB (large
+pool) remain; free neighbours in a segment merge; segments are never returned to the driver.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
 GRANULARITY = 512
-SMALL_SIZE = MIB  # the largest request of the small pool
+SMALL_SIZE = MIB  # largest request of the small pool
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
-MIN_OWN_SEGMENT = 10 * MIB  # from here on a request gets a segment of its own
+MIN_OWN_SEGMENT = 10 * MIB  # smallest request with a segment of its own
 SEGMENT_GRANULARITY = 2 * MIB
 
-Event = tuple[int, int]  # (id, bytes): positive is a birth, negative the death of that id
+Event = tuple[int, int]  # (id, bytes): positive allocates, negative frees that id
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Peaks in bytes; `breakdown` is what each label held (rounded as the allocator does) when the allocated bytes peaked."""
+    """Peaks in bytes; `breakdown` is the rounded bytes by label when the allocated bytes peaked."""
 
     peak_allocated: int
     peak_reserved: int
     breakdown: Mapping[str, int] = field(default_factory=dict)
-    peak_event: int = 0  # index of the event that made the peak
+    peak_event: int = 0  # index of the event at the peak
 
 
 def round_size(size: int) -> int:
-    """Bytes the allocator hands out for a request.
+    """Bytes the allocator gives a request.
 
     >>> round_size(1), round_size(512), round_size(513)
     (512, 512, 1024)
@@ -43,7 +43,7 @@ def round_size(size: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """Bytes asked of the driver when no free block serves a (rounded) request.
+    """Bytes allocated from the driver if no free block is large enough for a (rounded) request.
 
     >>> [segment_size(size) // MIB for size in (512, MIB, MIB + 512, 10 * MIB, 21 * MIB)]
     [2, 2, 20, 10, 22]
@@ -55,15 +55,15 @@ def segment_size(size: int) -> int:
     return -(-size // SEGMENT_GRANULARITY) * SEGMENT_GRANULARITY
 
 
-def replay_pool(codes: Iterable[int], least: int, bits: int) -> tuple[list[int], int]:
-    """One pool's births (units of 512 bytes, above 0) and deaths (0 or below: minus the number of the birth) in order.
+def replay_pool(codes: Iterable[int], min_remainder: int, bits: int) -> tuple[list[int], int]:
+    """Units that each allocation of one pool takes, and units reserved; a unit is 512 bytes.
 
-    Gives the units each birth takes, which may be more than it asks for, and those reserved. What remains of a block is split off
-    from `least` units on. `bits` hold any address.
+    A code above 0 allocates that many units, one of 0 or below frees the allocation of that number, negated. A block is split if
+    at least `min_remainder` units remain. Any address fits in `bits` bits.
     """
-    free: list[int] = []  # sorted: size, then address, as one number
-    sizes: dict[int, int] = {}  # of free blocks, by where they start
-    starts: dict[int, int] = {}  # of free blocks, by where they end
+    free: list[int] = []  # sorted keys of free blocks: size and address in one number
+    sizes: dict[int, int] = {}  # of free blocks, by start address
+    starts: dict[int, int] = {}  # of free blocks, by end address
     places: list[int] = []
     taken: list[int] = []
     mask, unused, reserved = (1 << bits) - 1, 0, 0
@@ -76,10 +76,10 @@ def replay_pool(codes: Iterable[int], least: int, bits: int) -> tuple[list[int],
                 del sizes[start]
             else:
                 start, size = unused, segment_size(code * GRANULARITY) // GRANULARITY
-                unused += 2 * size  # a gap, so that segments never look adjacent
+                unused += 2 * size  # The gap keeps segments from merging.
                 reserved += size
             left = size - code
-            if left >= least:
+            if left >= min_remainder:
                 rest = start + code
                 sizes[rest] = left
                 starts[start + size] = rest

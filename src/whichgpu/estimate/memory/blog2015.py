@@ -1,12 +1,10 @@
-"""The formula of 2015: 12 bytes x (weights + batch x units), for comparison.
+"""The rule of thumb of 2015, for comparison: 12 bytes x (weights + batch x units).
 
-From "Which GPU for Deep Learning?" (Tim Dettmers, 2014): four bytes a number, times three; for the weights, their gradients and
-momentum, for the units, their errors and the dropout mask.
+From "Which GPU for Deep Learning?" (Tim Dettmers, 2014): three fp32 numbers for each weight (weight, gradient, momentum) and each
+unit (activation, error, dropout mask).
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory, significant
@@ -14,21 +12,22 @@ from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Transformer
 from whichgpu.workload.workload import Workload
 
-BYTES = 12
+BYTES_PER_VALUE = 12
+FP32_PRECISIONS = ("fp32", "fp32-default", "tf32")
 SOURCE = "dettmers-2014-which-gpu"
 
 
 def formula_bytes(weights: int, batch: int, units: int) -> int:
-    """Bytes, for the weights' count, the batch and the units of all layers, the input's among them.
+    """Bytes for a number of weights, a batch and the units of all layers, including the input.
 
     >>> formula_bytes(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; printed there as 0.62
     0.6069...
     """
-    return BYTES * (weights + batch * units)
+    return BYTES_PER_VALUE * (weights + batch * units)
 
 
 def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryEstimate:
-    """The formula's answer, with a word on how far it is from ours and why."""
+    """Return the formula's estimate, with warnings that compare it with ours and say why they differ."""
     weights, units = count_weights_and_units(workload, shape, ours)
     batch = workload.local_batch
     parts = {
@@ -38,12 +37,12 @@ def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryE
         "activations": formula_bytes(0, batch, units),
     }
     total, exact = formula_bytes(weights, batch, units), (1.0, 1.0)
-    told = build_estimate(parts, exact, exact, basis="published", sources=(SOURCE,))
-    return replace(told, warnings=(_compared(total, ours), *_reasons(workload, shape)))
+    warnings = (_comparison(total, ours), *_reasons(workload, shape))
+    return build_estimate(parts, exact, exact, "published", (SOURCE,), warnings)
 
 
 def count_weights_and_units(workload: Workload, shape: Shape, ours: MemoryEstimate) -> tuple[int, int]:
-    """Weights, and units of one sample: what every layer hands on, the input first. A sequence's tokens all count."""
+    """Number of weights, and of units of one sample (all tokens of a sequence), including the input."""
     if isinstance(shape, Mlp):
         return sum(a * b for a, b in zip(shape.units, shape.units[1:], strict=False)), sum(shape.units)
     from whichgpu.workload.parameters import count_parameters
@@ -56,17 +55,13 @@ def count_weights_and_units(workload: Workload, shape: Shape, ours: MemoryEstima
         return weights, token * (workload.seq_in or 1)
     if isinstance(shape, Dlrm):
         return weights, sum(shape.bottom) + len(shape.tables) * shape.embedding_dim + sum(shape.top)
-    return weights, _kept_units(workload, ours)
+    # The layers of other models are not known one by one: our own estimate of activations is converted to units.
+    width = 4 if (workload.precision or "fp32") in FP32_PRECISIONS else 2
+    activations = ours.parts["activations"].value if "activations" in ours.parts else 0.0
+    return weights, int(activations / width / workload.local_batch)
 
 
-def _kept_units(workload: Workload, ours: MemoryEstimate) -> int:
-    """Where layers are not known one by one: the activations our own count finds, at the width they have there."""
-    width = 2 if (workload.precision or "fp32") not in ("fp32", "fp32-default", "tf32") else 4
-    kept = ours.parts["activations"].value if "activations" in ours.parts else 0.0
-    return int(kept / width / workload.local_batch)
-
-
-def _compared(total: int, ours: MemoryEstimate) -> Message:
+def _comparison(total: int, ours: MemoryEstimate) -> Message:
     share = significant(total / ours.allocated.value * 100, 2) if ours.allocated.value else "–"
     return msg(
         "warning.blog-2015",
@@ -78,16 +73,14 @@ def _compared(total: int, ours: MemoryEstimate) -> Message:
 
 
 def _reasons(workload: Workload, shape: Shape) -> tuple[Message, ...]:
-    """Where the formula is right, and each thing it does not know of in this request."""
-    found: list[Message] = []
+    """Messages on each aspect of the request that the formula ignores."""
+    reasons: list[Message] = []
     if not workload.training:
-        found.append(msg("warning.blog-2015-training"))
-    if workload.precision not in ("fp32", "fp32-default", "tf32"):
-        found.append(msg("warning.blog-2015-precision", precision=workload.precision or "–"))
+        reasons.append(msg("warning.blog-2015-training"))
+    if workload.precision not in FP32_PRECISIONS:
+        reasons.append(msg("warning.blog-2015-precision", precision=workload.precision or "–"))
     if workload.training and workload.optimizer != "sgd-momentum":
-        found.append(msg("warning.blog-2015-optimizer", optimizer=workload.optimizer or "–"))
+        reasons.append(msg("warning.blog-2015-optimizer", optimizer=workload.optimizer or "–"))
     if not isinstance(shape, Mlp):
-        found.append(msg("warning.blog-2015-layers"))
-    if not found:
-        found.append(msg("warning.blog-2015-right"))
-    return (*found, msg("warning.blog-2015-overhead"))
+        reasons.append(msg("warning.blog-2015-layers"))
+    return (*(reasons or [msg("warning.blog-2015-right")]), msg("warning.blog-2015-overhead"))

@@ -1,4 +1,4 @@
-"""Which way of counting answers a request: by formula, by operator table, or the way of 2015. Each is loaded when needed."""
+"""Peak memory of a request by the method for its model: formulas, operator tables, a trace, or the formula of 2015."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from whichgpu.workload.precisions import TRAINED_PRECISIONS
 from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, WeightsOnly
 from whichgpu.workload.workload import Workload
 
-# What a request says of the load, the run and the links takes no memory: counts are shared by requests that differ in these.
-WITHOUT: dict[str, Any] = {
+# Load, run length and links need no memory: requests that differ only in these fields share a cached estimate.
+IGNORED_FIELDS: dict[str, Any] = {
     "gpu": None, "rate": None, "epochs": None, "steps": None, "tokens": None, "samples": None, "ttft_max": None, "tpot_max": None,
     "percentile": 95, "host_speed": 1.0, "interconnect": None, "network": None, "network_gbps": None, "model": "",
 }  # fmt: skip
-_RECENT = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # with the GPU, whose identity is part of the key
+_CACHE = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # The GPU is stored because its id() is part of the key.
 
 
 def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
-    """Peak memory on the fullest GPU. `workload` has its defaults filled in."""
-    if isinstance(shape, TracedShape) and ":" in shape.table:  # a module that may change
-        return _counted(workload, shape, gpu)
-    bare = replace(workload, **WITHOUT)
-    return _RECENT.get((bare, shape, id(gpu)), lambda: (_counted(bare, shape, gpu), gpu))[0]
+    """Peak memory on the fullest GPU; `workload` has its defaults filled in."""
+    if isinstance(shape, TracedShape) and ":" in shape.table:  # The module's code may change between calls.
+        return _estimate(workload, shape, gpu)
+    reduced = replace(workload, **IGNORED_FIELDS)
+    return _CACHE.get((reduced, shape, id(gpu)), lambda: (_estimate(reduced, shape, gpu), gpu))[0]
 
 
-def _counted(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
+def _estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.method == "blog-2015":
         from whichgpu.estimate.memory.blog2015 import blog_2015
 
-        return blog_2015(workload, shape, _ours(workload, shape, gpu))
-    return _ours(workload, shape, gpu)
+        return blog_2015(workload, shape, _own_estimate(workload, shape, gpu))
+    return _own_estimate(workload, shape, gpu)
 
 
-def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
+def _own_estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.training:
         check_training(workload, shape)
-    if isinstance(shape, TracedShape) and ":" in shape.table:  # a module to trace now, not a table
+    if isinstance(shape, TracedShape) and ":" in shape.table:
         from whichgpu.estimate.memory.module import module_memory
 
         return module_memory(workload, shape, gpu)
@@ -59,7 +59,7 @@ def _ours(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
 
 
 def check_training(workload: Workload, shape: Shape) -> None:
-    """What no step can be counted for is refused in words."""
+    """Raise UsageError if the memory of a training step of this model or precision cannot be estimated."""
     if isinstance(shape, Dlrm):
         raise UsageError("no-training", msg("error.no-training", name=shape.name), msg("hint.no-training"))
     if isinstance(shape, WeightsOnly):

@@ -1,8 +1,7 @@
-"""GGUF weights: which tensor of a model gets which type in a mix such as `q4_k_m`.
+"""GGUF types of a model's tensors in a mix such as `q4_k_m`, by llama.cpp's `llama_tensor_get_type` (src/llama-quant.cpp).
 
-The rule is llama.cpp's `llama_tensor_get_type`
-(src/llama-quant.cpp): most matrices take the mix's base type, and a few that matter more get more bits, by role and layer.
-One-dimensional tensors stay f32. A matrix whose rows do not divide into blocks falls back to a type with smaller blocks.
+Most matrices have the mix's base type; a few that matter more get more bits, by role and layer. One-dimensional tensors stay f32.
+A matrix whose rows do not divide into blocks falls back to a type with smaller blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from whichgpu.workload.precisions import PRECISION_BY_NAME, Block, tensor_types
 
 TYPES: Mapping[str, Block] = {name: one.block for name, one in tensor_types().items()}
-# File type -> type of most of its matrices; llama-quantize's short names -> its long ones.
+# Type of most matrices by mix, and long names by llama-quantize's short ones.
 MIXES: Mapping[str, str] = {name: one.tensor_type for name, one in PRECISION_BY_NAME.items() if one.tensor_type}
 ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_NAME.items() if one.alias_of}
 
@@ -27,22 +26,22 @@ OUTPUT_MIXES_EIGHT_EXPERTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GgufModelTraits:
-    """What of a model the rule looks at."""
+    """Properties of a model that decide its tensor types."""
 
     layers: int
-    groups: int  # query heads a key head
+    groups: int  # query heads per KV head
     experts: int
     falcon: bool = False
 
     @property
     def seventy(self) -> bool:
-        """Llama-2/3-70B and models shaped like it, which the rule names."""
+        """Whether llama.cpp treats the model as Llama-70B."""
         return self.layers == 80 and self.groups > 1
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixPosition:
-    """A matrix the rule is asked about: in which mix, of which base type, in which layer of what model."""
+    """A matrix in a model: the mix, its base type, the layer and the model."""
 
     mix: str
     base: str
@@ -51,25 +50,26 @@ class MatrixPosition:
 
 
 def has_more_bits(layer: int, layers: int) -> bool:
-    """Whether a layer is among those given more bits: the first and last eighth, and every third between."""
+    """Whether a layer gets more bits: the first and last eighth of layers, and every third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
 def tensor_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
-    """The GGUF type of a matrix by its role and layer, with `row` weights a row.
+    """GGUF type of a matrix by its role and layer, with `row` weights per row.
 
     >>> llama = GgufModelTraits(layers=32, groups=4, experts=1)
     >>> [tensor_type("q4_k_m", "ffn_down", layer, llama, 14336) for layer in (0, 4, 6)]
     ['q6_k', 'q4_k', 'q6_k']
     """
-    chosen = _wanted(mix, role, layer, traits, row)
-    if row % TYPES[chosen].weights == 0:
-        return chosen
-    chosen = tensor_types()[chosen].fallback or "f16"  # a type with smaller blocks
-    return chosen if row % TYPES[chosen].weights == 0 else "f16"
+    name = _preferred_type(mix, role, layer, traits, row)
+    if row % TYPES[name].weights == 0:
+        return name
+    name = tensor_types()[name].fallback or "f16"
+    return name if row % TYPES[name].weights == 0 else "f16"
 
 
-def _wanted(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
+def _preferred_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
+    """GGUF type of a matrix whose rows divide into blocks."""
     base = MIXES[mix]
     if base in ("f32", "f16"):
         return base

@@ -1,7 +1,7 @@
 """Memory of inference: serve, batch, prefill, decode and forward, by engine.
 
-Weights and cache are arithmetic and exact; activations follow the operators; what engines and drivers add is a constant of the
-engine's record with a wide range. The ranges of the totals come from those of the parts.
+Weights and KV cache are exact; activations follow the operators; what engines and drivers add are constants of the engine's
+record with a wide range. The ranges of the totals come from those of the parts.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
-SEQ_IN, SEQ_OUT = 2048, 256  # where a request comes without them
+SEQ_IN, SEQ_OUT = 2048, 256  # default input and output tokens
 
-# 90% ranges of parts as factors. Weights have their own (`weight_spread`); the cache is exact.
+# 90% ranges of parts as factors (assumed). Weights have their own (`weight_range`).
 PART_RANGES: Mapping[str, tuple[float, float]] = {
     "kv_cache": (1.0, 1.0),
     "activations": (0.8, 1.3),
@@ -54,24 +54,24 @@ PART_RANGES: Mapping[str, tuple[float, float]] = {
     "context": (0.7, 1.3),
     "slack": (0.0, 2.5),
 }
-SERVING_ACTIVATION_RANGE = (0.6, 1.6)  # engines profile a step we do not see
-CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # the context once it holds communication buffers
+SERVING_ACTIVATION_RANGE = (0.6, 1.6)  # Serving engines profile a step of their own.
+CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # The context includes communication buffers.
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceCase:
-    """A request with its blanks filled, as the parts need it."""
+    """A request with its defaults filled in."""
 
     workload: Workload
     shape: Transformer
     gpu: Gpu | None
     engine: EngineRecord
-    memory: EngineMemory  # the engine's, or the default engine's for a model without a cache
+    memory: EngineMemory  # the engine's, or the default engine's for a model without a KV cache
     precision: str
 
     @property
     def sequences(self) -> int:
-        """Sequences at once on one replica."""
+        """Concurrent sequences on one replica."""
         return self.workload.local_batch
 
     @property
@@ -84,18 +84,18 @@ class InferenceCase:
 
     @property
     def source(self) -> int:
-        """Tokens the encoder of an encoder-decoder model reads."""
+        """Input tokens of the encoder of an encoder-decoder model."""
         return (self.shape.encoder_context or self.prompt) if self.shape.encoder_layers else 0
 
     @property
     def context(self) -> int:
-        """Tokens the cache holds for one sequence at the end."""
-        grown = (self.workload.seq_out or SEQ_OUT) if self.workload.generating else 0
-        return max(1, grown) if self.shape.encoder_layers else self.prompt + grown
+        """Tokens in the KV cache of one finished sequence."""
+        output = (self.workload.seq_out or SEQ_OUT) if self.workload.generating else 0
+        return max(1, output) if self.shape.encoder_layers else self.prompt + output
 
     @property
     def cached(self) -> bool:
-        """Whether there is a cache."""
+        """Whether there is a KV cache."""
         return self.workload.traits.caching and self.shape.has_kv_cache
 
     @property
@@ -105,16 +105,17 @@ class InferenceCase:
 
 
 def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
-    """Peak on the fullest GPU. `allocated` is what is needed; for engines that preallocate `device` is what they take."""
+    """Peak memory on the fullest GPU; for engines that preallocate, `device` includes what they reserve."""
     if isinstance(shape, TracedShape):
-        from whichgpu.estimate.memory.traced import traced_memory  # reads the operator tables
+        from whichgpu.estimate.memory.traced import traced_memory
 
         return traced_memory(workload, shape, gpu)
     precision = canonical_precision(workload.precision) if workload.precision else None
     spread = weight_range(precision)
     if isinstance(shape, Transformer):
         case = _case(workload, shape, gpu, precision or DEFAULT_PRECISION)
-        return _estimate(_transformer_parts(case), _spreads(case, spread), _basis(case.memory), _warnings(case), case)
+        basis: Basis = "modelled" if case.memory.managed else "calibrated"
+        return _estimate(_transformer_parts(case), _part_ranges(case, spread), basis, _warnings(case), case)
     parts = {"weights": weight_bytes(shape, precision, workload.parallel)}
     width = activation_bytes(precision or DEFAULT_PRECISION)
     warnings: tuple[Message, ...] = ()
@@ -145,11 +146,11 @@ def _transformer_parts(case: InferenceCase) -> dict[str, int]:
     layers = -(-shape.layers // layout.pp)
     if case.cached and workload.traits.decoding:
         parts["cuda_graphs"] = graph_bytes(case.memory, case.gpu, layers, layout.tp)
-    return parts | _overheads(case.memory, case.gpu, parts, gpus, growing=_grows(case))
+    return parts | _overheads(case.memory, case.gpu, parts, gpus, growing=_reallocates_cache(case))
 
 
 def _weights(case: InferenceCase, gpus: int) -> int:
-    """Bytes of weights on the fullest GPU, without an embedding the engine leaves on the host (where it is not the head)."""
+    """Bytes of weights on the fullest GPU, without an untied embedding that the engine keeps on the host."""
     size = weight_bytes(case.shape, case.workload.precision, case.workload.parallel if gpus > 1 else None)
     if case.memory.embedding_on_host and not case.shape.tied:
         size -= split_weights(case.shape, case.precision).embedding // gpus
@@ -159,12 +160,11 @@ def _weights(case: InferenceCase, gpus: int) -> int:
 def _cache(case: InferenceCase) -> int:
     if not case.cached:
         return 0
-    asked = case.workload.kv_precision or PRECISION_BY_NAME[case.precision].kv_default
     return kv_bytes(
         case.shape,
         case.sequences,
         case.context,
-        asked,
+        case.workload.kv_precision or PRECISION_BY_NAME[case.precision].kv_default,
         case.memory.block_tokens,
         source=case.source,
         parallel=case.workload.parallel,
@@ -173,7 +173,7 @@ def _cache(case: InferenceCase) -> int:
 
 
 def _steps(case: InferenceCase) -> list[ForwardPass]:
-    """The passes a request makes: its prompt (or the largest chunk), and one token a sequence."""
+    """Forward passes of a request: prefill (or its largest chunk), and decode of one token per sequence."""
     task = case.workload.traits
     steps = []
     if task.step != "decode" or case.memory.managed or not case.cached:
@@ -185,17 +185,15 @@ def _steps(case: InferenceCase) -> list[ForwardPass]:
 
 def _prompt_step(case: InferenceCase) -> ForwardPass:
     length = max(case.prompt, case.source)
-    whole = case.sequences * length
     chunk = chunk_tokens(case.memory, case.gpu, case.workload.task, case.context)
-    tokens = whole if chunk is None else chunk
+    tokens = case.sequences * length if chunk is None else chunk
     return _step(case, tokens, length, _logit_rows(case, tokens))
 
 
 def _logit_rows(case: InferenceCase, tokens: int) -> int:
-    """Positions whose logits are made."""
-    shape = case.shape
-    if not shape.head or not shape.has_kv_cache:
-        return 0  # an encoder's forward ends with its last hidden state
+    """Number of positions whose logits are computed."""
+    if not case.shape.head or not case.shape.has_kv_cache:
+        return 0  # An encoder's forward pass ends with its last hidden state.
     if case.memory.managed:
         return tokens if case.memory.logits_of_all_tokens else max(case.sequences, case.memory.sampled_rows)
     return case.sequences if case.memory.last_logits_only and case.workload.traits.logits == "last" else tokens
@@ -203,105 +201,94 @@ def _logit_rows(case: InferenceCase, tokens: int) -> int:
 
 def _step(case: InferenceCase, tokens: int, context: int, logits: int) -> ForwardPass:
     width = case.width
-    sampled = case.cached and case.workload.generating
-    extra = case.memory.logit_bytes if sampled or case.memory.managed else 0
+    sampling = case.cached and case.workload.generating
+    extra = case.memory.logit_bytes if sampling or case.memory.managed else 0
+    # Eager attention stores scores as computed, in fp32 for the softmax, and cast back, unless the engine has one buffer.
+    scores = case.memory.score_bytes or 2 * width + 4
     return ForwardPass(
         tokens=tokens,
         context=context,
         width=width,
         logits=logits,
         logit_bytes=width + extra,
-        score_bytes=_score_bytes(case) if case.workload.attention == "eager" else 0,
+        score_bytes=scores if case.workload.attention == "eager" else 0,
         written_out=case.engine.eager,
         kept=case.sequences * case.source * case.shape.hidden * width,
         tp=case.workload.parallel.tp,
     )
 
 
-def _score_bytes(case: InferenceCase) -> int:
-    """Of a written-out score: as computed, in fp32 for the softmax, and cast back, unless the engine has one buffer for it."""
-    return case.memory.score_bytes or 2 * case.width + 4
-
-
-def _grows(case: InferenceCase) -> bool:
-    """Transformers' own cache is made anew, one token longer, at every step."""
+def _reallocates_cache(case: InferenceCase) -> bool:
+    """Whether every step reallocates the KV cache one token longer, as the `transformers` library does."""
     return case.engine.eager and case.cached and case.workload.traits.decoding
 
 
 def _temporary(case: InferenceCase, cache: int) -> int:
-    """One layer's keys while its cache grows, and autocast's 16-bit copies of fp32 weights."""
-    grown = cache // (2 * case.shape.layers) if _grows(case) else 0
-    copies = 0
+    """Bytes of one layer's keys while its cache is reallocated, and of autocast's 16-bit copies of fp32 weights."""
+    reallocated = cache // (2 * case.shape.layers) if _reallocates_cache(case) else 0
+    casts = 0
     if case.precision.startswith("amp-"):
-        counted = count_parameters(case.shape)
-        head = counted.embedding if case.shape.tied and case.shape.head else counted.head
-        copies = 2 * (counted.linear + (head if case.shape.has_kv_cache else 0))
-    return grown + copies // max(1, case.workload.parallel.tp * case.workload.parallel.pp)
+        parameters = count_parameters(case.shape)
+        head = parameters.embedding if case.shape.tied and case.shape.head else parameters.head
+        casts = 2 * (parameters.linear + (head if case.shape.has_kv_cache else 0))
+    return reallocated + casts // max(1, case.workload.parallel.tp * case.workload.parallel.pp)
 
 
 def _overheads(
     memory: EngineMemory, gpu: Gpu | None, parts: Mapping[str, int], gpus: int, growing: bool = False
 ) -> dict[str, int]:
-    """Libraries' workspace, the context, and what the allocator holds beyond what is allocated."""
-    moving = parts.get("activations", 0) + parts.get("temporary", 0)
-    slack = memory.slack + memory.slack_of_activations * moving
+    """Bytes of workspaces, the CUDA context, and what the allocator reserves beyond what is allocated."""
+    dynamic = parts.get("activations", 0) + parts.get("temporary", 0)
+    slack = memory.slack + memory.slack_of_activations * dynamic
     if growing:
         slack += memory.slack_of_growing_cache * parts.get("kv_cache", 0)
-    return {
-        "workspace": workspace_bytes(memory, gpu),
-        "context": context_bytes(gpu, gpus),
-        "slack": int(slack),
-    }
+    return {"workspace": workspace_bytes(memory, gpu), "context": context_bytes(gpu, gpus), "slack": int(slack)}
 
 
-def _spreads(case: InferenceCase, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:
+def _part_ranges(case: InferenceCase, weights: tuple[float, float]) -> dict[str, tuple[float, float]]:
     layout = case.workload.parallel
-    spreads = {**PART_RANGES, "weights": weights}
+    ranges = {**PART_RANGES, "weights": weights}
     if case.memory.managed:
-        spreads["activations"] = SERVING_ACTIVATION_RANGE
+        ranges["activations"] = SERVING_ACTIVATION_RANGE
     if layout.tp * layout.pp * layout.ep > 1:
-        spreads["context"] = CONTEXT_RANGE_MULTI_GPU
-    return spreads
-
-
-def _basis(memory: EngineMemory) -> Basis:
-    return "modelled" if memory.managed else "calibrated"
+        ranges["context"] = CONTEXT_RANGE_MULTI_GPU
+    return ranges
 
 
 def _estimate(
     parts: Mapping[str, int],
-    spreads: Mapping[str, tuple[float, float]],
+    ranges: Mapping[str, tuple[float, float]],
     basis: Basis,
     warnings: tuple[Message, ...] = (),
     case: InferenceCase | None = None,
 ) -> MemoryEstimate:
     sources = ("truth-h200",) if basis == "calibrated" else ("engine-defaults",)
-    told = {name: parts[name] for name in PARTS if parts.get(name)}
-    figures = {name: _figure({name: size}, spreads, basis, sources) for name, size in told.items()}
-    allocated = _figure({name: size for name, size in told.items() if name not in OUTSIDE_ALLOCATOR}, spreads, basis, sources)
-    needed = _figure(told, spreads, basis, sources)
+    sizes = {name: parts[name] for name in PARTS if parts.get(name)}
+    figures = {name: _figure({name: size}, ranges, basis, sources) for name, size in sizes.items()}
+    allocated = _figure({name: size for name, size in sizes.items() if name not in OUTSIDE_ALLOCATOR}, ranges, basis, sources)
+    required = _figure(sizes, ranges, basis, sources)
     if case is None or case.gpu is None:
-        return MemoryEstimate(allocated, needed, figures, warnings)
-    reserved = _reserved(case, case.gpu, told)
-    value, low, high = (max(reserved, bound) for bound in (needed.value, needed.low, needed.high))
+        return MemoryEstimate(allocated, required, figures, warnings)
+    reserved = _reserved(case, case.gpu, sizes)
+    value, low, high = (max(reserved, bound) for bound in (required.value, required.low, required.high))
     device = Figure(value, low, high, "byte", basis, sources)
-    return MemoryEstimate(allocated, device, figures, (*warnings, *_cap_warning(case, needed)))
+    return MemoryEstimate(allocated, device, figures, (*warnings, *_share_warning(case, case.gpu, required)))
 
 
 def _figure(
-    parts: Mapping[str, int], spreads: Mapping[str, tuple[float, float]], basis: Basis, sources: tuple[str, ...]
+    parts: Mapping[str, int], ranges: Mapping[str, tuple[float, float]], basis: Basis, sources: tuple[str, ...]
 ) -> Figure:
-    """A sum with its range: parts err independently, so their deviations add as squares."""
+    """Sum of parts with its range: parts err independently, so their deviations add as squares."""
     total = sum(parts.values())
-    below = sqrt(sum((size * (1 - spreads[name][0])) ** 2 for name, size in parts.items()))
-    above = sqrt(sum((size * (spreads[name][1] - 1)) ** 2 for name, size in parts.items()))
+    below = sqrt(sum((size * (1 - ranges[name][0])) ** 2 for name, size in parts.items()))
+    above = sqrt(sum((size * (ranges[name][1] - 1)) ** 2 for name, size in parts.items()))
     exact = not below and not above
-    low, high = min(total, total - below), max(total, total + above)  # floats may round past a large whole number
+    low, high = min(total, total - below), max(total, total + above)  # Floats may round past a large integer.
     return Figure(total, low, high, "byte", "modelled" if exact else basis, () if exact else sources)
 
 
 def _reserved(case: InferenceCase, gpu: Gpu, parts: Mapping[str, int]) -> int:
-    """What an engine takes at start, whatever it needs: 0 for one that takes as it goes."""
+    """Bytes that an engine reserves at start; 0 for one that allocates on demand."""
     workload, memory, total = case.workload, case.memory, gpu.memory_bytes
     if not case.cached:
         return 0
@@ -325,11 +312,9 @@ def _warnings(case: InferenceCase) -> tuple[Message, ...]:
     return ()
 
 
-def _cap_warning(case: InferenceCase, needed: Figure) -> tuple[Message, ...]:
-    if case.gpu is None or not case.memory.capped:
+def _share_warning(case: InferenceCase, gpu: Gpu, required: Figure) -> tuple[Message, ...]:
+    """Warning that a model fits the GPU but not the engine's default share of it."""
+    budget = budget_bytes(case.workload, gpu)
+    if not case.memory.capped or not budget < required.value <= gpu.memory_bytes:
         return ()
-    budget = budget_bytes(case.workload, case.gpu)
-    if not budget < needed.value <= case.gpu.memory_bytes:
-        return ()
-    share = round(100 * budget / case.gpu.memory_bytes)
-    return (msg("warning.engine-share", engine=case.engine.id, share=share, gpu=case.gpu.name),)
+    return (msg("warning.engine-share", engine=case.engine.id, share=round(100 * budget / gpu.memory_bytes), gpu=gpu.name),)

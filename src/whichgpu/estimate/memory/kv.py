@@ -1,10 +1,8 @@
-"""The key-value cache: bytes a token and for a batch, by kind of attention.
+"""KV cache: bytes per token and per batch, by kind of attention.
 
-A decoder layer keeps a key and a value of `kv_heads * head_dim` elements for every token it may look back at
-(multi-head, grouped and multi-query attention alike). Latent attention keeps one latent and one rotary part a token,
-shared by all heads (DeepSeek-V2, arXiv 2405.04434). Layers with a sliding window keep the window's tokens only. The
-decoder of an encoder-decoder model keeps keys and values of the encoder's output beside its own. Engines that page the
-cache hand it out in blocks of tokens.
+A decoder layer stores a key and a value of `kv_heads * head_dim` elements per token (MHA, GQA, MQA). MLA stores one latent and
+one rotary part per token for all heads (DeepSeek-V2, arXiv 2405.04434). Layers with a sliding window store the window only. The
+decoder of an encoder-decoder model also stores keys and values of the encoder's output. Paged caches come in whole blocks.
 """
 
 from __future__ import annotations
@@ -16,21 +14,20 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME, Block
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel
 
-BLOCK_TOKENS = 16  # vLLM's default page
-
+BLOCK_TOKENS = 16  # vLLM's default block size
 KV_TYPES: Mapping[str, Block] = {name: one.kv_block for name, one in PRECISION_BY_NAME.items() if one.kv_block}
 
 
 def kv_type(precision: str) -> Block:
-    """How a cache precision stores its elements."""
-    found = KV_TYPES.get(precision.lower())
-    if found is None:
+    """Return the storage format of a cache precision."""
+    block = KV_TYPES.get(precision.lower())
+    if block is None:
         raise unknown_word("precision", precision, tuple(KV_TYPES))
-    return found
+    return block
 
 
 def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
-    """Bytes one more token adds while every layer still looks at it.
+    """Bytes that one more token adds, before any sliding window is full.
 
     >>> from whichgpu.workload.shapes import Transformer
     >>> llama = Transformer("", "llama", 4096, 32, 32, 8, 128, 14336, 128256, True, "rms", "silu", False, True, 0, 8192)
@@ -51,10 +48,9 @@ def kv_bytes(
     parallel: Parallel | None = None,
     windowed: bool = True,
 ) -> int:
-    """Bytes of the cache of so many sequences of `context` tokens, on the fullest GPU where a layout is given.
+    """Bytes of the KV cache of `sequences` sequences of `context` tokens, on the fullest GPU if a layout is given.
 
-    `source` is the encoder's length for encoder-decoder models (the model's own fixed one by default). With `windowed` off
-    an engine is meant that keeps every token whatever the layer's window.
+    `source` is the encoder's length (default: the model's fixed one); without `windowed` the engine ignores sliding windows.
     """
     if not isinstance(shape, Transformer) or not shape.has_kv_cache:
         return 0
@@ -69,7 +65,7 @@ def kv_bytes(
 
 
 def cached_tokens(context: int, window: int, block: int) -> int:
-    """Tokens a layer has room for: whole blocks; a window that slides may straddle one more.
+    """Tokens a layer allocates, in whole blocks; a sliding window may straddle one more block.
 
     >>> cached_tokens(1000, 0, 16), cached_tokens(1000, 4096, 16), cached_tokens(100000, 4096, 16), cached_tokens(100000, 4096, 1)
     (1008, 1008, 4112, 4096)
@@ -80,14 +76,14 @@ def cached_tokens(context: int, window: int, block: int) -> int:
 
 
 def full_layers(shape: Transformer) -> int:
-    """Layers that see everything: all without a window, every n-th with one (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
+    """Number of layers with full attention: all without a window, every n-th with one (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
     if not shape.window:
         return shape.layers
     return shape.layers // shape.global_every if shape.global_every else 0
 
 
 def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
-    """Layers on the fullest stage: those that see everything, those with a window."""
+    """Layers with full attention and layers with a window on the fullest pipeline stage."""
     stage = -(-shape.layers // pp)
     if not windowed:
         return stage, 0
@@ -96,7 +92,7 @@ def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
 
 
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
-    """Of one token in one layer. Heads are split over tensor-parallel ranks, at least one each; a latent is on all of them."""
+    """Bytes of one token in one layer. Each tensor-parallel rank has at least one KV head; an MLA latent is on every rank."""
     kind = kv_type(precision)
     if shape.mla:
         return kind.size(shape.mla.kv_rank + shape.mla.rope_dim)

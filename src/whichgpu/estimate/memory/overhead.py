@@ -1,4 +1,4 @@
-"""What lies beside tensors: library workspaces, the CUDA context, and what the caching allocator keeps in hand."""
+"""Memory beside tensors in PyTorch: library workspaces and the CUDA context."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from whichgpu.base.units import MIB
 from whichgpu.catalog.architecture import TYPICAL, architecture_named, architecture_of
 from whichgpu.catalog.gpu import Gpu
 
-# Device memory in use less what the allocator reserved, on an H200 (132 SMs, driver 580, CUDA 13, PyTorch 2.11): 751 MiB with
-# plain matrix products, 771 to 798 MiB once convolutions, attention and more kernels are loaded. It grows with the SMs.
+# Device memory in use less what the allocator reserved, measured on an H200 (132 SMs, driver 580, CUDA 13, PyTorch 2.11): 527 MiB
+# before any kernel, 751 MiB with GEMMs only, 771 to 798 MiB with convolutions and attention. It grows with the SMs.
 CONTEXT_PER_SM = 4 * MIB
-KERNELS = 257 * MIB
-SMS = 132  # where no GPU is named
+LOADED_KERNELS = 257 * MIB  # of a training step
+DEFAULT_SMS = 132  # if no GPU is given
 
 
-def context_bytes(gpu: Gpu | None) -> int:
+def context_bytes(gpu: Gpu | None, kernels: int = LOADED_KERNELS) -> int:
     """Bytes of the CUDA context and loaded kernels."""
-    return CONTEXT_PER_SM * (gpu.sms if gpu and gpu.sms else SMS) + KERNELS
+    return CONTEXT_PER_SM * (gpu.sms if gpu and gpu.sms else DEFAULT_SMS) + kernels
 
 
 def workspace_bytes(gpu: Gpu | None) -> int:
-    """Bytes of matrix-product workspace the framework allocates on first use."""
+    """Bytes of cuBLAS workspace that PyTorch allocates on first use."""
     return (architecture_of(gpu) if gpu else architecture_named(TYPICAL)).gemm_workspace_mib * MIB

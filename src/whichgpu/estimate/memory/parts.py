@@ -1,4 +1,4 @@
-"""What an answer about memory is made of: named parts that add up, two totals, and a range."""
+"""A memory estimate: named parts that add up, two totals, and their ranges."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message
 
-# Parts in the order they are shown. Those before `context` are inside the framework's allocator.
+# Parts in display order. Those before `context` are inside the framework's allocator.
 PARTS = (
     "weights",
     "master_weights",
     "adapters",
     "gradients",
     "optimizer",
-    "cast_weights",  # 16-bit copies that autocast makes of 32-bit weights for one step
+    "cast_weights",  # 16-bit copies that autocast makes of 32-bit weights
     "activations",
     "kv_cache",
-    "temporary",  # what lives only at the peak: logits, recomputed blocks, gradients in flight, gathered shards
-    "workspace",  # cuBLAS, cuDNN and other libraries, as allocated through the framework
+    "temporary",  # tensors that live only at the peak: logits, recomputed blocks, gradients in flight, gathered shards
+    "workspace",  # cuBLAS, cuDNN and other libraries, allocated through the framework
     "cuda_graphs",
-    "context",  # CUDA context and loaded kernels: outside the allocator
-    "slack",  # allocator rounding, fragmentation and caches: reserved but not allocated
+    "context",  # CUDA context and loaded kernels
+    "slack",  # reserved by the allocator but not allocated: rounding, fragmentation, cached blocks
 )
 OUTSIDE_ALLOCATOR = ("context", "slack")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Peak on the fullest GPU. `allocated` is what the framework allocates, `device` what the device tool shows in use."""
+    """Peak memory on the fullest GPU. `allocated` is inside the framework's allocator, `device` is what nvidia-smi shows."""
 
     allocated: Figure
     device: Figure
@@ -45,12 +45,12 @@ def build_estimate(
     sources: tuple[str, ...] = (),
     warnings: tuple[Message, ...] = (),
 ) -> MemoryEstimate:
-    """Sum parts (bytes) into the two totals; the spreads are the 90% range as factors of the total."""
+    """Sum parts (bytes) into the two totals; the spreads are 90% ranges as factors."""
 
     def figure(value: float, spread: tuple[float, float]) -> Figure:
         return Figure(value, value * spread[0], value * spread[1], "byte", basis, sources)
 
-    inside = sum(size for name, size in parts.items() if name not in OUTSIDE_ALLOCATOR)
-    total = sum(parts.values())
-    told = {name: figure(parts[name], spread_allocated) for name in PARTS if parts.get(name)}
-    return MemoryEstimate(figure(inside, spread_allocated), figure(total, spread_device), told, warnings)
+    allocated = sum(size for name, size in parts.items() if name not in OUTSIDE_ALLOCATOR)
+    figures = {name: figure(parts[name], spread_allocated) for name in PARTS if parts.get(name)}
+    device = figure(sum(parts.values()), spread_device)
+    return MemoryEstimate(figure(allocated, spread_allocated), device, figures, warnings)

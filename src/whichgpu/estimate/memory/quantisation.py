@@ -1,4 +1,4 @@
-"""Bytes of weights by precision: what each scheme stores for a matrix, and what it leaves in 16 bit.
+"""Bytes of weights by precision: what each scheme stores for a matrix, and what stays in 16 bit.
 
 | precision | linear layers | embedding and head | norms and biases |
 |---|---|---|---|
@@ -11,7 +11,7 @@
 | mxfp4 | blocks of 32: 16 bytes and a one-byte scale; of an MoE model the experts alone | 2 | 2 |
 | GGUF | by llama.cpp's rule (`gguf_mix`) | by the rule | 4 |
 
-Serving engines quantise the linear layers of the blocks and skip embedding, head and a mixture's router: `ignore: lm_head` in
+Serving engines quantise the linear layers of the blocks and skip embedding, head and MoE router: `ignore: lm_head` in
 compressed-tensors, `modules_to_not_convert` in GPTQ and AWQ, ModelOpt's defaults for NVFP4.
 """
 
@@ -30,22 +30,22 @@ from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel
 
 DEFAULT_PRECISION = "bf16"
-# A file's own size stands in for the rule where the precision asked for is plainly the file's.
+# Within this relative difference the precision is assumed to be the file's own, and the file's size is used.
 STORED_TOLERANCE = 0.12
 
 
 @dataclass(frozen=True, slots=True)
 class WeightScheme:
-    """How a precision stores weights: linear layers in blocks, with bytes a row and a matrix beside; all else at `other`."""
+    """How a precision stores weights: linear layers in blocks plus bytes per row and matrix; all else at `other` bytes."""
 
     linear: Block
     other: int
     row_bytes: int = 0
     matrix_bytes: int = 0
-    experts_only: bool = False  # an MoE model keeps every matrix that is no expert's at `other` bytes a weight
+    experts_only: bool = False  # in an MoE model all matrices but the experts' take `other` bytes per weight
 
     def size(self, weights: int, row: int, matrices: int) -> int:
-        """Bytes of that many weights in so many matrices with `row` weights a row."""
+        """Bytes of `weights` weights in so many matrices with `row` weights per row."""
         return self.linear.size(weights) + self.row_bytes * (weights // max(1, row)) + self.matrix_bytes * matrices
 
 
@@ -63,7 +63,7 @@ FUSED_QKV = frozenset(("gpt2", "falcon", "bloom", "mpt", "gpt_neox", "phi", "phi
 
 @dataclass(frozen=True, slots=True)
 class MatrixGroup:
-    """Matrices alike: their role in llama.cpp's names, how many weights together, and weights in a row."""
+    """Equal matrices: their role in llama.cpp's names, the number of weights in all, and of weights per row."""
 
     role: str
     layer: int
@@ -74,28 +74,28 @@ class MatrixGroup:
 
 @dataclass(frozen=True, slots=True)
 class WeightBytes:
-    """Bytes of a model's weights, apart as layouts split them."""
+    """Bytes of a model's weights, grouped by how layouts shard them."""
 
     embedding: int
     head: int
     experts: int
-    keys_values: int  # their projections: split by key heads, replicated beyond
+    keys_values: int  # K and V projections: sharded by KV heads, replicated beyond
     linear: int
-    replicated: int  # norms, biases, routers, latent down-projections: on every GPU of a tensor-parallel group
+    replicated: int  # norms, biases, routers, MLA down-projections: on every tensor-parallel rank
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Bytes of all weights."""
         return self.embedding + self.head + self.experts + self.keys_values + self.linear + self.replicated
 
 
 def precisions() -> tuple[str, ...]:
-    """Every spelling of a precision: the plain ones and GGUF's."""
+    """Every accepted name of a precision, including GGUF's."""
     return tuple(dict.fromkeys((*PRECISIONS, *MIXES, *ALIASES)))
 
 
 def canonical_precision(name: str) -> str:
-    """A precision by its one name; an unknown one is an error with the nearest."""
+    """Return the canonical name of a precision; raise UnknownName with the nearest ones."""
     lowered = name.lower()
     lowered = ALIASES.get(lowered, lowered)
     if lowered in SCHEMES or lowered in MIXES:
@@ -104,62 +104,64 @@ def canonical_precision(name: str) -> str:
 
 
 def is_gguf(precision: str) -> bool:
-    """Whether a precision is one of llama.cpp's."""
+    """Whether a precision is a GGUF mix of llama.cpp."""
     return precision in MIXES
 
 
 def activation_bytes(precision: str) -> int:
-    """Bytes of an activation element where weights have that precision."""
+    """Bytes of an activation element for weights of a precision."""
     return PRECISION_BY_NAME[precision].compute_bytes
 
 
 def weight_range(precision: str | None) -> tuple[float, float]:
-    """90% range of the weights' bytes as factors."""
+    """90% range of the bytes of weights, as factors."""
     exact = precision is None or precision in TRAINED_PRECISIONS or precision in ("f16", "f32")
     return WEIGHT_RANGES["exact" if exact else "quantised"]
 
 
 def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel | None = None) -> int:
-    """Bytes of the weights, on the fullest GPU where a layout is given. Without a precision: as stored in the file, else bf16."""
+    """Bytes of the weights, on the fullest GPU if a layout is given. Without a precision: as in the file, else bf16."""
     name = canonical_precision(precision or DEFAULT_PRECISION)
-    whole = split_weights(shape, name).total if isinstance(shape, Transformer) else _plain_bytes(shape, name)
-    stored = _stored(shape)
-    if stored and (precision is None or abs(stored - whole) <= STORED_TOLERANCE * whole):
-        return stored if parallel is None else _share(stored, parallel)
+    total = split_weights(shape, name).total if isinstance(shape, Transformer) else _uniform_bytes(shape, name)
+    stored = shape.weight_bytes if isinstance(shape, WeightsOnly) else shape.stored_bytes
+    as_stored = stored and (precision is None or abs(stored - total) <= STORED_TOLERANCE * total)
+    size = stored if as_stored else total
     if parallel is None:
-        return whole
-    return _fullest(split_weights(shape, name), shape, parallel) if isinstance(shape, Transformer) else _share(whole, parallel)
+        return size
+    if isinstance(shape, Transformer) and not as_stored:
+        return _fullest(split_weights(shape, name), shape, parallel)
+    return _ceil(size, parallel.tp * parallel.pp)
 
 
 @lru_cache(maxsize=256)
 def split_weights(shape: Transformer, precision: str) -> WeightBytes:
-    """Bytes of a transformer's weights by how they are split."""
-    counted = count_parameters(shape)
+    """Bytes of a transformer's weights by how layouts shard them."""
+    parameters = count_parameters(shape)
     sizes = {"experts": 0, "keys_values": 0, "linear": 0, "replicated": 0}
     known = 0
     for matrices in layer_matrices(shape):
         if matrices.role == "router":
-            continue  # left in 16 bit: counted with what is small
+            continue  # Routers stay in 16 bit and are counted with the small parameters.
         known += matrices.weights
-        sizes[_group(matrices.role)] += matrix_bytes(matrices, shape, precision)
-    beyond = max(0, counted.linear - known)  # encoders, projections and others the rule does not name
-    sizes["linear"] += matrix_bytes(MatrixGroup("other", 0, beyond, shape.hidden), shape, precision) if beyond else 0
-    small = max(0, counted.total - counted.embedding - counted.head - known - beyond)
-    sizes["replicated"] += small * _other_bytes(precision)
-    return WeightBytes(
-        table_bytes(shape, precision, counted.embedding, shape.tied), _head_bytes(shape, precision, counted.head), **sizes
-    )
+        sizes[_shard_group(matrices.role)] += matrix_bytes(matrices, shape, precision)
+    others = max(0, parameters.linear - known)  # Encoders, projections and matrices without a role.
+    sizes["linear"] += matrix_bytes(MatrixGroup("other", 0, others, shape.hidden), shape, precision) if others else 0
+    small = max(0, parameters.total - parameters.embedding - parameters.head - known - others)
+    sizes["replicated"] += small * (TYPES["f32"].bytes if is_gguf(precision) else SCHEMES[precision].other)
+    embedding = table_bytes(shape, precision, parameters.embedding, shape.tied)
+    head = table_bytes(shape, precision, parameters.head, tied=True) if parameters.head else 0
+    return WeightBytes(embedding, head, **sizes)
 
 
 def layer_matrices(shape: Transformer) -> Iterator[MatrixGroup]:
-    """The matrices of the decoder's layers (of the encoder's where there is only one)."""
+    """Matrices of the decoder's layers, or of the encoder's if there is no decoder."""
     for layer in range(shape.layers):
         yield from _attention_matrices(shape, layer)
         yield from _mlp_matrices(shape, layer)
 
 
 def is_moe_layer(shape: Transformer, layer: int) -> bool:
-    """Whether a layer has experts in place of its MLP."""
+    """Whether a layer has experts instead of a dense MLP."""
     experts = shape.experts
     return experts is not None and layer >= experts.dense_layers and (layer + 1) % experts.every == 0
 
@@ -200,7 +202,7 @@ def _mlp_matrices(shape: Transformer, layer: int) -> Iterator[MatrixGroup]:
         yield MatrixGroup(f"ffn_down{kind}", layer, h * width * count, width, count)
 
 
-def _group(role: str) -> str:
+def _shard_group(role: str) -> str:
     if role.endswith("_exps"):
         return "experts"
     if role in ("attn_k", "attn_v"):
@@ -209,7 +211,7 @@ def _group(role: str) -> str:
 
 
 def matrix_bytes(matrices: MatrixGroup, shape: Transformer, precision: str) -> int:
-    """Bytes of these matrices as a precision stores them."""
+    """Bytes of matrices in a precision."""
     if is_gguf(precision):
         return TYPES[tensor_type(precision, matrices.role, matrices.layer, _traits(shape), matrices.row)].size(matrices.weights)
     scheme = SCHEMES[precision]
@@ -223,41 +225,24 @@ def _traits(shape: Transformer) -> GgufModelTraits:
     return GgufModelTraits(shape.layers, shape.heads // max(1, shape.kv_heads), experts, shape.model_type == "falcon")
 
 
-def _other_bytes(precision: str) -> int:
-    return TYPES["f32"].bytes if is_gguf(precision) else SCHEMES[precision].other
-
-
 def table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) -> int:
-    """Bytes of an embedding of so many weights, or of an output head (`tied`: the table serves as one)."""
+    """Bytes of an embedding of so many weights, or with `tied` of an output head."""
     if not is_gguf(precision):
         return weights * SCHEMES[precision].other
     row = shape.embedding or shape.hidden
     return TYPES[tensor_type(precision, "output" if tied else "token_embd", 0, _traits(shape), row)].size(weights)
 
 
-def _head_bytes(shape: Transformer, precision: str, weights: int) -> int:
-    return table_bytes(shape, precision, weights, tied=True) if weights else 0
-
-
-def _plain_bytes(shape: Shape, precision: str) -> int:
-    """Where roles are not known, every weight alike."""
+def _uniform_bytes(shape: Shape, precision: str) -> int:
+    """Bytes of weights of unknown roles, all in the precision's main format."""
     total = count_parameters(shape).total
     return TYPES[MIXES[precision]].size(total) if is_gguf(precision) else SCHEMES[precision].linear.size(total)
 
 
-def _stored(shape: Shape) -> int:
-    return shape.weight_bytes if isinstance(shape, WeightsOnly) else shape.stored_bytes
-
-
-def _share(size: int, parallel: Parallel) -> int:
-    """An even share: what is known of weights whose roles are not."""
-    return -(-size // (parallel.tp * parallel.pp))
-
-
 def _fullest(weights: WeightBytes, shape: Transformer, parallel: Parallel) -> int:
-    """Bytes on the fullest GPU: tp splits matrices and vocabulary, ep experts, pp layers; dp nothing.
+    """Bytes on the fullest GPU: TP shards matrices and vocabulary, EP experts, PP layers; DP nothing.
 
-    The first stage holds the embedding, the last the head (the embedding again where they are tied).
+    The first stage has the embedding, the last the head (the embedding again if they are tied).
     """
     tp, pp = parallel.tp, parallel.pp
     head_split = min(tp, max(1, shape.kv_heads))
@@ -265,9 +250,9 @@ def _fullest(weights: WeightBytes, shape: Transformer, parallel: Parallel) -> in
     layers += _ceil(weights.experts, expert_shards(parallel))
     stage = -(-layers * -(-shape.layers // pp) // shape.layers) if pp > 1 else layers
     head = weights.head or (weights.embedding if shape.tied and pp > 1 else 0)
-    ends = weights.embedding + head if pp == 1 else max(weights.embedding, head)
-    return stage + _ceil(ends, tp)
+    tables = weights.embedding + head if pp == 1 else max(weights.embedding, head)
+    return stage + _ceil(tables, tp)
 
 
-def _ceil(size: int, ways: int) -> int:
-    return -(-size // ways)
+def _ceil(size: int, shards: int) -> int:
+    return -(-size // shards)

@@ -1,4 +1,4 @@
-"""The steps of a traced model: the order in which its tensors come and go, made once, and their sizes for a batch."""
+"""Steps of a traced model: the order of its allocations, built once, and their sizes at a batch."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class StepRecipe:
-    """All that decides the events of a step but the batch. Precisions and layouts that allocate alike are one."""
+    """All that decides the allocations of a step except the batch; precisions and layouts that allocate alike share one."""
 
     table: str
     image: int
     training: bool
     trace: str  # the traced precision (`precisions.trace_of`)
-    weights: float  # bytes of a weight against the traced ones
-    space: float  # bytes of a convolution's workspace against its operands'
+    weights: float  # bytes of a weight over those in the trace
+    space: float  # bytes of a convolution's workspace over those of its operands
     optimizer: str
     fused: bool
-    stepped: bool
-    accumulated: bool
-    shards: tuple[tuple[str, int], ...] = ()  # parts of which this GPU holds one of so many shares (ZeRO)
+    stepped: bool  # the optimizer step is included
+    accumulated: bool  # gradients are accumulated over micro-batches
+    shards: tuple[tuple[str, int], ...] = ()  # parts that ZeRO shards, and over how many GPUs
 
     @property
-    def asked(self) -> Workload:
-        """The optimizer as a request asks for it."""
+    def optimizer_request(self) -> Workload:
+        """A request with the optimizer settings."""
         return Workload(
             "train", self.table, optimizer=self.optimizer, optimizer_fused=self.fused, include_optimizer_step=self.stepped
         )
@@ -45,12 +45,11 @@ class StepRecipe:
 
 
 def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
-    """What the caching allocator holds over two steps."""
+    """Replay two steps at a batch through the caching allocator."""
     table = load_table(recipe.table, recipe.image)
-    # None of these decides the order.
-    plain = replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=())
-    steps = _steps(plain)
-    kinds, spaces = _sized(recipe, table, batch)
+    # These fields do not change the order of allocations, so recipes that differ in them share the cached steps.
+    steps = _steps(replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=()))
+    kinds, spaces = _kind_sizes(recipe, table, batch)
     sizes = exact_sizes([*kinds, *spaces, *steps.fixed])[steps.source]
     for label, over in recipe.shards:
         sizes = np.where(steps.labels == label, np.maximum(-(-sizes // over), 1), sizes)
@@ -59,7 +58,7 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Two steps. Each birth's size is found at its `source`: among kinds of allocations, their workspaces, then `fixed` ones."""
+    """Two steps. `source` indexes each allocation's size in: sizes of kinds, of their workspaces, then `fixed` sizes."""
 
     course: AllocationSequence
     source: Array
@@ -78,7 +77,7 @@ def _steps(recipe: StepRecipe) -> _Steps:
 
 
 class _Writer:
-    """Births and deaths of two steps, with what each is for."""
+    """Writes the allocations and frees of two steps, with their labels."""
 
     def __init__(self, recipe: StepRecipe, table: OperatorTable) -> None:
         self.moves: list[int] = []
@@ -86,73 +85,73 @@ class _Writer:
         self.source: list[int] = []
         self.fixed: list[int] = []
         self._recipe, self._kinds = recipe, table.kinds
-        self._spaced = [recipe.space > 0 and any(kind.convolution) for kind in table.kinds]
+        self._has_workspace = [recipe.space > 0 and any(kind.convolution) for kind in table.kinds]
 
     def build(self, before: Sequence[int], step: Sequence[int]) -> None:
-        """Both steps, after what is there before them."""
+        """Write the allocations before the steps, then both steps."""
         recipe = self._recipe
-        standing = self._play(before, [])
-        gradients = self._play(step, standing)
+        persistent = self._write(before, [])
+        gradients = self._write(step, persistent)
         if recipe.stepped:
-            self._optimize(gradients)
+            self._allocate_states(gradients)
         if not recipe.accumulated:
             self.moves += gradients
-        self._play(step, standing, recipe.accumulated)
+        self._write(step, persistent, recipe.accumulated)
         if recipe.stepped:
-            self._work(gradients)
+            self._write_step_temporaries(gradients)
 
-    def _born(self, label: str, source: int) -> int:
+    def _allocate(self, label: str, source: int) -> int:
         self.moves.append(ALLOCATE)
         self.labels.append(label)
         self.source.append(source)
         return len(self.source) - 1
 
-    def _play(self, moves: Sequence[int], standing: Sequence[int], adding: bool = False) -> list[int]:
-        """Play moves after what is standing; gives those born that live on. `adding`: gradients go into older ones at once."""
-        born, alive = list(standing), set()
+    def _write(self, moves: Sequence[int], persistent: Sequence[int], accumulating: bool = False) -> list[int]:
+        """Write moves after the persistent tensors; return new tensors that are not freed. Accumulated gradients are freed."""
+        tensors, live = list(persistent), set()
         for move in moves:
             if move % 2:
-                number = born[-1 - move // 2]
-                alive.discard(number)
+                number = tensors[-1 - move // 2]
+                live.discard(number)
                 self.moves.append(number)
                 continue
             kind = move // 2
             label = self._kinds[kind].label
-            number = self._born(label, kind)
-            born.append(number)
-            if adding and label == "gradients":
+            number = self._allocate(label, kind)
+            tensors.append(number)
+            if accumulating and label == "gradients":
                 self.moves.append(number)
             else:
-                alive.add(number)
-            if self._spaced[kind]:
-                self.moves.append(self._born("workspace", len(self._kinds) + kind))
-        return sorted(alive)
+                live.add(number)
+            if self._has_workspace[kind]:
+                self.moves.append(self._allocate("workspace", len(self._kinds) + kind))
+        return sorted(live)
 
-    def _optimize(self, gradients: Sequence[int]) -> None:
-        """States that the first step leaves behind, in the order of the parameters: gradients come in reverse."""
+    def _allocate_states(self, gradients: Sequence[int]) -> None:
+        """Allocate optimizer states in the order of the parameters, which is the reverse of the gradients'."""
         recipe = self._recipe
         copies = max(1, STATES.get(recipe.optimizer, 1))
         for number in reversed(gradients):
-            state = optimizer_bytes(recipe.asked, self._gradient(number), recipe.width) // copies
+            state = optimizer_bytes(recipe.optimizer_request, self._gradient_bytes(number), recipe.width) // copies
             for _ in range(copies if state else 0):
-                self._extra("optimizer", state)
+                self._allocate_fixed("optimizer", state)
 
-    def _work(self, gradients: Sequence[int]) -> None:
-        """What an optimizer that is not fused holds for a moment."""
-        extras = [step_temporary(self._recipe.asked, self._gradient(number)) for number in gradients]
-        self.moves += [self._extra("temporary", extra) for extra in extras if extra]
+    def _write_step_temporaries(self, gradients: Sequence[int]) -> None:
+        """Allocate and free the temporaries of an optimizer that is not fused."""
+        sizes = [step_temporary(self._recipe.optimizer_request, self._gradient_bytes(number)) for number in gradients]
+        self.moves += [self._allocate_fixed("temporary", size) for size in sizes if size]
 
-    def _gradient(self, number: int) -> int:
-        """Bytes of a gradient, which are those of its weight whatever the batch."""
+    def _gradient_bytes(self, number: int) -> int:
+        """Bytes of a gradient, which do not depend on the batch."""
         return max(1, self._kinds[self.source[number]].size[0])
 
-    def _extra(self, label: str, size: int) -> int:
+    def _allocate_fixed(self, label: str, size: int) -> int:
         self.fixed.append(size)
-        return self._born(label, 2 * len(self._kinds) + len(self.fixed) - 1)
+        return self._allocate(label, 2 * len(self._kinds) + len(self.fixed) - 1)
 
 
-def _sized(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
-    """Bytes of each kind of allocation, and of its workspace; what a sample needs grows with the area of the image."""
+def _kind_sizes(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
+    """Bytes of each kind of allocation and of its workspace; those per sample grow with the image's area."""
     space, share = recipe.space, recipe.weights
     area = 1 if recipe.image == table.image else (recipe.image / table.image) ** 2
     sizes = [kind.size[0] + kind.size[1] * batch * area for kind in table.kinds]

@@ -14,7 +14,6 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.engine_memory import (
     COLLECTIVES,
-    CONTEXT_PER_SM,
     LOADED_KERNELS,
     WORKSPACE,
     WORKSPACE_HOPPER,
@@ -27,6 +26,7 @@ from whichgpu.estimate.memory.engine_memory import (
     static_share,
     workspace_bytes,
 )
+from whichgpu.estimate.memory.overhead import CONTEXT_PER_SM
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
 from whichgpu.workload.spelling import from_object
 from whichgpu.workload.tasks import Task

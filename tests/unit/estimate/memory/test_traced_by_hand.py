@@ -12,7 +12,15 @@ from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.blog2015 import count_weights_and_units, formula_bytes
 from whichgpu.estimate.memory.parts import build_estimate
-from whichgpu.estimate.memory.traced import MemoryPeak, _below, _gathering, _next, _recipe, _shards, traced_memory
+from whichgpu.estimate.memory.traced import (
+    MemoryPeak,
+    _next_batch,
+    _previous_batch,
+    _recipe,
+    _shards,
+    _with_gathered_shards,
+    traced_memory,
+)
 from whichgpu.estimate.memory.training.transformer import NF4_BYTES, lora_projections, shard_sizes
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
@@ -42,9 +50,9 @@ def work(task: Task = "train", **fields: Any) -> Workload:
 def test_rungs_are_powers_of_two_and_the_halves_between() -> None:
     rungs = [1]
     while rungs[-1] < 100:
-        rungs.append(_next(rungs[-1]))
+        rungs.append(_next_batch(rungs[-1]))
     assert rungs == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]
-    assert [_below(high) for high in rungs[1:]] == rungs[:-1]
+    assert [_previous_batch(high) for high in rungs[1:]] == rungs[:-1]
 
 
 def test_between_rungs_memory_is_on_a_line() -> None:
@@ -107,10 +115,10 @@ def test_zero_spreads_states_then_gradients_then_weights() -> None:
     peak = MemoryPeak({"weights": 1e9, "gradients": 1e9, "temporary": 5.0}, 3e9)
     sizes = sorted(kind.size[0] for kind in TABLE.kinds if kind.label == "weights")
     for zero, more in ((1, 0), (2, sizes[-1]), (3, 2 * sizes[-1] + sizes[-2])):
-        found = _gathering(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
+        found = _with_gathered_shards(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
         assert (found.parts["temporary"], found.reserved) == (5.0 + more, 3e9 + more)
     tiny = MemoryPeak({"weights": 1.0, "gradients": 2.0}, 3.0)
-    small = _gathering(tiny, _recipe(work(parallel=Parallel(dp=4, zero=3)), SHAPE, TABLE), TABLE)
+    small = _with_gathered_shards(tiny, _recipe(work(parallel=Parallel(dp=4, zero=3)), SHAPE, TABLE), TABLE)
     assert small.parts["temporary"] == 3 * (1.0 + 2.0)  # never more than was spread
 
 

@@ -1,4 +1,4 @@
-"""Births and deaths of tensors in the order they happen, each with the part of memory it belongs to."""
+"""Log of tensor allocations and frees in order, each with the part of memory it belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whichgpu.estimate.allocator import Replay
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """A part of a ledger that can be written again: its first tensors are `outside`, born elsewhere, the others its own."""
+    """A reusable part of a log: its first `outside` tensors are allocated elsewhere, the others by it."""
 
     outside: int
     moves: tuple[int, ...]
@@ -20,7 +20,7 @@ class LogSegment:
 
 
 class AllocationLog:
-    """What a program allocates and frees, for the replay of the caching allocator."""
+    """Allocations and frees of a program, for the replay of the caching allocator."""
 
     def __init__(self) -> None:
         self._moves: list[int] = []
@@ -28,33 +28,37 @@ class AllocationLog:
         self._labels: list[str] = []
 
     def new(self, size: int, label: str) -> int:
-        """A tensor is born; gives its number."""
+        """Allocate a tensor; return its number."""
         self._moves.append(ALLOCATE)
         self._sizes.append(max(1, size))
         self._labels.append(label)
         return len(self._sizes) - 1
 
+    def new_all(self, sizes: Iterable[int], label: str) -> list[int]:
+        """Allocate tensors; return their numbers."""
+        return [self.new(size, label) for size in sizes]
+
     def free(self, number: int) -> None:
-        """It dies."""
+        """Free a tensor."""
         self._moves.append(number)
 
     def free_all(self, numbers: Iterable[int]) -> None:
-        """They die in order."""
+        """Free tensors in order."""
         self._moves += numbers
 
-    def passage(self, outside: int) -> LogSegment:
-        """All there is but its first so many tensors, which count as born elsewhere."""
+    def segment(self, outside: int) -> LogSegment:
+        """The whole log as a segment whose first `outside` tensors are allocated elsewhere."""
         return LogSegment(outside, tuple(self._moves[outside:]), tuple(self._sizes[outside:]), tuple(self._labels[outside:]))
 
-    def write(self, passage: LogSegment, outside: Sequence[int]) -> list[int]:
-        """A passage again, with these for the tensors from outside; gives the numbers here of all its tensors."""
+    def write(self, segment: LogSegment, outside: Sequence[int]) -> list[int]:
+        """Append a segment with these outside tensors; return the numbers of all its tensors in this log."""
         first = len(self._sizes)
-        here = [*outside, *range(first, first + len(passage.sizes))]
-        self._sizes += passage.sizes
-        self._labels += passage.labels
-        self._moves += [ALLOCATE if move == ALLOCATE else here[move] for move in passage.moves]
-        return here
+        numbers = [*outside, *range(first, first + len(segment.sizes))]
+        self._sizes += segment.sizes
+        self._labels += segment.labels
+        self._moves += [ALLOCATE if move == ALLOCATE else numbers[move] for move in segment.moves]
+        return numbers
 
     def replay(self, pools: bool = True) -> Replay:
-        """What the caching allocator holds at its fullest; without `pools` only what is allocated from it."""
+        """Replay the log through the caching allocator; without `pools` reserved bytes are not computed."""
         return AllocationSequence(self._moves, self._labels).replay(exact_sizes(self._sizes), pools)

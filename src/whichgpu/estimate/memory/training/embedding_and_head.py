@@ -1,4 +1,4 @@
-"""The ends of a language model: what the embedding, the output head and the loss hold."""
+"""Embedding, output head and loss of a language model on a tape."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorW
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.shapes import Transformer
 
-# Losses of causal models upcast the logits to fp32 first; those of these families run in the logits' own width.
+# Causal models upcast the logits to fp32 for the loss; these families compute it in the logits' own width.
 SOFT_CAPPED = ("gemma2",)
 OWN_WIDTH = ("bert", "roberta", "deberta-v2", "t5", "whisper", "distilbert", "electra", "albert")
 
 
 def embedding_block(shape: Transformer, tokens: int, widths: ElementWidths) -> TapeBlock:
-    """Token, position and type embeddings summed, normed and dropped out as the family does."""
+    """Sum of token, position and type embeddings, with the family's norm and dropout."""
     tape = Tape()
     write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens, 8)  # token ids
@@ -28,7 +28,7 @@ def embedding_block(shape: Transformer, tokens: int, widths: ElementWidths) -> T
 
 
 def head_block(shape: Transformer, tokens: int, widths: ElementWidths, lora_rank: int = 0) -> TapeBlock:
-    """Final norm, head and loss; backward begins with the loss, so the whole of it is one block with a tiny output."""
+    """Final norm, head and loss as one block, whose output is the loss."""
     tape = Tape()
     write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens * shape.hidden, widths.stream)
@@ -39,21 +39,21 @@ def head_block(shape: Transformer, tokens: int, widths: ElementWidths, lora_rank
     if shape.lm_transform:
         x = write.layer_norm(write.keeps_input(write.linear(x, shape.hidden, bias=True)))
     logits = _logits(write, shape, x, lora_rank)
-    if shape.model_type in OWN_WIDTH:  # autocast's softmax reads 16 bit and writes fp32 in one go
+    if shape.model_type in OWN_WIDTH:  # Autocast's softmax reads 16 bit and writes fp32 in one kernel.
         shares = tape.op((logits,), logits.count, 4 if widths.mixed else logits.width, save_output=True)
         loss = tape.op((shares,), 1, 4)
         return TapeBlock(tuple(tape.nodes), entry, loss, hold=(logits,))
-    if shape.model_type in SOFT_CAPPED:  # divided, bent by tanh and multiplied again
+    if shape.model_type in SOFT_CAPPED:  # Logits are divided, passed through tanh and multiplied again.
         logits = write.scale(write.keeps_output(write.scale(logits)))
     upcast = write.cast(logits, 4)
     shares = tape.op((upcast,), upcast.count, 4, save_output=True)
     loss = tape.op((shares,), 1, 4)
-    # the logits stay in hand while the loss runs
+    # The caller keeps the logits while the loss is computed.
     return TapeBlock(tuple(tape.nodes), entry, loss, hold=(logits,) if upcast is logits else (logits, upcast))
 
 
 def _logits(write: OperatorWriter, shape: Transformer, x: TapeTensor, lora_rank: int) -> TapeTensor:
     if not lora_rank:
         return write.linear(x, shape.vocab)
-    x = write.cast(x, write.widths.compute)  # a frozen head keeps nothing
+    x = write.cast(x, write.widths.compute)  # A frozen head saves nothing for backward.
     return write.tape.op((x,), write.tokens * shape.vocab, write.widths.compute)

@@ -8,17 +8,15 @@ from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorW
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.shapes import LatentAttention, Transformer
 
-# Families that normalise after each half of a layer; all others do it before.
+# Families with post-norm layers; all others are pre-norm.
 POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra", "albert", "xlm-roberta", "opt-350m")
-
-
-# Families that drop out inside the MLP, too.
+# Families with dropout inside the MLP.
 INNER_DROPOUT = ("t5", "mt5", "umt5", "bart", "mbart")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
-    """How a layer is run: tokens in all, tokens of one sequence, attention kind, and where cross attention reads."""
+    """How a layer is run: tokens of the batch and of one sequence, attention kind, adapters, cross attention."""
 
     tokens: int
     sequence: int
@@ -31,7 +29,7 @@ class LayerRun:
 
 
 def layer_block(shape: Transformer, run: LayerRun, widths: ElementWidths) -> TapeBlock:
-    """One layer as the framework runs it."""
+    """One layer of a transformer as a block of operators."""
     tape = Tape()
     write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets)
     entry = tape.value(run.tokens * shape.hidden, widths.stream)
@@ -48,7 +46,7 @@ def _pre_norm(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: Lay
     attended = write.dropout(_self_attention(write, shape, normed, run), shape.dropout)
     if shape.parallel_block:
         return write.add(write.add(_mlp(write, shape, normed), attended), x)
-    if shape.norms > 2:  # Gemma 2 and 3 norm what each half gives, too
+    if shape.norms > 2:  # Gemma 2 and 3 also normalise the outputs of attention and MLP.
         attended = _norm(write, shape, attended)
     x = write.add(x, attended)
     if run.cross_tokens:
@@ -71,7 +69,7 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.mla:
         return _latent_attention(write, shape, shape.mla, x, run)
-    if shape.model_type == "gpt2" and run.attention != "eager":  # one projection, split into views
+    if shape.model_type == "gpt2" and run.attention != "eager":  # One projection is split into views.
         return write.linear(_joined_attention(write, shape, write.linear(x, 3 * queries, bias=True)), shape.hidden, bias=True)
     q, k, v = (write.linear(x, size, shape.qkv_bias, role) for role, size in (("q", queries), ("k", keys), ("v", keys)))
     if shape.qk_norm:
@@ -84,7 +82,7 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
 
 
 def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTensor) -> TapeTensor:
-    """Attention on views of one joined q, k, v tensor, which is kept whole."""
+    """Attention on views of one fused QKV tensor, which is saved whole."""
     queries = shape.heads * shape.head_dim
     return write.tape.op(
         (joined,),
@@ -98,7 +96,7 @@ def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTen
 
 
 def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
-    """Queries from the decoder, keys and values from the encoder's output, which is kept once outside the layer."""
+    """Cross attention: queries from the decoder, keys and values from the encoder's output, which is saved outside the layer."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     memory = OperatorWriter(write.tape, run.cross_tokens, write.widths, run.lora_rank, targets=run.lora_targets)
     encoded = write.tape.value(run.cross_tokens * shape.hidden, write.widths.compute)
@@ -111,7 +109,7 @@ def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, r
 def _latent_attention(
     write: OperatorWriter, shape: Transformer, mla: LatentAttention, x: TapeTensor, run: LayerRun
 ) -> TapeTensor:
-    """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
+    """MLA: low-rank queries and keys-values and a rotary part, expanded to full heads (arXiv 2405.04434)."""
     whole = shape.heads * (mla.nope_dim + mla.rope_dim)
     q = write.linear(write.rms_norm(write.linear(x, mla.q_rank)), whole) if mla.q_rank else write.linear(x, whole)
     low = write.linear(x, mla.kv_rank + mla.rope_dim)
@@ -137,7 +135,7 @@ def _mlp(write: OperatorWriter, shape: Transformer, x: TapeTensor, ffn: int = 0)
 
 
 def _experts(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTensor:
-    """A mixture: each token goes through `active` experts; the rows kept are those routed, whatever expert takes them."""
+    """MoE: each token runs through `active` experts; the rows saved are the routed ones, whichever expert runs them."""
     experts = shape.experts
     assert experts is not None
     write.linear(x, experts.count)  # the router

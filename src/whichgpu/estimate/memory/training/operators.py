@@ -1,8 +1,8 @@
-"""The operators of language models as PyTorch runs them eagerly, written onto a tape: what each keeps for backward.
+"""Operators of language models in PyTorch eager, written onto a tape with what each saves for backward.
 
-Rules are those of autograd's own formulas (PyTorch's tools/autograd/derivatives.yaml) and of autocast's lists
-(PyTorch documentation, Automatic Mixed Precision): under autocast a matrix product casts its inputs to 16 bit each time it
-is called, weights once a step; normalisation, loss and `pow` run in fp32.
+The rules are autograd's (PyTorch's tools/autograd/derivatives.yaml) and autocast's (PyTorch documentation, Automatic Mixed
+Precision): under autocast a GEMM casts its inputs to 16 bit at each call and its weights once a step; normalisation, loss and
+`pow` run in fp32.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class ElementWidths:
-    """Bytes of an element by role: parameters, the residual stream, matrix products."""
+    """Bytes of an element of parameters, of the residual stream and of GEMMs."""
 
     parameter: int
     stream: int
@@ -23,7 +23,7 @@ class ElementWidths:
 
     @property
     def mixed(self) -> bool:
-        """Whether autocast is on: 32-bit parameters, 16-bit products."""
+        """Whether autocast is on: 32-bit parameters, 16-bit GEMMs."""
         return self.compute < self.parameter
 
 
@@ -41,24 +41,24 @@ class OperatorWriter:
     tape: Tape
     tokens: int
     widths: ElementWidths
-    lora_rank: int = 0  # above 0: base weights are frozen and every linear layer has an adapter
-    copies: int = 1  # weights a linear layer stands for: the experts of a mixture
-    targets: frozenset[str] = frozenset()  # with adapters: the projections that have one; empty: all
+    lora_rank: int = 0  # above 0: base weights are frozen
+    copies: int = 1  # experts that a linear layer represents
+    targets: frozenset[str] = frozenset()  # projections with a LoRA adapter; empty: all
 
     def cast(self, x: TapeTensor, width: int) -> TapeTensor:
-        """A copy in another width; nothing is kept for backward, whose gradient is a copy again."""
+        """A copy in another width; saves nothing, and its gradient is a copy again."""
         return x if x.width == width else self.tape.op((x,), x.count, width)
 
     def linear(self, x: TapeTensor, out: int, bias: bool = False, role: str = "") -> TapeTensor:
-        """x @ W: keeps its input for the weight's gradient. `role` is the projection's name: q, k, v, o, gate, up, down."""
+        """x @ W: saves its input for the weight gradient. `role` is the projection's name: q, k, v, o, gate, up, down."""
         features = x.count // self.tokens
         x = self.cast(x, self.widths.compute)
         weights = self.copies * (features * out + (out if bias else 0))
-        if self.lora_rank and self.targets and role not in self.targets:  # frozen, with no adapter: keeps nothing
+        if self.lora_rank and self.targets and role not in self.targets:  # A frozen layer without an adapter saves nothing.
             return self.tape.op((x,), self.tokens * out, self.widths.compute)
         if self.lora_rank:
             return self._adapted(x, features, out)
-        # under autocast the gradient comes in 16 bit and is cast to the parameter's width
+        # Under autocast the gradient is computed in 16 bit and cast to the parameter's width.
         temporary = weights * self.widths.compute if self.widths.mixed else 0
         return self.tape.op(
             (x,),
@@ -79,9 +79,9 @@ class OperatorWriter:
         return self.tape.op((base, scaled), base.count, width, passes=True)
 
     def rms_norm(self, x: TapeTensor, wide_weight: bool = False) -> TapeTensor:
-        """Written out in torch operators: an fp32 copy squared, averaged, scaled, cast back, times the weight.
+        """RMS norm as separate operators: an fp32 copy squared, averaged, scaled, cast back, times the weight.
 
-        With `wide_weight` (Gemma) the weight is applied in fp32 and the cast comes last.
+        With `wide_weight` (Gemma) the weight is applied in fp32, before the cast.
         """
         wide = self.cast(x, 4)
         squared = self.tape.op((wide,), x.count, 4, (wide,))
@@ -95,56 +95,55 @@ class OperatorWriter:
         return self.tape.op((narrow,), x.count, x.width, kept, parameter_gradient=gradient)
 
     def layer_norm(self, x: TapeTensor) -> TapeTensor:
-        """One fused operator: keeps its input, a mean and a deviation a row. Autocast runs it in fp32."""
+        """Fused layer norm: saves its input, a mean and a deviation per row. Autocast runs it in fp32."""
         if self.widths.mixed:
             x = self.cast(x, 4)
         gradient = 0 if self.lora_rank else 2 * (x.count // self.tokens) * self.widths.parameter
         return self.tape.op((x,), x.count, x.width, (x,), extra=8 * self.tokens, parameter_gradient=gradient)
 
     def add(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
-        """A sum keeps nothing; its gradient goes to both."""
+        """A sum: saves nothing and passes its gradient to both inputs."""
         return self.tape.op((x, y), x.count, max(x.width, y.width), passes=True)
 
     def scale(self, x: TapeTensor) -> TapeTensor:
-        """Times or plus a constant: keeps nothing."""
+        """Multiplication by or addition of a constant: saves nothing."""
         return self.tape.op((x,), x.count, x.width)
 
     def multiply(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
-        """A product keeps both factors."""
+        """Elementwise product: saves both factors."""
         return self.tape.op((x, y), x.count, max(x.width, y.width), (x, y))
 
     def keeps_input(self, x: TapeTensor) -> TapeTensor:
-        """An activation such as silu, gelu or relu's like: keeps what went in."""
+        """An activation that saves its input, such as silu or gelu."""
         return self.tape.op((x,), x.count, x.width, (x,))
 
     def keeps_output(self, x: TapeTensor) -> TapeTensor:
-        """tanh, relu, sigmoid: keeps what came out."""
+        """An activation that saves its output: tanh, relu, sigmoid."""
         return self.tape.op((x,), x.count, x.width, save_output=True)
 
     def dropout(self, x: TapeTensor, share: float) -> TapeTensor:
-        """Keeps a mask of one byte an element."""
+        """Dropout: saves a mask of one byte per element."""
         return x if share <= 0 else self.tape.op((x,), x.count, x.width, extra=x.count)
 
     def gelu_tanh(self, x: TapeTensor) -> TapeTensor:
-        """The tanh approximation written out in torch operators; `pow` forces fp32 under autocast."""
+        """GELU's tanh approximation as separate operators; `pow` runs in fp32 under autocast."""
         base = self.cast(x, 4) if self.widths.mixed else x
         cubed = self.tape.op((base,), x.count, base.width, (base,))
         inner = self.scale(self.add(x, self.scale(cubed)))
-        bent = self.keeps_output(inner)
-        return self.multiply(self.scale(x), self.scale(bent))
+        return self.multiply(self.scale(x), self.scale(self.keeps_output(inner)))
 
     def rotary(self, x: TapeTensor) -> TapeTensor:
-        """x * cos + rotate(x) * sin. cos and sin need no gradient, so x is not kept; they have the stream's width."""
+        """RoPE, x * cos + rotate(x) * sin: cos and sin, of the stream's width, need no gradient, so x is not saved."""
         width = max(x.width, self.widths.stream)
-        straight = self.tape.op((x,), x.count, width)
-        turned = self.tape.op((x,), x.count, x.width)
-        turned = self.tape.op((turned,), x.count, width)
-        return self.add(straight, turned)
+        cosine = self.tape.op((x,), x.count, width)
+        rotated = self.tape.op((x,), x.count, x.width)
+        sine = self.tape.op((rotated,), x.count, width)
+        return self.add(cosine, sine)
 
     def attention(
         self, q: TapeTensor, k: TapeTensor, v: TapeTensor, heads: int, out: int, kind: str, context: int, dropout: float = 0
     ) -> TapeTensor:
-        """Fused attention keeps q, k, v, its output and a log-sum-exp a row and head; eager keeps the scores too."""
+        """Fused attention saves q, k, v, its output and a log-sum-exp per row and head; eager attention also saves scores."""
         width = self.widths.compute
         q, k, v = (self.cast(part, width) for part in (q, k, v))
         if kind == "eager":
@@ -153,7 +152,7 @@ class OperatorWriter:
             shares = self.dropout(self.cast(shares, width), dropout)
             return self.tape.op((shares, v), self.tokens * out, width, (shares, v))
         statistics = 4 * self.tokens * heads
-        # the backward kernels accumulate dq in fp32
+        # The backward kernels accumulate dq in fp32.
         return self.tape.op(
             (q, k, v), self.tokens * out, width, (q, k, v), save_output=True, extra=statistics, backward_temporary=4 * q.count
         )

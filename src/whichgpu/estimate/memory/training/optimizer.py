@@ -1,4 +1,4 @@
-"""What an optimizer keeps for each parameter, and what it needs for a moment at its step."""
+"""Memory of optimizer states, and of the temporaries of an optimizer step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADAFACTOR = 0.01  # row and column sums of each matrix (arXiv 1804.04235), as a 
 
 
 def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:
-    """Bytes of each state kept for a parameter of so many bytes and that width."""
+    """Bytes of each optimizer state of a parameter of `trained` bytes with elements of `width` bytes."""
     if not workload.include_optimizer_step:
         return []
     if workload.optimizer == "adamw-8bit":
@@ -21,12 +21,12 @@ def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:
 
 
 def optimizer_bytes(workload: Workload, trained: int, width: int) -> int:
-    """State kept for so many bytes of trained parameters of that width."""
+    """Bytes of all optimizer states of `trained` bytes of parameters with elements of `width` bytes."""
     return sum(state_sizes(workload, trained, width))
 
 
 def step_temporary(workload: Workload, trained: int) -> int:
-    """The unfused optimizers work on lists of tensors and hold about one more copy of the parameters meanwhile."""
+    """Bytes of temporaries of an optimizer step: unfused optimizers hold about one more copy of the parameters."""
     if not workload.include_optimizer_step or workload.optimizer == "sgd":
         return 0
     return trained if not workload.optimizer_fused or workload.optimizer == "adafactor" else 0

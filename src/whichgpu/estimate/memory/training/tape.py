@@ -1,9 +1,8 @@
-"""A tape of operators: what each makes, what it keeps for its backward pass, what gradient it leaves.
+"""A tape of operators: the output of each, what it saves for backward, and its weight gradient.
 
-Lowering code writes a block (a layer, an embedding, a head with its loss) onto a tape operator by operator, as the framework
-runs it. `Block.forward` and `Block.backward` then play it into a ledger the way PyTorch's autograd does: a tensor lives until
-its last use or, if an operator saved it, until that operator's backward; gradients live from the operator that makes them to
-the one that takes them.
+A block (a layer, an embedding, a head with its loss) is written onto a tape operator by operator. `TapeBlock.forward` and
+`TapeBlock.backward` replay it into an allocation log as PyTorch's autograd does: a tensor lives until its last use or, if an
+operator saved it, until that operator's backward; a gradient lives from the operator that computes it to the one that uses it.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ class TapeTensor:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.count * self.width
 
 
 @dataclass(frozen=True, slots=True)
 class TapeOperator:
-    """One operator. `saved` is kept for backward; `passes` hands its output's gradient on without a copy."""
+    """One operator; `saved` are the tensors saved for backward."""
 
     inputs: tuple[TapeTensor, ...]
     output: TapeTensor
     saved: tuple[TapeTensor, ...]
-    extra: int = 0  # bytes kept beside the saved tensors: masks, statistics
-    backward_temporary: int = 0  # bytes alive while its backward runs
-    parameter_gradient: int = 0  # bytes of weight gradient it leaves behind
-    passes: bool = False
+    extra: int = 0  # bytes saved beside these tensors: masks, statistics
+    backward_temporary: int = 0  # bytes allocated during its backward
+    parameter_gradient: int = 0  # bytes of its weight gradient
+    passes: bool = False  # the output's gradient is passed to the inputs without a copy
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class Tape:
     next_id: int = 0
 
     def value(self, count: int, width: int) -> TapeTensor:
-        """A tensor that comes from outside, or one to be an operator's output."""
+        """Return a new tensor: an input of the block or an operator's output."""
         self.next_id += 1
         return TapeTensor(self.next_id, count, width)
 
@@ -75,7 +74,7 @@ class Tape:
 
 @dataclass(slots=True)
 class SavedTensors:
-    """What a block's forward left for its backward: the ledger's ids of tensors that live on, and of masks and the like."""
+    """Tensors a block saved for its backward, by id on the tape, and masks and statistics by operator: their log numbers."""
 
     live: dict[int, int]
     extras: dict[int, int]
@@ -83,13 +82,13 @@ class SavedTensors:
 
 @dataclass(frozen=True, slots=True)
 class TapeBlock:
-    """A finished tape with its input and output. `hold` names values that stay in hand until the end, such as the logits."""
+    """A finished tape with its input and output; `hold` are tensors the caller keeps until the end, such as the logits."""
 
     nodes: tuple[TapeOperator, ...]
     entry: TapeTensor
     exit: TapeTensor
     hold: tuple[TapeTensor, ...] = ()
-    played: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # passages, by how it was played
+    segments: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # recorded log segments
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -98,34 +97,34 @@ class TapeBlock:
 
     @property
     def kept(self) -> int:
-        """Bytes held between forward and backward."""
+        """Bytes saved between forward and backward."""
         values = {value.id: value.size for node in self.nodes for value in node.saved}
         return sum(values.values()) + sum(node.extra for node in self.nodes)
 
-    def forward_passage(self, entered: bool, saving: bool) -> tuple[LogSegment, int, SavedTensors]:
-        """Its way forward to be written into any ledger: the first number is the input's, where it is handed one."""
-        key = entered, saving
-        if key not in self.played:
-            ledger = AllocationLog()
-            exit, left = self.forward(ledger, ledger.new(1, "") if entered else None, saving)
-            self.played[key] = ledger.passage(int(entered)), exit, left
-        found: tuple[LogSegment, int, SavedTensors] = self.played[key]
-        return found
+    def forward_segment(self, has_entry: bool, saving: bool) -> tuple[LogSegment, int, SavedTensors]:
+        """Segment, output and saved tensors of the forward pass; with `has_entry` the first outside tensor is the input."""
+        key = has_entry, saving
+        if key not in self.segments:
+            log = AllocationLog()
+            exit, saved = self.forward(log, log.new(1, "") if has_entry else None, saving)
+            self.segments[key] = log.segment(int(has_entry)), exit, saved
+        segment: tuple[LogSegment, int, SavedTensors] = self.segments[key]
+        return segment
 
-    def backward_passage(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
-        """Its way backward: the first numbers are those of the gradient, and of what forward left of these."""
+    def backward_segment(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
+        """Segment and gradients of the backward pass; the outside tensors are the output's gradient, then the saved tensors."""
         key = live, extras
-        if key not in self.played:
-            ledger = AllocationLog()
-            gradient, *within = (ledger.new(1, "") for _ in range(1 + len(live) + len(extras)))
-            passed = SavedTensors(dict(zip(live, within, strict=False)), dict(zip(extras, within[len(live) :], strict=True)))
-            back, weights = self.backward(ledger, passed, gradient)
-            self.played[key] = ledger.passage(1 + len(live) + len(extras)), back, weights
-        found: tuple[LogSegment, int | None, list[int]] = self.played[key]
-        return found
+        if key not in self.segments:
+            log = AllocationLog()
+            gradient, *within = (log.new(1, "") for _ in range(1 + len(live) + len(extras)))
+            saved = SavedTensors(dict(zip(live, within, strict=False)), dict(zip(extras, within[len(live) :], strict=True)))
+            input_gradient, weights = self.backward(log, saved, gradient)
+            self.segments[key] = log.segment(1 + len(live) + len(extras)), input_gradient, weights
+        segment: tuple[LogSegment, int | None, list[int]] = self.segments[key]
+        return segment
 
-    def forward(self, ledger: AllocationLog, entry: int | None, saving: bool = True) -> tuple[int, SavedTensors]:
-        """Play it forward from the ledger's `entry`; gives the output's id. The input is freed unless saved."""
+    def forward(self, log: AllocationLog, entry: int | None, saving: bool = True) -> tuple[int, SavedTensors]:
+        """Replay the forward pass from the input `entry`; return output and saved tensors. The input is freed unless saved."""
         last_use = {value.id: index for index, node in enumerate(self.nodes) for value in node.inputs}
         last_use |= {value.id: len(self.nodes) for value in self.hold}
         saved = {value.id for node in self.nodes for value in node.saved} if saving else set()
@@ -133,61 +132,61 @@ class TapeBlock:
         extras: dict[int, int] = {}
         label = "activations" if saving else "temporary"
         for index, node in enumerate(self.nodes):
-            live[node.output.id] = ledger.new(node.output.size, label)
+            live[node.output.id] = log.new(node.output.size, label)
             if saving and node.extra:
-                extras[index] = ledger.new(node.extra, label)
+                extras[index] = log.new(node.extra, label)
             for value in {*node.inputs, node.output} - {self.entry, self.exit}:
                 if last_use.get(value.id, -1) <= index and value.id not in saved and value.id in live:
-                    ledger.free(live.pop(value.id))
+                    log.free(live.pop(value.id))
         for value in self.hold:
             if value.id not in saved and value.id in live:
-                ledger.free(live.pop(value.id))
+                log.free(live.pop(value.id))
         if entry is not None and saving and self.entry.id not in saved:
-            ledger.free(live.pop(self.entry.id))
+            log.free(live.pop(self.entry.id))
         return live[self.exit.id], SavedTensors(live, extras)
 
-    def backward(self, ledger: AllocationLog, passed: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:
-        """Play it backward from the gradient of its output; gives the gradient of its input and the weights' gradients."""
+    def backward(self, log: AllocationLog, saved_tensors: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:
+        """Replay the backward pass from the output's gradient; return the input's gradient and the weight gradients."""
         uses: dict[int, int] = {}
         for node in self.nodes:
             for value in node.saved:
                 uses[value.id] = uses.get(value.id, 0) + 1
-        flow = _Flow(ledger, self.exit, gradient)
+        flow = _Flow(log, self.exit, gradient)
         weights: list[int] = []
         for index in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[index]
             incoming = flow.take(node.output)
-            scratch = ledger.new(node.backward_temporary, "temporary") if node.backward_temporary else None
+            scratch = log.new(node.backward_temporary, "temporary") if node.backward_temporary else None
             if node.parameter_gradient:
-                weights.append(ledger.new(node.parameter_gradient, "gradients"))
+                weights.append(log.new(node.parameter_gradient, "gradients"))
             for value in node.inputs:
                 if node.passes and incoming is not None:
                     flow.give(value, flow.share(incoming))
                 else:
                     flow.give(value, flow.new(value))
             if scratch is not None:
-                ledger.free(scratch)
+                log.free(scratch)
             if incoming is not None:
                 flow.release(incoming)
-            if index in passed.extras:
-                ledger.free(passed.extras[index])
+            if index in saved_tensors.extras:
+                log.free(saved_tensors.extras[index])
             for value in node.saved:
                 uses[value.id] -= 1
-                if uses[value.id] == 0 and value.id in passed.live:
-                    ledger.free(passed.live.pop(value.id))
+                if uses[value.id] == 0 and value.id in saved_tensors.live:
+                    log.free(saved_tensors.live.pop(value.id))
         return flow.take(self.entry), weights
 
 
 class _Flow:
-    """Gradients on their way: who holds which buffer of the ledger."""
+    """Gradient buffers in flight, with their reference counts."""
 
-    def __init__(self, ledger: AllocationLog, exit: TapeTensor, gradient: int) -> None:
-        self._ledger = ledger
+    def __init__(self, log: AllocationLog, exit: TapeTensor, gradient: int) -> None:
+        self._log = log
         self._of = {exit.id: gradient}
         self._holders = {gradient: 1}
 
     def new(self, value: TapeTensor) -> int:
-        buffer = self._ledger.new(value.size, "temporary")
+        buffer = self._log.new(value.size, "temporary")
         self._holders[buffer] = 1
         return buffer
 
@@ -198,10 +197,10 @@ class _Flow:
     def release(self, buffer: int) -> None:
         self._holders[buffer] -= 1
         if self._holders[buffer] == 0:
-            self._ledger.free(buffer)
+            self._log.free(buffer)
 
     def give(self, value: TapeTensor, buffer: int) -> None:
-        """Hand a tensor its gradient. A second one is added to the first, in place where nobody else holds that."""
+        """Set a tensor's gradient. A second one is added to the first, in place if that is not shared."""
         first = self._of.get(value.id)
         if first is None:
             self._of[value.id] = buffer

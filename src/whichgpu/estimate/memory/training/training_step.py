@@ -1,4 +1,4 @@
-"""Memory of a training step: parameters and what they bring, activations kept for backward, and the moment of the peak."""
+"""Memory of a training step in PyTorch eager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.workload.shapes import Mlp, Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 # 90% ranges as factors. The narrow one is for what was measured on an H200: these families, on one GPU, with these optimizers.
-# The wide one is for all else. Both were set on measured steps, the wide one on 30 more (docs/evidence/memory-accuracy.md).
+# The wide one, set on 30 more measured steps, is for all else (docs/evidence/memory-accuracy.md).
 MEASURED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
 MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
 ALLOCATED_RANGE, DEVICE_RANGE = (0.9925, 1.0075), (0.965, 1.035)
@@ -22,7 +22,7 @@ ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER = (0.94, 1.13), (0.92, 1.14)
 
 
 def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
-    """Peak of a step (forward, backward, optimizer) in PyTorch eager."""
+    """Peak memory of a training step (forward, backward, optimizer)."""
     if isinstance(shape, Mlp):
         parts, reserved = mlp_parts(workload, shape)
     elif isinstance(shape, Transformer):
@@ -37,7 +37,7 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
 
 
 def _as_measured(workload: Workload) -> bool:
-    """Whether it runs the way the measured steps did; sharded, quantised or unfused ones rest on formulas alone."""
+    """Whether the settings are those of measured steps; sharded, quantised and unfused steps were not measured."""
     return (
         workload.parallel == Parallel()
         and not workload.qlora
@@ -50,7 +50,7 @@ def _as_measured(workload: Workload) -> bool:
 
 
 def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
-    """A perceptron: linear layers with ReLU between, cross-entropy at the end."""
+    """Bytes by part of a perceptron (linear layers, ReLU, cross-entropy), and bytes reserved per byte allocated."""
     widths = WIDTHS[workload.precision or "fp32"]
     tape = Tape()
     write = OperatorWriter(tape, workload.local_batch, widths)
@@ -64,7 +64,7 @@ def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
     block = TapeBlock(tuple(tape.nodes), entry, loss)
     weights = block.weights
     casts = tuple(int(size * widths.compute / widths.parameter) for size in weights) if widths.mixed else ()
-    told = replay_training(
+    replay = replay_training(
         TrainingRun(
             [BlockRun(block, casts)],
             weights,
@@ -74,4 +74,4 @@ def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
             fixed={"activations": entry.size},
         )
     )
-    return {name: told.breakdown.get(name, 0) for name in PARTS}, told.peak_reserved / told.peak_allocated
+    return {name: replay.breakdown.get(name, 0) for name in PARTS}, replay.peak_reserved / replay.peak_allocated

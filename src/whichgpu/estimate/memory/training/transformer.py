@@ -1,4 +1,4 @@
-"""A training step of a transformer on one GPU of a layout: its blocks in order, and the parts at the fullest moment."""
+"""Memory of a transformer's training step on one GPU of a layout: its blocks in order, and the bytes by part at the peak."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_SMALL_WEIGHT = 1 << 17  # bytes below which a weight is a norm or a bias: neither cast nor quantised
-EAGER_ONLY = ("t5", "mt5", "umt5", "bloom", "deberta-v2", "deberta")  # families whose attention is written out in torch operators
+MAX_SMALL_WEIGHT = 1 << 17  # bytes: smaller weights are norms and biases, neither cast nor quantised
+EAGER_ONLY = ("t5", "mt5", "umt5", "bloom", "deberta-v2", "deberta")  # families without fused attention
 # NF4 with double quantisation (arXiv 2305.14314): 4 bits, a scale of 8 bits for each 64 and of 32 for each 64 x 256 of them.
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 
-
-# The same blocks come again and again while layouts are looked through; they know how they were played, too.
+# A search over layouts uses the same blocks many times; cached blocks also keep their recorded log segments.
 _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_block, embedding_block, head_block))
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerStep:
-    """What does not depend on the stage: the model as one rank sees it, widths, tokens, adapters."""
+    """What does not depend on the pipeline stage: the model as one rank has it, widths, tokens, adapters."""
 
     workload: Workload
     whole: Transformer
@@ -39,24 +38,23 @@ class TransformerStep:
     widths: ElementWidths
     tokens: int
     sequence: int
-    any_depth: Transformer = field(init=False)  # however many layers it has: its blocks are the same
+    any_depth: Transformer = field(init=False)  # the shape with one layer: blocks do not depend on the depth
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "any_depth", replace(self.shape, layers=1))
 
     def layer(self, mixture: bool = False) -> TapeBlock:
-        """A (decoder) layer for this step's tokens."""
+        """A decoder layer, or a layer of an encoder-only model."""
         return _layer(self.any_depth, self._run(mixture), self.widths)
 
     def encoder_layer(self) -> TapeBlock:
-        """A layer of the encoder beside the decoder."""
+        """A layer of the encoder of an encoder-decoder model."""
         run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
         return _layer(self.any_depth, run, self.widths)
 
     def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
-        """Bytes of each weight of one layer: the weight gradients of a single token's pass."""
-        several = cross and self.encoder_tokens
-        run = LayerRun(1, 1, "flash", mixture=mixture, cross_tokens=1 if several else 0, cross_sequence=1)
+        """Bytes of each weight of one layer, which are those of its gradients at one token."""
+        run = LayerRun(1, 1, "flash", mixture=mixture, cross_tokens=1 if cross and self.encoder_tokens else 0, cross_sequence=1)
         return _layer(self.any_depth, run, self.widths).weights
 
     def _run(self, mixture: bool) -> LayerRun:
@@ -73,7 +71,7 @@ class TransformerStep:
 
     @property
     def encoder_sequence(self) -> int:
-        """Tokens of one sequence in the encoder; 0 where there is none beside a decoder."""
+        """Tokens of one sequence in the encoder of an encoder-decoder model; 0 for others."""
         return (self.shape.encoder_context or self.sequence) if self.shape.encoder_layers else 0
 
     @property
@@ -83,18 +81,18 @@ class TransformerStep:
 
 
 def transformer_parts(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
-    """Bytes by part on the fullest GPU, and what the allocator reserves for each byte allocated."""
-    parts, reserved = _fullest(_essential(workload), shape)
+    """Bytes by part on the fullest GPU, and bytes reserved per byte allocated."""
+    parts, reserved = _fullest(_memory_request(workload), shape)
     return dict(parts), reserved
 
 
 def allocated_parts(workload: Workload, shape: Transformer) -> dict[str, int]:
-    """Bytes by part alone, in half the time."""
-    return dict(_fullest(_essential(workload), shape, pools=False)[0])
+    """Bytes by part on the fullest GPU, in half the time since reserved bytes are not computed."""
+    return dict(_fullest(_memory_request(workload), shape, pools=False)[0])
 
 
-def _essential(workload: Workload) -> Workload:
-    """What a step's memory depends on: not the GPU, nor which of two types of the same width."""
+def _memory_request(workload: Workload) -> Workload:
+    """The fields that a step's memory depends on, as a cache key; precisions of the same widths are one."""
     precision = workload.precision or "bf16"
     return Workload(
         "train",
@@ -128,11 +126,13 @@ def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tupl
         sequence,
     )
     stages = {0, parallel.pp - 1}
-    return max((_stage_parts(step, stage, pools) for stage in stages), key=lambda told: sum(told[0].values()))
+    return max(
+        (_stage_parts(step, stage, pools) for stage in stages), key=lambda parts_and_ratio: sum(parts_and_ratio[0].values())
+    )
 
 
 def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[str, int], float]:
-    """Parts on a GPU of that pipeline stage, and what the allocator reserves for each byte allocated."""
+    """Bytes by part on a GPU of a pipeline stage, and bytes reserved per byte allocated."""
     workload, shape, widths = step.workload, step.shape, step.widths
     parallel = workload.parallel
     first, last = stage == 0, stage == parallel.pp - 1
@@ -152,7 +152,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
         stretch.block.entry.size if stretch.checkpointed else stretch.block.kept for stretch in stretches
     )
     states, gradients, weights = (parallel.dp if parallel.zero >= zero else 1 for zero in (1, 2, 3))
-    told = replay_training(
+    replay = replay_training(
         TrainingRun(
             stretches,
             shard_sizes(_stored(step, parameters, head, tables), weights),
@@ -167,12 +167,12 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
         ),
         pools,
     )
-    parts = {name: told.breakdown.get(name, 0) for name in PARTS}
-    return _in_sequence(step, parts), told.peak_reserved / told.peak_allocated
+    parts = {name: replay.breakdown.get(name, 0) for name in PARTS}
+    return _with_sequence_parallelism(step, parts), replay.peak_reserved / replay.peak_allocated
 
 
 def shard_sizes(sizes: Sequence[int], over: int) -> list[int]:
-    """A GPU's share of each, where they are spread over so many (ZeRO, arXiv 1910.02054).
+    """Bytes of one GPU's shard of each tensor (ZeRO, arXiv 1910.02054).
 
     >>> shard_sizes([10, 3], 4)
     [3, 1]
@@ -181,7 +181,7 @@ def shard_sizes(sizes: Sequence[int], over: int) -> list[int]:
 
 
 def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[int]]:
-    """The stage's blocks in order, and the bytes of its layers' weights."""
+    """Blocks of a pipeline stage in order, and bytes of its layers' weights."""
     shape, widths, parallel = step.shape, step.widths, step.workload.parallel
     checkpointed = step.workload.checkpointing != "none"
     share = widths.compute / widths.parameter if widths.mixed else 0
@@ -196,7 +196,7 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
     if stage == 0:
         table = shape.vocab * shape.hidden * widths.parameter
         embedding = stretch(_embedding(step.any_depth, step.tokens, widths), [table], False, [table])
-        stretches.append(replace(embedding, casts=()))  # rows are looked up as they are
+        stretches.append(replace(embedding, casts=()))  # Autocast does not cast embeddings.
         if shape.encoder_layers:
             own = step.layer_weights(cross=False)
             stretches += [stretch(step.encoder_layer(), own, checkpointed)] * shape.encoder_layers
@@ -214,12 +214,12 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
 
 
 def _other(step: TransformerStep, written: int) -> int:
-    """Parameters our blocks do not write out (a vision tower, relative positions), as far as the exact count knows them."""
+    """Bytes of parameters that are in the exact count but in none of our blocks: a vision tower, relative positions."""
     return max(0, count_parameters(step.whole).total * step.widths.parameter - written)
 
 
 def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int], tables: Sequence[int]) -> list[int]:
-    """Weights as they lie in memory: quantised base weights under QLoRA, with tables, head and norms in 16 bit."""
+    """Bytes of weights as stored: under QLoRA base weights in NF4, with tables, head and norms in 16 bit."""
     if not step.workload.qlora:
         return list(parameters)
     width, whole = step.widths.parameter, {*head, *tables}
@@ -229,14 +229,14 @@ def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int
 
 
 def _dequantised(step: TransformerStep) -> int:
-    """The largest matrix of a layer, unpacked for its product."""
+    """Bytes of the largest matrix of a layer, dequantised for its GEMM."""
     if not step.workload.qlora:
         return 0
     return step.shape.hidden * max(step.shape.ffn, step.shape.heads * step.shape.head_dim) * step.widths.compute
 
 
-def _in_sequence(step: TransformerStep, parts: dict[str, int]) -> dict[str, int]:
-    """Sequence parallelism cuts the norms' share of activations as well (arXiv 2205.05198)."""
+def _with_sequence_parallelism(step: TransformerStep, parts: dict[str, int]) -> dict[str, int]:
+    """Shard the norms' activations over tensor-parallel ranks too (arXiv 2205.05198)."""
     parallel = step.workload.parallel
     if not parallel.sp or parallel.tp == 1:
         return parts
@@ -249,5 +249,5 @@ LORA_GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}
 
 
 def lora_projections(text: str) -> frozenset[str]:
-    """Projections that have an adapter, from `attention` or `q,v`; empty: all of them."""
+    """Projections with a LoRA adapter, from `attention` or `q,v`; empty: all."""
     return frozenset(word for part in text.split(",") for word in LORA_GROUPS.get(part.strip(), part.strip()).split())
