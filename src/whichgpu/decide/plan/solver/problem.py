@@ -29,6 +29,8 @@ class PriceOption:
     committed: bool = False
     most: float = np.inf  # machines
     term: str = "on-demand"
+    billed: float = 0.0  # per machine and hour, as on the provider's bill
+    row: int | None = None  # of the market's offers; None for owned GPUs
 
 
 @dataclass(frozen=True, slots=True)
