@@ -150,10 +150,10 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
         fleet, extra = _with_one_more(fleet, outcome), extra + 1
     requests = len(outcome.served.arrived)
     return PolicyCost(
-        policy=case.policy, cost=UNPRICED, kept=kept, met=met, more=extra, copies={pool.name: pool.copies for pool in own.stations},
-        spot={pool.name: pool.spot for pool in own.stations}, spot_share=0.0, lost=outcome.lost / requests / pace,
-        retried=outcome.retried / requests / pace, requests=requests, interruptions=outcome.interruptions,
-        hours=outcome.seconds / HOUR, pace=pace,
+        policy=case.policy, cost=UNPRICED, kept=kept, met=met, more=extra,
+        copies={pool.name: pool.copies for pool in own.stations}, spot={pool.name: pool.spot for pool in own.stations},
+        spot_share=0.0, lost=outcome.lost / requests / pace, retried=outcome.retried / requests / pace, requests=requests,
+        interruptions=outcome.interruptions, hours=outcome.seconds / HOUR, pace=pace,
     )  # fmt: skip
 
 
