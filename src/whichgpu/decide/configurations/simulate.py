@@ -234,11 +234,11 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     """
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
-    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).spared
+    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
     outcome = None
     if server.stages == 1:
         lengths = round(inputs.mean), round(outputs.mean)
-        outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.lane)
+        outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.batch_limits)
     outcome = outcome or server.run(load.arrivals())
     if outcome.refused:
         return None
@@ -303,4 +303,4 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
     for one, key, known in zip(replicas, keys, cached, strict=True):
         times = known or (*next(timed), one.group.gpu, request.calibration)
         _STEP_TIMES.put(key, times)
-        yield Server(StepTables.holding(queries.answered(*times[:2])), one.limits, one.batch_limits, 1, pp)
+        yield Server(StepTables.from_values(queries.table_values(*times[:2])), one.limits, one.batch_limits, 1, pp)

@@ -28,7 +28,7 @@ def test_the_same_to_the_last_bit(allowed: SchedulerLimits, prompt: int, output:
     server = linear(allowed, fixed=2e-3, token=1e-5, sequence=1e-4, context=1e-7)
     load = Load(rate, Lengths(prompt), Lengths(output), 120, burstiness)
     times = [time for time, *_ in load.arrivals()]
-    told = simulate_equal_requests(times, prompt, output, server.steps, server.lane)
+    told = simulate_equal_requests(times, prompt, output, server.steps, server.batch_limits)
     whole = server.run(load.arrivals())
     if told is None:
         assert whole.preempted or whole.refused or allowed.cache_tokens < 5000 * 16
@@ -40,4 +40,4 @@ def test_the_same_to_the_last_bit(allowed: SchedulerLimits, prompt: int, output:
 
 def test_room_enough_is_always_answered() -> None:
     server = linear(fixed=2e-3, token=1e-5)
-    assert simulate_equal_requests([0.0, 0.1, 0.1, 5.0], 700, 40, server.steps, server.lane) is not None
+    assert simulate_equal_requests([0.0, 0.1, 0.1, 5.0], 700, 40, server.steps, server.batch_limits) is not None

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from tests.serving_cases import PLAIN
 from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
-from whichgpu.estimate.serving.simulator import SimulationOutcome, _Loop, simulate
+from whichgpu.estimate.serving.simulator import SimulationOutcome, _ServerLoop, simulate
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 
 FIXED, TOKEN, SEQUENCE, CONTEXT = 1e-3, 2e-5, 1e-4, 3e-7
@@ -242,14 +242,14 @@ def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:
     tables = StepTables(STEPS, TableSizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
 
     def lanes(routing: Any, copies: int, stages: int, count: int) -> list[int]:
-        loop = _Loop(tables, PLAIN, copies, stages, routing, 0)
-        return [loop._choose() for _ in range(count)]
+        loop = _ServerLoop(tables, PLAIN, copies, stages, routing, 0)
+        return [loop._route() for _ in range(count)]
 
     assert lanes("least", 3, 1, 4) == [1, 2, 0, 1]
     assert lanes("round-robin", 3, 1, 4) == [1, 2, 0, 1]
     assert lanes("round-robin", 2, 2, 4) == [3, 0, 3, 0]  # the copy in turn, and of its lanes one in turn
-    busy = _Loop(tables, PLAIN, 3, 1, "least", 0)
+    busy = _ServerLoop(tables, PLAIN, 3, 1, "least", 0)
     for place, load in enumerate((2, 0, 1)):
-        busy.replicas[place].load = load
-    assert [busy._choose() for _ in range(3)] == [1, 1, 1]
+        busy.schedulers[place].load = load
+    assert [busy._route() for _ in range(3)] == [1, 1, 1]
     assert set(lanes("random", 3, 2, 40)) == set(range(6))
