@@ -1,7 +1,7 @@
 """Code is written in the field's words: banned identifiers, docstring openings, doubled class names, unexplained constants.
 
-`plain_words_left.txt` counts what remains, a line per rule and module; it may only shrink. `python tests/unit/test_plain_words.py`
-writes it anew after words were mended.
+`plain_words_left.txt` counts what remains, a line per rule and module; it may only shrink.
+`python tests/unit/test_plain_words.py` writes it anew after words were mended.
 """
 
 from __future__ import annotations
